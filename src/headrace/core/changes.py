@@ -1,0 +1,79 @@
+"""The change batch: the one shape in which row changes travel from a decoder to the lake.
+
+A change batch holds the changes of one table, in the order of the log, as an Arrow record batch:
+
+    _time       int64         the transaction's time (PostgreSQL: commit LSN)
+    _ordinal    int64         the change's number within its transaction and table, in log order
+    _xid        int64         the transaction's 64-bit id, or -1 where the source has none
+    _commit_ts  timestamp us UTC
+    _op         uint8         Op.INSERT, Op.UPDATE, Op.DELETE
+    _image      uint8         what the `o` columns hold: Image.NONE, Image.KEY, Image.FULL
+    n0 … nk     column types  the new row; NULL throughout for a delete
+    o0 … ok     column types  the old row: all of it (FULL), its key columns only (KEY), or nothing
+    u<i>        bool          present only where needed: the new value of column i is *unchanged*
+                              and was not sent (TOAST); n<i> is NULL there and means nothing
+
+and beside it the values that have no faithful lake form (`BAD`): they are NULL in the batch, and
+their raw text goes to the lake's errors table, never into a message.
+
+    _time, _ordinal, side ('n' | 'o'), column int32, raw string
+
+Column numbers are positions in the table's `TableSchema`, so that no user's column name can collide
+with ours.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import pyarrow as pa
+
+from headrace.core.schema import TableSchema
+
+
+class Op(IntEnum):
+    """What a change did to a row."""
+
+    INSERT = 1
+    UPDATE = 2
+    DELETE = 3
+
+
+class Image(IntEnum):
+    """How much of the old row a change carries."""
+
+    NONE = 0
+    KEY = 1
+    FULL = 2
+
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+META = pa.schema(
+    [
+        pa.field("_time", pa.int64(), nullable=False),
+        pa.field("_ordinal", pa.int64(), nullable=False),
+        pa.field("_xid", pa.int64(), nullable=False),
+        pa.field("_commit_ts", TIMESTAMP, nullable=False),
+        pa.field("_op", pa.uint8(), nullable=False),
+        pa.field("_image", pa.uint8(), nullable=False),
+    ]
+)
+
+BAD = pa.schema(
+    [
+        pa.field("_time", pa.int64(), nullable=False),
+        pa.field("_ordinal", pa.int64(), nullable=False),
+        pa.field("side", pa.string(), nullable=False),
+        pa.field("column", pa.int32(), nullable=False),
+        pa.field("raw", pa.string(), nullable=False),
+    ]
+)
+
+
+def change_schema(schema: TableSchema, unchanged: tuple[int, ...] = ()) -> pa.Schema:
+    """The Arrow schema of a change batch of this table, with `u` columns for `unchanged`."""
+    new = [pa.field(f"n{i}", column.type) for i, column in enumerate(schema.columns)]
+    old = [pa.field(f"o{i}", column.type) for i, column in enumerate(schema.columns)]
+    holes = [pa.field(f"u{i}", pa.bool_()) for i in unchanged]
+    return pa.schema([*META, *new, *old, *holes])

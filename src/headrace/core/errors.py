@@ -1,0 +1,91 @@
+"""The three families of errors, told apart by what happens next.
+
+    Definite       true of the data or of a table: recorded in the lake at its position; that table
+                   stops, the others go on
+    Transient      the world (a lost connection, a full disk): back off and retry; no frontier moves
+    Misconfigured  a person must act: stop at once, say what to type
+
+What belongs to none of them is a bug and stops loudly. This module classifies; it never reacts:
+reactions live in `headrace.pipeline.policy` alone.
+
+Every error carries a stable code (`PG_SLOT_LOST`), a primary line in lower case without a full stop,
+an optional detail, and a hint that says what to type. Codes are listed in `docs/errors.md`; a test
+reads the source and keeps that page complete. Nothing that is put in here may hold a password or a
+value of a row (G8): names, positions, types and counts only.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HeadraceError(Exception):
+    """What all our errors share; raise one of the three families, never this."""
+
+    family: ClassVar[str]
+
+    def __init__(self, code: str, primary: str, *, detail: str | None = None, hint: str) -> None:
+        super().__init__(code, primary, detail, hint)
+        self.code = code
+        self.primary = primary
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [f"{self.code}: {self.primary}"]
+        if self.detail:
+            lines.append(f"detail: {self.detail}")
+        lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments do not survive the default pickling, and errors travel
+        # from Spark tasks to the driver.
+        return (_rebuild, (type(self), self.code, self.primary, self.detail, self.hint))
+
+    def as_record(self) -> dict[str, str | None]:
+        """The error as it is written to status files, the catalog and `--json` output."""
+        return {
+            "family": self.family,
+            "code": self.code,
+            "primary": self.primary,
+            "detail": self.detail,
+            "hint": self.hint,
+        }
+
+
+class Definite(HeadraceError):
+    """True of the data: retrying cannot change it."""
+
+    family = "definite"
+
+
+class Transient(HeadraceError):
+    """True of the world for the moment: retrying may succeed."""
+
+    family = "transient"
+
+
+class Misconfigured(HeadraceError):
+    """True until a person acts."""
+
+    family = "misconfigured"
+
+
+_FAMILIES: dict[str, type[HeadraceError]] = {
+    kind.family: kind for kind in (Definite, Transient, Misconfigured)
+}
+
+
+def _rebuild(
+    kind: type[HeadraceError], code: str, primary: str, detail: str | None, hint: str
+) -> HeadraceError:
+    return kind(code, primary, detail=detail, hint=hint)
+
+
+def from_record(record: dict[str, str | None]) -> HeadraceError:
+    """The inverse of `HeadraceError.as_record`."""
+    kind = _FAMILIES[str(record["family"])]
+    return kind(
+        str(record["code"]), str(record["primary"]), detail=record["detail"], hint=str(record["hint"])
+    )

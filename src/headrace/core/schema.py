@@ -1,0 +1,96 @@
+"""What a mirrored table looks like: its columns, its identity, and how one version follows another.
+
+A `Column` knows two types: `type` is the Arrow type that the lake holds, `form` names the decoder
+that turns the source's text into it (`headrace.decode.values` lists the forms). The two are decided
+once, when the source's catalog is read, and recorded with the table, so that a value that arrives
+years later is decoded as the first one was.
+
+`key` names the identity columns in the order of the source's index. An empty key means that the table
+has none: it is a multiset, a row is told apart by all of its values, and `full` must be true.
+`full` says that the stream carries whole before-images (REPLICA IDENTITY FULL).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: as the source names it, as the lake types it, as the decoder reads it."""
+
+    name: str
+    type: pa.DataType
+    form: str
+    source_type: str
+    nullable: bool = True
+
+    def as_record(self) -> dict[str, Any]:
+        serialised = pa.schema([pa.field("c", self.type)]).serialize().to_pybytes()
+        return {
+            "name": self.name,
+            "type": base64.b64encode(serialised).decode("ascii"),
+            "form": self.form,
+            "source_type": self.source_type,
+            "nullable": self.nullable,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Column:
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record["type"])))
+        return cls(
+            name=record["name"],
+            type=schema.field(0).type,
+            form=record["form"],
+            source_type=record["source_type"],
+            nullable=record["nullable"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """The columns and the identity of a table, as of one version."""
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    full: bool
+    version: int = 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that tell rows apart: the key, or all of them for a multiset."""
+        return self.key or self.names
+
+    @property
+    def is_multiset(self) -> bool:
+        return not self.key
+
+    def arrow(self) -> pa.Schema:
+        """The schema of the table's current state in the lake."""
+        return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
+
+    def as_record(self) -> dict[str, Any]:
+        return {
+            "columns": [column.as_record() for column in self.columns],
+            "key": list(self.key),
+            "full": self.full,
+            "version": self.version,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> TableSchema:
+        return cls(
+            columns=tuple(Column.from_record(column) for column in record["columns"]),
+            key=tuple(record["key"]),
+            full=record["full"],
+            version=record["version"],
+        )

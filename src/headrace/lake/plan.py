@@ -1,0 +1,81 @@
+"""The plan of an epoch: everything that one epoch will do to the lake, written down before it is done.
+
+The pipeline makes plans; `headrace.lake.commit` carries them out. A plan is a value: whoever finds it
+without its mark (the writer after a crash, or a successor) finishes exactly this plan, and needs no
+stream, no spool and no determinism for it.
+
+A plan holds file actions, not rows. `state` holds the catalog's records that change with the epoch
+(the catalog is the fold of all plans that have a mark), so that what we know about tables and what
+the tables hold can never disagree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Json = Any
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of a Delta table: what an Add action says of it."""
+
+    path: str  # relative to the table's folder, as it stands in Delta's log
+    size: int
+    rows: int
+    stats: str  # Delta's statistics, as JSON text
+
+
+@dataclass(frozen=True, slots=True)
+class TableStep:
+    """What an epoch does to one Delta table: one commit, at exactly `base + 1`.
+
+    `base == -1` creates the table. `schema` (an Arrow schema, serialised and base64) is given when the
+    step creates the table or replaces its schema, else None.
+    """
+
+    path: str  # the table's folder, relative to the lake
+    base: int
+    add: tuple[DataFile, ...] = ()
+    remove: tuple[str, ...] = ()
+    schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One epoch of one source."""
+
+    source: str
+    epoch: int
+    plan_id: str
+    kind: str  # "takeover" | "copy" | "stream" | "empty" | "stop" | "withdraw" ...
+    incarnation: int
+    frontier: str  # exclusive; the source's own spelling
+    time: int  # the last time that the mark holds: frontier - 1 for an LSN
+    upstream_commit_ts: str | None = None  # ISO 8601, UTC
+    transactions: int = 0
+    changes: int = 0
+    steps: tuple[TableStep, ...] = ()
+    versions: Mapping[str, int] = field(default_factory=dict)  # of every table exact at the mark
+    state: Mapping[str, Json] = field(default_factory=dict)  # catalog records; None removes one
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        raw = json.loads(text)
+        raw["steps"] = tuple(
+            TableStep(
+                path=step["path"],
+                base=step["base"],
+                add=tuple(DataFile(**file) for file in step["add"]),
+                remove=tuple(step["remove"]),
+                schema=step["schema"],
+            )
+            for step in raw["steps"]
+        )
+        return cls(**raw)
