@@ -98,7 +98,8 @@ def test_pause_waits_for_the_release_file(tmp_path: Path) -> None:
     with _start("here=pause", **{RELEASE: str(release)}) as process:
         assert process.stderr is not None
         assert process.stderr.readline().endswith(": pause\n")
-        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.3)
         release.touch()
         out, _ = process.communicate(timeout=30)
     assert process.returncode == 0
