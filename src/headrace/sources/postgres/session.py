@@ -1,0 +1,475 @@
+"""Sessions: how every connection to a PostgreSQL server is made, pinned and proved.
+
+Everything that talks to the source comes through here: preflight, the catalog, snapshot leader and
+followers, the receiver. Three promises hold for each connection:
+
+pinned      The server prints values as the session's settings say, and their defaults may come from
+            ALTER DATABASE or ALTER ROLE. Copy and stream must print one value alike for ever, so the
+            settings of `PINS` are asked for in the startup packet, set again (a pooler may drop
+            startup options, libpq may send others from the environment), and what the server answers
+            is compared. `row_security = off` turns a copy that a policy would thin out into an error.
+proved      `Identity` names the server (system id), its timeline and the database. `verify` refuses
+            a connection that reached another one: a name that resolves to a pooler or a replica.
+secret      The password lives in `Address` only, which never shows it. libpq's own complaints about
+            a malformed connection string quote it, so they are never passed on.
+
+Errors of connecting are classified here. libpq does not hand out the SQLSTATE of a refused login, so
+the server's message is matched; a message in another language ends in the general code of its kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow
+
+from headrace.core.errors import HeadraceError, Misconfigured, Transient
+
+Session = psycopg.Connection[TupleRow]
+
+# As the server prints them back; compared after every connect.
+PINS: Mapping[str, str] = {
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "3",
+    "timezone": "UTC",
+    "bytea_output": "hex",
+    "xmlbinary": "base64",
+    "lc_monetary": "C",
+    "client_encoding": "UTF8",
+    "search_path": "",
+    "quote_all_identifiers": "off",
+    "standard_conforming_strings": "on",
+    "row_security": "off",
+    "default_transaction_read_only": "off",
+    "client_min_messages": "warning",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+}
+
+# Settings that older servers do not know: (first server version, pins).
+NEWER_PINS: tuple[tuple[int, Mapping[str, str]], ...] = ((170000, {"transaction_timeout": "0"}),)
+
+# A silent death of the network is noticed within about half a minute; the user's own choice wins.
+NETWORK_DEFAULTS: Mapping[str, str] = {
+    "connect_timeout": "10",
+    "keepalives": "1",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+
+_APPLICATION_NAME_LIMIT = 63
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Address:
+    """Where a source is and who we are there; holds the password, shows everything else."""
+
+    conninfo: str = field(repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read `postgresql://...` or `host=... dbname=...`."""
+        try:
+            parameters = conninfo_to_dict(text)
+        except psycopg.Error:
+            # `from None`: libpq quotes the string, and with it the password.
+            raise Misconfigured(
+                "PG_ADDRESS_MALFORMED",
+                "the connection string cannot be read",
+                detail="it is neither a postgresql:// URL nor a list of key=value pairs that libpq knows",
+                hint="write postgresql://user@host:5432/database, with special characters of the "
+                "password percent-encoded, or host=... port=... user=... dbname=...",
+            ) from None
+        return cls(make_conninfo(**{key: str(value) for key, value in parameters.items()}))
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What the connection string says, the password included: never for a message."""
+        return {key: str(value) for key, value in conninfo_to_dict(self.conninfo).items()}
+
+    def safe(self) -> str:
+        """The address as messages show it: user@host:port/database."""
+        said = self.parameters
+        user = f"{said['user']}@" if "user" in said else ""
+        host = said.get("host") or said.get("hostaddr") or "local"
+        port = f":{said['port']}" if "port" in said else ""
+        return f"{user}{host}{port}/{said.get('dbname', said.get('user', ''))}"
+
+    def settled(self, connection: Session) -> Address:
+        """The same address with what this machine's environment supplied (PGPASSWORD, a password
+        file, PGHOST ...), so that it means the same on an executor."""
+        info = connection.info
+        said = self.parameters
+        said.update({"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname})
+        if info.password:
+            said["password"] = info.password
+        return Address(make_conninfo(**said))
+
+    def __repr__(self) -> str:
+        return f"Address({self.safe()!r})"
+
+    def __str__(self) -> str:
+        return self.safe()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What makes two connections connections to the same source."""
+
+    system_id: str
+    timeline: int
+    version: int  # server_version_num, for example 180004
+    database: str
+    standby: bool = False
+
+
+# --- connecting ---------------------------------------------------------------------------------
+
+
+def connect(address: Address, *, role: str) -> Session:
+    """An ordinary connection in autocommit mode, pinned; `role` says in the server's lists what for."""
+    try:
+        connection = psycopg.connect(_conninfo(address, role), autocommit=True, prepare_threshold=None)
+    except psycopg.OperationalError as error:
+        raise _classified(address, str(error), _state_of(error.pgconn)) from None
+    try:
+        _pin(address, connection.pgconn)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def replication(address: Address, *, role: str) -> pq.abc.PGconn:
+    """A replication connection to the address's database, pinned: walsender commands and simple SQL."""
+    conninfo = make_conninfo(_conninfo(address, role), replication="database")
+    pgconn = pq.PGconn.connect(conninfo.encode())
+    if pgconn.status != pq.ConnStatus.OK:
+        message = pgconn.get_error_message("utf-8")
+        error = _classified(address, message, _LoginState(pgconn.needs_password, pgconn.used_password))
+        pgconn.finish()
+        raise error
+    try:
+        _pin(address, pgconn)
+    except BaseException:
+        pgconn.finish()
+        raise
+    return pgconn
+
+
+def _conninfo(address: Address, role: str) -> str:
+    said = address.parameters
+    options = " ".join(f"-c {name}={_option(value)}" for name, value in PINS.items())
+    # Ours come last: the last setting of a name wins.
+    said["options"] = f"{said.get('options', '')} {options}".strip()
+    said["application_name"] = f"headrace {role}"[:_APPLICATION_NAME_LIMIT]
+    said["client_encoding"] = "UTF8"
+    # With GSS encryption the socket could not be read directly; TLS is the supported way.
+    said["gssencmode"] = "disable"
+    return make_conninfo(**{**NETWORK_DEFAULTS, **said})
+
+
+def _option(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")
+
+
+def _pin(address: Address, pgconn: pq.abc.PGconn) -> None:
+    """Set every pin, compare what the server made of it, and see that no pooler sits in between."""
+    pins = dict(PINS)
+    for version, newer in NEWER_PINS:
+        if pgconn.server_version >= version:
+            pins.update(newer)
+    calls = ", ".join(f"pg_catalog.set_config('{name}', '{value}', false)" for name, value in pins.items())
+    (row,) = ask(pgconn, f"SELECT pg_catalog.pg_backend_pid(), {calls}")
+    if row[0] != str(pgconn.backend_pid):
+        raise Misconfigured(
+            "PG_POOLER",
+            f'the connection to "{address.safe()}" goes through a connection pooler',
+            detail=f"the login named backend {pgconn.backend_pid}, statements run in backend {row[0]}",
+            hint="give the address of the server itself, not of the pooler",
+        )
+    for (name, wanted), got in zip(pins.items(), row[1:], strict=True):
+        if got != wanted:
+            raise Misconfigured(
+                "PG_SETTING_REFUSED",
+                f'the server at "{address.safe()}" does not accept {name} = "{wanted}"',
+                detail=f'it answers "{got}"',
+                hint="connect to the server directly, without a proxy that alters session settings",
+            )
+
+
+def ask(pgconn: pq.abc.PGconn, statement: str) -> list[tuple[str | None, ...]]:
+    """Run one statement, or walsender command, by the simple protocol; its rows as text."""
+    result = pgconn.exec_(statement.encode())
+    if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+        raise refused(result.error_field(pq.DiagnosticField.SQLSTATE), _primary(result))
+    return [
+        tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
+        for row in range(result.ntuples)
+    ]
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _primary(result: pq.abc.PGresult) -> str:
+    message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY)
+    return message.decode(errors="replace") if message else ""
+
+
+# --- proving ------------------------------------------------------------------------------------
+
+_IDENTIFY = """
+SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text,
+       CASE WHEN pg_catalog.pg_is_in_recovery()
+            THEN (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint())
+            -- The control file learns of a promotion at its first checkpoint, the log at once.
+            ELSE ('x' || pg_catalog.left(
+                     pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8)
+                 )::bit(32)::int
+       END::text,
+       pg_catalog.current_setting('server_version_num'),
+       pg_catalog.current_database(),
+       pg_catalog.pg_is_in_recovery()::text
+"""
+
+
+def identify(connection: Session | pq.abc.PGconn) -> Identity:
+    """Which server, timeline and database this connection reached."""
+    pgconn = connection.pgconn if isinstance(connection, psycopg.Connection) else connection
+    (row,) = ask(pgconn, _IDENTIFY)
+    system_id, timeline, version, database, standby = (value or "" for value in row)
+    return Identity(system_id, int(timeline), int(version), database, standby == "true")
+
+
+def verify(found: Identity, expected: Identity) -> None:
+    """Refuse a connection that did not reach the source that `expected` describes."""
+    if found.system_id != expected.system_id:
+        raise Misconfigured(
+            "PG_ANOTHER_SERVER",
+            "the connection reached another server than the one that this source is mirrored from",
+            detail=f"system identifier {found.system_id}, expected {expected.system_id}",
+            hint="check where the host name leads; a new server needs a new lake, or --reconcile",
+        )
+    if found.database != expected.database:
+        raise Misconfigured(
+            "PG_ANOTHER_DATABASE",
+            f'the connection reached database "{found.database}", expected "{expected.database}"',
+            hint="check dbname in the connection string",
+        )
+    if found.standby != expected.standby:
+        raise Misconfigured(
+            "PG_ANOTHER_STANDBY",
+            "the connection reached a standby of the source"
+            if found.standby
+            else "the source was a standby and is a primary now",
+            hint="give an address that always leads to the same server, "
+            "or target_session_attrs=read-write with several hosts",
+        )
+    if found.timeline != expected.timeline:
+        raise Misconfigured(
+            "PG_TIMELINE_CHANGED",
+            "the server's history has branched since the last mark: a promotion or a restored backup",
+            detail=f"timeline {found.timeline}, expected {expected.timeline}",
+            hint="run with --reconcile to take a new snapshot as a difference",
+        )
+
+
+# --- classifying --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _LoginState:
+    needs_password: bool
+    used_password: bool
+
+
+def _state_of(pgconn: pq.abc.PGconn | None) -> _LoginState:
+    if pgconn is None:
+        return _LoginState(needs_password=False, used_password=False)
+    return _LoginState(pgconn.needs_password, pgconn.used_password)
+
+
+@dataclass(frozen=True, slots=True)
+class _Complaint:
+    pattern: re.Pattern[str]
+    error: type[HeadraceError]
+    code: str
+    primary: str
+    hint: str
+
+
+def _complaint(pattern: str, error: HeadraceError) -> _Complaint:
+    return _Complaint(re.compile(pattern), type(error), error.code, error.primary, error.hint)
+
+
+# In this order: the first that matches the message names the error. {} is the safe address.
+_COMPLAINTS: tuple[_Complaint, ...] = (
+    _complaint(
+        r"FATAL:.*(starting up|shutting down|in recovery mode|not yet accepting)",
+        Transient(
+            "PG_SERVER_STARTING",
+            'the server at "{}" does not take connections yet',
+            hint="wait until it has started",
+        ),
+    ),
+    _complaint(
+        r"FATAL:.*(too many (clients|connections)|remaining connection slots|max_wal_senders)",
+        Transient(
+            "PG_SERVER_FULL",
+            'the server at "{}" has no free connection',
+            hint="raise max_connections or max_wal_senders, or lower snapshot_connections",
+        ),
+    ),
+    _complaint(
+        r"FATAL:\s+(password|SCRAM|SASL|LDAP|PAM|RADIUS|peer|ident|certificate)\S* authentication failed",
+        Misconfigured(
+            "PG_PASSWORD_REFUSED",
+            'the server at "{}" refused the login',
+            hint="check user and password: in the URL, in PGPASSWORD or in the password file",
+        ),
+    ),
+    _complaint(
+        r"no password supplied|server requested a (hashed )?password",
+        Misconfigured(
+            "PG_PASSWORD_MISSING",
+            'the server at "{}" asks for a password and none is given',
+            hint="set PGPASSWORD, add a line to the password file, or put it in the URL",
+        ),
+    ),
+    _complaint(
+        r"FATAL:.*database .* does not exist",
+        Misconfigured(
+            "PG_DATABASE_UNKNOWN",
+            'there is no such database at "{}"',
+            hint="check dbname; psql -l lists the databases of a server",
+        ),
+    ),
+    _complaint(
+        r"FATAL:.*role .* does not exist",
+        Misconfigured(
+            "PG_ROLE_UNKNOWN",
+            'there is no such user at "{}"',
+            hint="check user, or CREATE ROLE ... LOGIN REPLICATION on the server",
+        ),
+    ),
+    _complaint(
+        r"FATAL:.*(must be superuser or replication role|permission denied to start WAL sender)",
+        Misconfigured(
+            "PG_REPLICATION_PRIVILEGE",
+            'the user of "{}" may not replicate',
+            hint="ALTER ROLE ... REPLICATION",
+        ),
+    ),
+    _complaint(
+        r"FATAL:.*(no pg_hba.conf entry|pg_hba.conf rejects|not permitted to log in|"
+        r"permission denied for database|not currently accepting connections)",
+        Misconfigured(
+            "PG_NOT_ADMITTED",
+            'the server at "{}" does not admit this user from this machine',
+            hint="add a line to pg_hba.conf, GRANT CONNECT ON DATABASE, or check sslmode",
+        ),
+    ),
+    _complaint(
+        r"SSL|certificate|sslmode|sslrootcert|TLS",
+        Misconfigured(
+            "PG_TLS_REFUSED",
+            'no encrypted connection to "{}" as the connection string asks for it',
+            hint="check sslmode, sslrootcert, and the name in the server's certificate",
+        ),
+    ),
+    _complaint(
+        r"FATAL:.*unsupported startup parameter|unrecognized configuration parameter",
+        Misconfigured(
+            "PG_POOLER",
+            'the connection to "{}" goes through something that refuses session settings',
+            hint="give the address of the server itself, not of a pooler",
+        ),
+    ),
+    _complaint(
+        r"FATAL:",
+        Misconfigured(
+            "PG_LOGIN_REFUSED",
+            'the server at "{}" refused the connection',
+            hint="the detail is the server's own answer",
+        ),
+    ),
+    _complaint(
+        r"",
+        Transient(
+            "PG_UNREACHABLE",
+            'no connection to "{}"',
+            hint="check host and port, and that the server is running and reachable from here",
+        ),
+    ),
+)
+
+
+def _classified(address: Address, message: str, state: _LoginState) -> HeadraceError:
+    """The coded error of a login that failed."""
+    if state.needs_password:
+        message = "no password supplied"
+    found = next(entry for entry in _COMPLAINTS if entry.pattern.search(message))
+    return found.error(
+        found.code,
+        found.primary.format(address.safe()),
+        detail=_shown(address, message),
+        hint=found.hint,
+    )
+
+
+def _shown(address: Address, message: str) -> str:
+    """What was said, on one line, without the password should anybody have put it in."""
+    line = "; ".join(part.strip() for part in message.splitlines() if part.strip()) or "no reason given"
+    password = address.parameters.get("password")
+    return line.replace(password, "***") if password else line
+
+
+def refused(sqlstate: bytes | None, primary: str) -> HeadraceError:
+    """The coded error of a statement of ours that the server did not carry out."""
+    state = sqlstate.decode() if sqlstate else ""
+    if state in ("", "57P01", "57P02", "57P03", "57P05") or state.startswith("08"):
+        return Transient(
+            "PG_CONNECTION_LOST",
+            "the connection to the server was lost",
+            detail=primary or None,
+            hint="nothing to do: it is tried again",
+        )
+    if state == "42501":
+        return Misconfigured(
+            "PG_PRIVILEGE_MISSING",
+            "the server denies what this needs",
+            detail=primary,
+            hint="headrace check lists the missing privileges with the statements that grant them",
+        )
+    if state in ("55P03", "57014"):
+        return Transient(
+            "PG_LOCK_TIMEOUT",
+            "a statement waited too long for other transactions",
+            detail=primary,
+            hint="it is tried again; end long transactions if it goes on",
+        )
+    if state.startswith("53"):
+        return Transient(
+            "PG_SERVER_FULL",
+            "the server is short of a resource",
+            detail=primary,
+            hint="see the server's log: connections, slots, disk or memory",
+        )
+    return Misconfigured(
+        "PG_STATEMENT_REFUSED",
+        "the server refused a statement",
+        detail=f"SQLSTATE {state}: {primary}",
+        hint="see the server's log for the statement; please report it",
+    )
