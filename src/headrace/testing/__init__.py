@@ -1,1 +1,15 @@
-"""TODO_ESSAY"""
+"""Public tools for trying a pipeline against real servers: the room that breaks things on purpose.
+
+Tests and `headrace demo` call it; nothing else of Headrace does. It promises
+
+    postgres     a real PostgreSQL 15-18 of one's own, that can be crashed, restarted, reconfigured,
+                 and that is never left running, whatever happens to the process that asked for it
+    proxy        a TCP connection that can be cut, stalled, half-opened, delayed, throttled, refused
+    nemesis      faults at seeded moments, with a log of what was done when
+    workload     writers that run beside the mirror and remember what they committed
+    validators   G1, G2 and G3 as functions from a lake (and a server) to a list of violations
+    fixtures     the pytest plugin that hands these out
+
+There are no mocks in here: the server is the oracle. A server that cannot be had is an error with
+the code `SERVER_MISSING`, never a skipped test. Nothing here may be imported by the floors below.
+"""

@@ -1,0 +1,92 @@
+"""pgbench as a workload: four tables whose balances agree at every committed state.
+
+    sum(abalance) = sum(tbalance) = sum(bbalance) = sum(history.delta)
+
+holds before it starts and after each of its transactions, so any cut through the tables that shows
+anything else is no state of the source (`headrace.testing.validators.whole` looks for one).
+
+The password goes to pgbench by its environment, never by its command line, which others can read.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from types import TracebackType
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from headrace.testing.binaries import tool
+
+TABLES = ("pgbench_accounts", "pgbench_tellers", "pgbench_branches", "pgbench_history")
+
+
+def pgbench_tables(url: str, *, scale: int = 1) -> None:
+    """Make and fill the tables; history, which has no key, gets REPLICA IDENTITY FULL."""
+    subprocess.run(
+        [tool("pgbench"), "--initialize", "--init-steps=dtgp", "--quiet", f"--scale={scale}"],
+        env=_environment(url),
+        check=True,
+        capture_output=True,
+    )
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE pgbench_history REPLICA IDENTITY FULL")
+
+
+class Pgbench:
+    """pgbench in the background. It is started again when a lost connection ends it."""
+
+    def __init__(self, url: str, *, clients: int = 4, rate: int | None = None) -> None:
+        self._command = [str(tool("pgbench")), "--no-vacuum", f"--client={clients}", "--time=86400"]
+        if rate is not None:
+            self._command.append(f"--rate={rate}")
+        self._environment = _environment(url)
+        self._stopped = threading.Event()
+        self._process = self._start()
+        self._keeper = threading.Thread(target=self._keep, name="pgbench", daemon=True)
+        self._keeper.start()
+
+    def stop(self) -> None:
+        """End it; transactions that are open are rolled back by the server."""
+        self._stopped.set()
+        self._process.terminate()
+        self._keeper.join()
+
+    def __enter__(self) -> Pgbench:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self) -> subprocess.Popen[Any]:
+        return subprocess.Popen(
+            self._command,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _keep(self) -> None:
+        while True:
+            self._process.wait()
+            # The pause keeps a server that is down for a while from being hammered.
+            if self._stopped.wait(0.1):
+                return
+            self._process = self._start()
+            if self._stopped.is_set():
+                self._process.terminate()
+
+
+def _environment(url: str) -> dict[str, str]:
+    parts = conninfo_to_dict(url)
+    names = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD"}
+    given = {names[key]: str(value) for key, value in parts.items() if key in names}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
+    return {**kept, **given, "PGDATABASE": str(parts["dbname"])}
