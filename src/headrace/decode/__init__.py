@@ -1,1 +1,17 @@
-"""TODO_ESSAY"""
+"""decode: bytes of a source's wire to Arrow columns, whole buffers at a time.
+
+    replication stream ─ copydata ─▶ pgoutput ─┐
+                                               ├─▶ text columns ─ values ─▶ Arrow, and what is bad
+    COPY rows ───────── copydata ─▶ copytext ──┘
+
+Snapshot and stream meet at the `TextColumn`, and share everything behind it: the same value always
+decodes to the same bits, whichever way it came. Called by the receiver (framing only), by the Spark
+tasks that copy and that decode segments, and by tiny epochs in the driver.
+
+Promises: pure (no I/O, no clock, no state between calls but what is passed in and out); no Python step
+per row or value, so that a core does about two million rows a second; whatever the bytes are, the
+outcome is right, or a value listed as bad, or a coded error. Never a guess, never a crash, never a read
+outside of the buffer. Each kernel has a slow, obvious twin in `reference/` that tests hold it against.
+
+It must never put a value into an error's text, and never import from the rooms above.
+"""

@@ -1,0 +1,102 @@
+"""Frames: where each message of a PostgreSQL connection begins and ends in a buffer of raw bytes.
+
+Everything that a server sends after the start-up has one shape:
+
+    ┌──────┬──────────────┬───────────────────┐
+    │ kind │ length int32 │ length - 4 bytes  │     'd' CopyData   'c' CopyDone   'E' error
+    └──────┴──────────────┴───────────────────┘     'N' notice     'S' parameter  ...
+
+The receiver calls `frames` on what it has read from the socket, keeps the whole frames and moves the
+incomplete tail to the front of its buffer; `payloads` takes the CopyData frames of a COPY and returns
+what they carry, end to end. Nothing here looks inside a payload.
+
+A kind that no server sends, or a length that no frame can have, means that bytes were lost or added on
+the way: nothing after it can be trusted. That is a value (`malformed`) with the place, since the caller
+decides what it means; there is no way to go on behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import types
+
+from headrace.decode.kernel import Bytes, Ints, filled, given, int32_at, kernel, several
+
+HEADER = 5
+# A server builds a message in memory of at most 1 GB, so a greater length is garbage.
+LONGEST = (1 << 30) + 4
+COPY_DATA = ord("d")
+
+_KINDS = np.zeros(256, np.uint8)
+_KINDS[list(b"123ACDEGHIKNRSTVWZcdnstv")] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The complete frames of a buffer: `data[starts[i]:stops[i]]`, kind byte and length included."""
+
+    starts: Ints
+    stops: Ints
+    kinds: Bytes
+    tail: int  # where the first incomplete or malformed frame begins
+    malformed: bool  # what is at `tail` can never become a frame
+
+
+def frames(data: Bytes, start: int = 0, stop: int | None = None) -> Frames:
+    """Find the complete frames of `data[start:stop]`."""
+    stop = len(data) if stop is None else stop
+    count, tail, malformed = _count(data, start, stop)
+    starts, stops, kinds = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.uint8)
+    _fill(data, start, starts, stops, kinds)
+    return Frames(starts, stops, kinds, tail, malformed)
+
+
+def payloads(data: Bytes, found: Frames) -> Bytes:
+    """What the CopyData frames among `found` carry, in one buffer; other frames are left out."""
+    mine = found.kinds == COPY_DATA
+    starts, stops = found.starts[mine] + HEADER, found.stops[mine]
+    joined = np.empty(int((stops - starts).sum()), np.uint8)
+    _join(data, starts, stops, joined)
+    return joined
+
+
+@kernel(several(types.int64, types.int64, types.boolean), given(types.uint8), types.int64, types.int64)
+def _count(data: Bytes, start: int, stop: int) -> tuple[int, int, bool]:
+    at, count = start, 0
+    while at + HEADER <= stop:
+        length = int32_at(data, at + 1)
+        if _KINDS[data[at]] == 0 or length < 4 or length > LONGEST:
+            return count, at, True
+        if at + 1 + length > stop:
+            break
+        at += 1 + length
+        count += 1
+    return count, at, False
+
+
+@kernel(
+    types.void,
+    given(types.uint8),
+    types.int64,
+    filled(types.int64),
+    filled(types.int64),
+    filled(types.uint8),
+)
+def _fill(data: Bytes, start: int, starts: Ints, stops: Ints, kinds: Bytes) -> None:
+    at = start
+    for i in range(len(starts)):
+        starts[i] = at
+        kinds[i] = data[at]
+        at += 1 + int32_at(data, at + 1)
+        stops[i] = at
+
+
+@kernel(types.void, given(types.uint8), given(types.int64), given(types.int64), filled(types.uint8))
+def _join(data: Bytes, starts: Ints, stops: Ints, joined: Bytes) -> None:
+    at = 0
+    for i in range(len(starts)):
+        length = stops[i] - starts[i]
+        joined[at : at + length] = data[starts[i] : stops[i]]
+        at += length

@@ -1,0 +1,83 @@
+"""Kernels: the loops of this room, compiled once by Numba and loaded from its cache ever after.
+
+A kernel is a plain function over flat arrays. It is declared with its exact types, so that it is
+compiled when its module is first imported on a machine, never in the middle of a stream, and so that
+no call can make a second version of it. Spark's workers load what the first one compiled.
+
+What every kernel promises:
+
+* It reads only inside the bounds that it was given, whatever the bytes say: a length that it read is
+  compared with what is left before it is used. Compiled code has no other protection.
+* It reports trouble as a value (a code, a row), never as an exception; its caller words the error.
+* It releases the GIL, so that a thread which answers keepalives is not starved.
+
+Two traps of Numba's cache. It looks at the file of the kernel alone, and code of other kernels is
+inlined: so a kernel calls kernels of its own file only (the readers below are the exception, and are
+not to change their meaning). And an array from `np.frombuffer(bytes)` is read-only, a type of its
+own: inputs are declared read-only, which takes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, types
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Lengths = npt.NDArray[np.int32]
+Oids = npt.NDArray[np.uint32]
+Flags = npt.NDArray[np.bool_]
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+def given(dtype: Any, dimensions: int = 1) -> Any:
+    """The Numba type of a contiguous array that the kernel only reads."""
+    return types.Array(dtype, dimensions, "C", readonly=True)
+
+
+def filled(dtype: Any, dimensions: int = 1) -> Any:
+    """The Numba type of a contiguous array that the kernel writes."""
+    return types.Array(dtype, dimensions, "C")
+
+
+def several(*members: Any) -> Any:
+    """The Numba type of a tuple."""
+    tuple_of: Any = types.BaseTuple.from_types
+    return tuple_of(members)
+
+
+def kernel(returns: Any, *arguments: Any) -> Callable[[Kernel], Kernel]:
+    """Compile the function for exactly these types."""
+    compiled: Callable[[Kernel], Kernel] = njit(returns(*arguments), cache=True, nogil=True)
+    return compiled
+
+
+@kernel(types.int64, given(types.uint8), types.int64)
+def int16_at(data: Bytes, at: int) -> int:
+    """The big-endian unsigned 16-bit number at `at`; the caller has checked that it is there."""
+    return int((np.int64(data[at]) << 8) | np.int64(data[at + 1]))
+
+
+@kernel(types.int64, given(types.uint8), types.int64)
+def int32_at(data: Bytes, at: int) -> int:
+    """The big-endian unsigned 32-bit number at `at`; the caller has checked that it is there."""
+    return int(
+        (np.int64(data[at]) << 24)
+        | (np.int64(data[at + 1]) << 16)
+        | (np.int64(data[at + 2]) << 8)
+        | np.int64(data[at + 3])
+    )
+
+
+@kernel(types.int64, given(types.uint8), types.int64)
+def int64_at(data: Bytes, at: int) -> int:
+    """The big-endian signed 64-bit number at `at`; the caller has checked that it is there."""
+    value = np.int64(data[at])
+    for i in range(1, 8):
+        value = (value << 8) | np.int64(data[at + i])
+    return int(value)

@@ -1,0 +1,61 @@
+"""pgoutput: the logical replication stream of PostgreSQL, protocol 1 to 4, from bytes to change batches.
+
+    raw CopyData frames ──scan──▶ Messages ─┬─ begins, commits, keepalives ──▶ receiver, spool
+                                            ├─ relation, truncate, ... (one at a time)
+                                            └─ changes, per relation version ──▶ change batch
+
+The receiver uses the upper half only: it never looks into a tuple. The decoder of an epoch uses all of
+it. A relation's layout holds from its R to the next R of the same oid, in the order of the bytes, also
+within one transaction: tuples are never decoded by "the current" relation.
+"""
+
+from headrace.decode.pgoutput.framing import Messages, scan
+from headrace.decode.pgoutput.positions import (
+    Begins,
+    Commits,
+    Keepalives,
+    begins,
+    commits,
+    keepalives,
+    stream_commits,
+)
+from headrace.decode.pgoutput.rare import (
+    LogicalMessage,
+    Origin,
+    Relation,
+    RelationColumn,
+    StreamAbort,
+    Truncate,
+    TypeMessage,
+    logical_message,
+    origin,
+    relation,
+    stream_abort,
+    truncate,
+    type_message,
+)
+
+__all__ = [
+    "Begins",
+    "Commits",
+    "Keepalives",
+    "LogicalMessage",
+    "Messages",
+    "Origin",
+    "Relation",
+    "RelationColumn",
+    "StreamAbort",
+    "Truncate",
+    "TypeMessage",
+    "begins",
+    "commits",
+    "keepalives",
+    "logical_message",
+    "origin",
+    "relation",
+    "scan",
+    "stream_abort",
+    "stream_commits",
+    "truncate",
+    "type_message",
+]

@@ -1,0 +1,126 @@
+"""The fixed parts of messages that say when: begins, commits and keepalives, all of a buffer at once.
+
+PostgreSQL tells three positions of a transaction apart (`headrace.core.position`); here they are bare
+numbers in arrays, as the wire and the lake have them. Times are microseconds since 1970, UTC. Xids are
+the 32 bits of the wire: who needs 64 widens them.
+
+`scan` has checked that each message is long enough for what is read here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import types
+
+from headrace.decode.kernel import Bytes, Flags, Ints, filled, given, int32_at, int64_at, kernel
+from headrace.decode.pgoutput.framing import BEGIN, COMMIT, KEEPALIVE, STREAM_COMMIT, Messages
+
+# PostgreSQL counts from 2000-01-01.
+_EPOCH = 946_684_800_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """The B messages: `row` is the message's number."""
+
+    row: Ints
+    commit_lsn: Ints
+    commit_ts: Ints
+    xid: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """The C (or c) messages: `row` is the message's number, `xid` is 0 for C."""
+
+    row: Ints
+    commit_lsn: Ints
+    end_lsn: Ints
+    commit_ts: Ints
+    xid: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalives:
+    """The keepalives: `wal_end` is an exclusive frontier where no transaction is open."""
+
+    row: Ints
+    wal_end: Ints
+    time: Ints
+    reply_requested: Flags
+
+
+def begins(data: Bytes, messages: Messages) -> Begins:
+    """All BEGINs of the buffer."""
+    row, body = _of(messages, BEGIN)
+    return Begins(
+        row,
+        _int64s(data, body),
+        _int64s(data, body + 8) + _EPOCH,
+        _int32s(data, body + 16),
+    )
+
+
+def commits(data: Bytes, messages: Messages) -> Commits:
+    """All COMMITs of the buffer."""
+    row, body = _of(messages, COMMIT)
+    return _commits(data, row, body, np.zeros(len(row), np.int64))
+
+
+def stream_commits(data: Bytes, messages: Messages) -> Commits:
+    """All STREAM COMMITs of the buffer."""
+    row, body = _of(messages, STREAM_COMMIT)
+    return _commits(data, row, body + 4, _int32s(data, body))
+
+
+def keepalives(data: Bytes, messages: Messages) -> Keepalives:
+    """All keepalives of the buffer."""
+    row = np.flatnonzero(messages.kind == KEEPALIVE)
+    start = messages.start[row]
+    return Keepalives(
+        row,
+        _int64s(data, start + 1),
+        _int64s(data, start + 9) + _EPOCH,
+        data[start + 17] != 0,
+    )
+
+
+def _of(messages: Messages, kind: int) -> tuple[Ints, Ints]:
+    row = np.flatnonzero(messages.kind == kind)
+    return row, messages.body[row]
+
+
+def _commits(data: Bytes, row: Ints, flags: Ints, xid: Ints) -> Commits:
+    return Commits(
+        row,
+        _int64s(data, flags + 1),
+        _int64s(data, flags + 9),
+        _int64s(data, flags + 17) + _EPOCH,
+        xid,
+    )
+
+
+def _int64s(data: Bytes, at: Ints) -> Ints:
+    values = np.empty(len(at), np.int64)
+    _read_int64s(data, at, values)
+    return values
+
+
+def _int32s(data: Bytes, at: Ints) -> Ints:
+    values = np.empty(len(at), np.int64)
+    _read_int32s(data, at, values)
+    return values
+
+
+@kernel(types.void, given(types.uint8), given(types.int64), filled(types.int64))
+def _read_int64s(data: Bytes, at: Ints, values: Ints) -> None:
+    for i in range(len(at)):
+        values[i] = int64_at(data, at[i])
+
+
+@kernel(types.void, given(types.uint8), given(types.int64), filled(types.int64))
+def _read_int32s(data: Bytes, at: Ints, values: Ints) -> None:
+    for i in range(len(at)):
+        values[i] = int32_at(data, at[i])

@@ -1,0 +1,164 @@
+"""Messages that are rare: one at a time, in plain Python, straight from the layout in the manual.
+
+Each parser takes the buffer and the `body` and `stop` of a message that `scan` found. What runs past
+its message is a definite error: a relation that is misread would put values into the wrong columns.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from headrace.core.errors import Definite
+from headrace.decode.kernel import Bytes
+
+_KEY = 1  # the flag of a column that is part of the replica identity
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumn:
+    """A column as R describes it."""
+
+    flags: int
+    name: str
+    type_oid: int
+    typmod: int
+
+    @property
+    def in_identity(self) -> bool:
+        return bool(self.flags & _KEY)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """R: how the tuples of a table are laid out from here on (a namespace sent as "" is pg_catalog)."""
+
+    oid: int
+    namespace: str
+    name: str
+    identity: str  # "d" default, "n" nothing, "f" full, "i" index
+    columns: tuple[RelationColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeMessage:
+    """Y: the name of a type that is not built in; for a domain, the name is its base type's."""
+
+    oid: int
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """T: the tables that were emptied."""
+
+    cascade: bool
+    restart_identity: bool
+    oids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """O: the transaction was replicated to this server from elsewhere."""
+
+    commit_lsn: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """M: what `pg_logical_emit_message` wrote."""
+
+    transactional: bool
+    lsn: int
+    prefix: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAbort:
+    """A: a transaction (`subxid == xid`) or one of its subtransactions is rolled back."""
+
+    xid: int
+    subxid: int
+
+
+class _Reader:
+    """A cursor over one message."""
+
+    def __init__(self, data: Bytes, body: int, stop: int) -> None:
+        self._bytes = data[body:stop].tobytes()
+        self._at = 0
+
+    def number(self, layout: str) -> int:
+        size = struct.calcsize(layout)
+        value = int(struct.unpack(layout, self.take(size))[0])
+        return value
+
+    def text(self) -> str:
+        end = self._bytes.find(b"\0", self._at)
+        if end < 0:
+            raise _malformed()
+        return self.take(end + 1 - self._at)[:-1].decode("utf-8", "surrogateescape")
+
+    def take(self, size: int) -> bytes:
+        if self._at + size > len(self._bytes):
+            raise _malformed()
+        self._at += size
+        return self._bytes[self._at - size : self._at]
+
+
+def _malformed() -> Definite:
+    return Definite(
+        "PG_BAD_MESSAGE",
+        "a message of the replication stream ends too early",
+        hint="report it with the server's version; nothing is acknowledged until it can be read",
+    )
+
+
+def relation(data: Bytes, body: int, stop: int) -> Relation:
+    """Read an R."""
+    reader = _Reader(data, body, stop)
+    oid, namespace, name = reader.number(">I"), reader.text(), reader.text()
+    identity = reader.take(1).decode("latin-1")
+    columns = []
+    for _ in range(reader.number(">H")):
+        flags, column = reader.number(">B"), reader.text()
+        columns.append(RelationColumn(flags, column, reader.number(">I"), reader.number(">i")))
+    return Relation(oid, namespace or "pg_catalog", name, identity, tuple(columns))
+
+
+def type_message(data: Bytes, body: int, stop: int) -> TypeMessage:
+    """Read a Y."""
+    reader = _Reader(data, body, stop)
+    return TypeMessage(reader.number(">I"), reader.text() or "pg_catalog", reader.text())
+
+
+def truncate(data: Bytes, body: int, stop: int) -> Truncate:
+    """Read a T."""
+    reader = _Reader(data, body, stop)
+    count, flags = reader.number(">I"), reader.number(">B")
+    if count > (stop - body) // 4:
+        raise _malformed()
+    oids = tuple(reader.number(">I") for _ in range(count))
+    return Truncate(bool(flags & 1), bool(flags & 2), oids)
+
+
+def origin(data: Bytes, body: int, stop: int) -> Origin:
+    """Read an O."""
+    reader = _Reader(data, body, stop)
+    return Origin(reader.number(">Q"), reader.text())
+
+
+def logical_message(data: Bytes, body: int, stop: int) -> LogicalMessage:
+    """Read an M."""
+    reader = _Reader(data, body, stop)
+    flags, lsn, prefix = reader.number(">B"), reader.number(">Q"), reader.text()
+    return LogicalMessage(bool(flags & 1), lsn, prefix, reader.take(reader.number(">I")))
+
+
+def stream_abort(data: Bytes, body: int, stop: int) -> StreamAbort:
+    """Read an A, of either length: what the longer one adds is not needed."""
+    reader = _Reader(data, body, stop)
+    return StreamAbort(reader.number(">I"), reader.number(">I"))
