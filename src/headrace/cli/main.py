@@ -1,0 +1,61 @@
+"""`headrace`: reads the command line, runs one command, tells how it ended.
+
+    exit code   0  what was asked for is true
+                1  a bug: the traceback is ours to mend
+                2  a person must act (`Misconfigured`), or the command line is wrong
+                3  the data cannot be mirrored as asked (`Definite`)
+                4  the world is in the way (`Transient`): trying again may succeed
+              130  interrupted
+
+This is one of the named supervisors that may catch what any command raises, and it catches our three
+families alone: a bug must show its traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+import headrace
+from headrace.cli import version
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+
+COMMANDS: tuple[ModuleType, ...] = (version,)
+
+EXIT_CODES: dict[type[HeadraceError], int] = {Misconfigured: 2, Definite: 3, Transient: 4}
+_INTERRUPTED = 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line; each command registers its own part."""
+    whole = argparse.ArgumentParser(
+        prog="headrace", description="Mirrors the tables of a database into a lakehouse, exactly."
+    )
+    whole.add_argument("--version", action="version", version=f"headrace {headrace.__version__}")
+    subparsers = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.register(subparsers)
+    return whole
+
+
+def report(error: HeadraceError) -> int:
+    """Say on standard error what is wrong and what to type; the exit code of the error's family."""
+    print(f"error: {error}", file=sys.stderr)
+    return EXIT_CODES[type(error)]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+    except (Misconfigured, Definite, Transient) as error:
+        return report(error)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
