@@ -1,0 +1,253 @@
+"""The writing end of a spool: one process appends bytes and records.
+
+Called by the receiver (`pipeline.receive`), which first appends what came and then tells which
+transactions ended in it. A writer never touches a file that another writer began: it opens a new segment
+behind the newest one and a new session, so that whatever a killed writer left half-written stays
+behind and is named by no record.
+
+The spool has a limit. At it `full` is true and the receiver stops reading; the driver frees room with
+`SpoolReader.discard`. A transaction that is larger than the limit passes through all the same: `full` is
+true only while there is a segment that the driver can free.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from headrace.core.errors import Transient
+from headrace.spool.layout import (
+    BLOCK,
+    INDEX_RECORDS,
+    RECORD,
+    RELATION,
+    SEGMENT,
+    SUM,
+    Bytes,
+    Kind,
+    Records,
+    checks,
+    discard_orphans,
+    disk_error,
+    segment_path,
+)
+from headrace.spool.reader import SpoolReader
+
+
+@dataclass(slots=True)
+class _Files:
+    """The open files of the segment that is being written."""
+
+    raw: int
+    sums: int
+    relations: int
+    index: int
+
+    @classmethod
+    def create(cls, folder: Path, segment: int) -> _Files:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        # The index comes last: a segment exists once it has one.
+        names = ("raw", "sums", "relations", "index")
+        return cls(*(os.open(segment_path(folder, segment, name), flags, 0o600) for name in names))
+
+    def close(self) -> None:
+        for descriptor in (self.raw, self.sums, self.relations, self.index):
+            os.close(descriptor)
+
+
+class SpoolWriter:
+    """Appends to the spool in `folder`, which `layout.prepare` made. Use it as a context manager."""
+
+    def __init__(
+        self,
+        folder: Path,
+        limit_bytes: int,
+        frontier: int = 0,
+        *,
+        segment_bytes: int = SEGMENT,
+        index_records: int = INDEX_RECORDS,
+    ) -> None:
+        self._folder = folder
+        self._limit = limit_bytes
+        self._segment_bytes = segment_bytes
+        self._index_records = index_records
+        self._lock = _lock(folder)
+        self._sizes = discard_orphans(folder)  # of each segment that the driver may still hold
+        self._starts: dict[int, int] = {}  # where each segment of ours begins
+        self._segment = max(self._sizes, default=-1)
+        self._relations: dict[int, tuple[int, bytes]] = {}
+        self._source = (0, 0)
+        self._files: _Files | None = None
+        newest = SpoolReader(folder).newest()
+        self._number, self.session, self.frontier = 0, 1, frontier
+        self.address = 0
+        if newest is not None:
+            self._number = int(newest["number"]) + 1
+            self.session = int(newest["session"]) + 1
+            self.frontier = max(frontier, int(newest["end"]))
+            self.address = _behind(folder, self._segment, newest)
+        self._begin_segment()
+
+    def __enter__(self) -> SpoolWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files. Nothing is lost without it."""
+        if self._files is not None:
+            self._files.close()
+            self._files = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def append(self, data: Bytes) -> int:
+        """Append bytes; the address of the first one. They mean nothing until a record names them."""
+        if self.address - self._starts[self._segment] >= self._segment_bytes:
+            self._begin_segment()
+        self._bound_index()
+        start = self.address
+        view = np.ascontiguousarray(data).data
+        sums = np.empty(-(-len(view) // BLOCK), dtype=SUM)
+        for i in range(len(sums)):
+            block = view[i * BLOCK : (i + 1) * BLOCK]
+            sums[i] = (start + i * BLOCK, len(block), zlib.crc32(block))
+        files = self._open()
+        self._write(files.raw, view)
+        self._write(files.sums, sums.tobytes())
+        self.address = start + len(view)
+        return start
+
+    def relation(self, relation: int, address: int, body: bytes) -> None:
+        """Remember the description of a table that came at this address of this session."""
+        known = self._relations.get(relation)
+        if known is not None and known[1] == body:
+            return
+        self._relations[relation] = (address, body)
+        self._write(self._open().relations, _relation_entry(relation, address, body))
+
+    def commit(self, transactions: Records) -> None:
+        """Record transactions whose bytes are appended, in commit order.
+
+        The caller fills time, end, commit_ts, xid, start, stop and changes; the rest is done here.
+        """
+        if len(transactions):
+            self.frontier = int(transactions["end"][-1])
+            self._put(transactions.copy(), Kind.TRANSACTION)
+
+    def progress(self, frontier: int) -> None:
+        """Record that the stream is complete up to `frontier` though no transaction ended."""
+        self._bound_index()
+        self.frontier = max(self.frontier, frontier)
+        self._put(self._here(), Kind.PROGRESS)
+
+    def heard(self, source_end: int, source_ts: int) -> None:
+        """How far the source itself has got, and its clock: goes into the records that follow."""
+        self._source = (source_end, source_ts)
+
+    def full(self, needed_from: int | None = None) -> bool:
+        """True while the limit is reached and the driver can free a segment before `needed_from`.
+
+        `needed_from` is the address where the open transaction starts, or None if there is none.
+        """
+        if sum(self._sizes.values()) < self._limit:
+            return False
+        for segment in sorted(self._sizes):
+            if segment == self._segment or segment_path(self._folder, segment, "index").exists():
+                break
+            del self._sizes[segment]
+        edge = self.address if needed_from is None else needed_from
+        oldest = min(self._sizes)
+        freeable = oldest < self._segment and self._starts.get(oldest + 1, 0) <= edge
+        return freeable and sum(self._sizes.values()) >= self._limit
+
+    def _begin_segment(self) -> None:
+        if self._files is not None:
+            self._files.close()
+            self._files = None
+        self._segment += 1
+        self._starts[self._segment] = self.address
+        self._sizes[self._segment] = 0
+        self._records = 0
+        try:
+            self._files = _Files.create(self._folder, self._segment)
+        except OSError as error:
+            raise disk_error(error) from error
+        for relation, (address, body) in self._relations.items():
+            self._write(self._files.relations, _relation_entry(relation, address, body))
+        self._put(self._here(), Kind.HEAD)
+
+    def _here(self) -> Records:
+        """One record that names no bytes, at the newest address and frontier."""
+        record = np.zeros(1, dtype=RECORD)
+        record["end"] = self.frontier
+        record["start"] = record["stop"] = self.address
+        return record
+
+    def _bound_index(self) -> None:
+        # Never between an append and its commit: a new HEAD's `stop` would be past theirs.
+        if self._records >= self._index_records:
+            self._begin_segment()
+
+    def _put(self, records: Records, kind: Kind) -> None:
+        records["number"] = np.arange(self._number, self._number + len(records), dtype=np.uint64)
+        records["kind"] = kind
+        records["session"] = self.session
+        records["source_end"], records["source_ts"] = self._source
+        records["check"] = checks(records)
+        self._write(self._open().index, records.tobytes())
+        self._number += len(records)
+        self._records += len(records)
+
+    def _open(self) -> _Files:
+        if self._files is None:
+            raise ValueError("the spool's writer is closed")
+        return self._files
+
+    def _write(self, descriptor: int, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        try:
+            while len(view):
+                view = view[os.write(descriptor, view) :]
+        except OSError as error:
+            raise disk_error(error) from error
+        self._sizes[self._segment] += len(memoryview(data))
+
+
+def _relation_entry(relation: int, address: int, body: bytes) -> bytes:
+    entry = np.array([(address, relation, len(body), zlib.crc32(body))], dtype=RELATION)
+    return entry.tobytes() + body
+
+
+def _behind(folder: Path, segment: int, newest: np.void) -> int:
+    """The first address that no byte of an earlier writer can have."""
+    head = SpoolReader(folder).head(segment)
+    raw = segment_path(folder, segment, "raw")
+    return max(head.base + (raw.stat().st_size if raw.exists() else 0), int(newest["stop"]))
+
+
+def _lock(folder: Path) -> int:
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise disk_error(error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise Transient(
+            "SPOOL_BUSY",
+            "another process writes to this spool",
+            hint="stop the other headrace that runs this source on this machine",
+        ) from error
+    return descriptor
