@@ -17,7 +17,7 @@ integration: venv  ## the full numbers and the version matrix (PART=folder or ex
 bench: venv        ## every figure beside its peer, in one run
 	@.venv/bin/python -m bench
 wheel: venv        ## the wheel, in dist/
-	@.venv/bin/python -m build --wheel --no-isolation
+	@rm -rf build && .venv/bin/python -m build --wheel --no-isolation
 docs: venv         ## the pages that are made from the source
 	@.venv/bin/python setup/assemble_errors.py
 lock: venv         ## requirements/dev.lock anew from pyproject.toml (some minutes)

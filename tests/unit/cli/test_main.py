@@ -27,7 +27,7 @@ def _command_that_raises(error: BaseException) -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("family", "code"), [(Misconfigured, 2), (Definite, 3), (Transient, 4)], ids=lambda value: str(value)
+    ("family", "code"), [(Misconfigured, 2), (Definite, 3), (Transient, 4)], ids=["2", "3", "4"]
 )
 def test_each_family_has_its_exit_code_and_shows_every_field(
     family: type[HeadraceError],

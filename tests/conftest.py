@@ -1,0 +1,48 @@
+"""What every test shares: the seed, the markers that follow from fixtures, the plugins. No fixtures of data.
+
+The seed (HEADRACE_SEED, or 1) decides everything that is random in a run, except hypothesis, which
+prints its own way to repeat a failure. It stands at the head of every run and in every report.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+import hypothesis
+import pytest
+
+SEED_VARIABLE = "HEADRACE_SEED"
+_SERVER_FIXTURES = frozenset({"postgres_server", "any_postgres"})
+
+pytest_plugins = [
+    "tests.reporting",
+    *(["headrace.testing.fixtures"] if find_spec("headrace.testing.fixtures") else []),
+]
+
+# A shared machine makes any single example slow now and then; slow tests have the session's timeout.
+hypothesis.settings.register_profile("headrace", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("headrace")
+
+
+def pytest_configure() -> None:
+    # Set, not only read: a test's child processes must see the same seed.
+    os.environ.setdefault(SEED_VARIABLE, "1")
+
+
+def pytest_report_header() -> str:
+    return f"seed: {os.environ[SEED_VARIABLE]} (repeat with {SEED_VARIABLE}={os.environ[SEED_VARIABLE]})"
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The seed of this run; mix it with the test's own name where streams must differ."""
+    return int(os.environ[SEED_VARIABLE])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that uses a server's fixture is a server test, whether or not its author said so."""
+    for item in items:
+        if _SERVER_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.server)
