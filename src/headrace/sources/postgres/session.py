@@ -20,8 +20,9 @@ the server's message is matched; a message in another language ends in the gener
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import pq
@@ -30,6 +31,7 @@ from psycopg.rows import TupleRow
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 
+Params = Sequence[Any] | Mapping[str, Any]
 Session = psycopg.Connection[TupleRow]
 
 # As the server prints them back; compared after every connect.
@@ -217,6 +219,17 @@ def ask(pgconn: pq.abc.PGconn, statement: str) -> list[tuple[str | None, ...]]:
         tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
         for row in range(result.ntuples)
     ]
+
+
+def query(connection: Session, statement: LiteralString, parameters: Params | None = None) -> list[TupleRow]:
+    """Run one statement on an ordinary connection; its rows. What fails is a coded error."""
+    try:
+        cursor = connection.execute(statement, parameters)
+        return cursor.fetchall() if cursor.description else []
+    except psycopg.Error as error:
+        state = error.sqlstate.encode() if error.sqlstate else None
+        # Never the error's own detail: it may quote a row.
+        raise refused(state, error.diag.message_primary or "") from None
 
 
 def _text(value: bytes | None) -> str | None:
