@@ -13,13 +13,13 @@ proved      `Identity` names the server (system id), its timeline and the databa
 secret      The password lives in `Address` only, which never shows it. libpq's own complaints about
             a malformed connection string quote it, so they are never passed on.
 
-Errors of connecting are classified here. libpq does not hand out the SQLSTATE of a refused login, so
-the server's message is matched; a message in another language ends in the general code of its kind.
+What goes wrong is classified in `refusals`.
 """
 
 from __future__ import annotations
 
-import re
+import select
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, LiteralString
@@ -29,7 +29,8 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
-from headrace.core.errors import HeadraceError, Misconfigured, Transient
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.sources.postgres.refusals import login_refused, refused
 
 Params = Sequence[Any] | Mapping[str, Any]
 Session = psycopg.Connection[TupleRow]
@@ -143,7 +144,8 @@ def connect(address: Address, *, role: str) -> Session:
     try:
         connection = psycopg.connect(_conninfo(address, role), autocommit=True, prepare_threshold=None)
     except psycopg.OperationalError as error:
-        raise _classified(address, str(error), _state_of(error.pgconn)) from None
+        needs_password = error.pgconn is not None and error.pgconn.needs_password
+        raise _login_refused(address, str(error), needs_password) from None
     try:
         _pin(address, connection.pgconn)
     except BaseException:
@@ -157,8 +159,7 @@ def replication(address: Address, *, role: str) -> pq.abc.PGconn:
     conninfo = make_conninfo(_conninfo(address, role), replication="database")
     pgconn = pq.PGconn.connect(conninfo.encode())
     if pgconn.status != pq.ConnStatus.OK:
-        message = pgconn.get_error_message("utf-8")
-        error = _classified(address, message, _LoginState(pgconn.needs_password, pgconn.used_password))
+        error = _login_refused(address, pgconn.get_error_message("utf-8"), pgconn.needs_password)
         pgconn.finish()
         raise error
     try:
@@ -167,6 +168,15 @@ def replication(address: Address, *, role: str) -> pq.abc.PGconn:
         pgconn.finish()
         raise
     return pgconn
+
+
+def _login_refused(address: Address, message: str, needs_password: bool) -> HeadraceError:
+    return login_refused(
+        address.safe(),
+        message,
+        needs_password=needs_password,
+        password=address.parameters.get("password"),
+    )
 
 
 def _conninfo(address: Address, role: str) -> str:
@@ -212,7 +222,42 @@ def _pin(address: Address, pgconn: pq.abc.PGconn) -> None:
 
 def ask(pgconn: pq.abc.PGconn, statement: str) -> list[tuple[str | None, ...]]:
     """Run one statement, or walsender command, by the simple protocol; its rows as text."""
-    result = pgconn.exec_(statement.encode())
+    return _rows(pgconn.exec_(statement.encode()))
+
+
+def ask_within(pgconn: pq.abc.PGconn, statement: str, seconds: float) -> list[tuple[str | None, ...]]:
+    """`ask`, for a statement that may wait: after so many seconds it is cancelled on the server.
+
+    A statement that ends while the cancellation is under way has ended: its rows count.
+    """
+    deadline = time.monotonic() + seconds
+    cancelled = False
+    pgconn.send_query(statement.encode())
+    while pgconn.is_busy():
+        left = deadline - time.monotonic()
+        if left <= 0 and not cancelled:
+            pgconn.get_cancel().cancel()
+            cancelled = True
+        if _readable(pgconn.socket, None if cancelled else left):
+            try:
+                pgconn.consume_input()
+            except psycopg.OperationalError as error:
+                raise refused(None, str(error)) from None
+    result = pgconn.get_result()
+    while pgconn.get_result() is not None:
+        pass
+    if result is None:
+        raise refused(None, "no answer")
+    return _rows(result)
+
+
+def _readable(socket: int, seconds: float | None) -> bool:
+    waiting = select.poll()
+    waiting.register(socket, select.POLLIN)
+    return bool(waiting.poll(None if seconds is None else max(0.0, seconds) * 1000))
+
+
+def _rows(result: pq.abc.PGresult) -> list[tuple[str | None, ...]]:
     if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
         raise refused(result.error_field(pq.DiagnosticField.SQLSTATE), _primary(result))
     return [
@@ -221,7 +266,9 @@ def ask(pgconn: pq.abc.PGconn, statement: str) -> list[tuple[str | None, ...]]:
     ]
 
 
-def query(connection: Session, statement: LiteralString, parameters: Params | None = None) -> list[TupleRow]:
+def query(
+    connection: Session, statement: LiteralString | bytes, parameters: Params | None = None
+) -> list[TupleRow]:
     """Run one statement on an ordinary connection; its rows. What fails is a coded error."""
     try:
         cursor = connection.execute(statement, parameters)
@@ -297,192 +344,3 @@ def verify(found: Identity, expected: Identity) -> None:
             detail=f"timeline {found.timeline}, expected {expected.timeline}",
             hint="run with --reconcile to take a new snapshot as a difference",
         )
-
-
-# --- classifying --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _LoginState:
-    needs_password: bool
-    used_password: bool
-
-
-def _state_of(pgconn: pq.abc.PGconn | None) -> _LoginState:
-    if pgconn is None:
-        return _LoginState(needs_password=False, used_password=False)
-    return _LoginState(pgconn.needs_password, pgconn.used_password)
-
-
-@dataclass(frozen=True, slots=True)
-class _Complaint:
-    pattern: re.Pattern[str]
-    error: type[HeadraceError]
-    code: str
-    primary: str
-    hint: str
-
-
-def _complaint(pattern: str, error: HeadraceError) -> _Complaint:
-    return _Complaint(re.compile(pattern), type(error), error.code, error.primary, error.hint)
-
-
-# In this order: the first that matches the message names the error. {} is the safe address.
-_COMPLAINTS: tuple[_Complaint, ...] = (
-    _complaint(
-        r"FATAL:.*(starting up|shutting down|in recovery mode|not yet accepting)",
-        Transient(
-            "PG_SERVER_STARTING",
-            'the server at "{}" does not take connections yet',
-            hint="wait until it has started",
-        ),
-    ),
-    _complaint(
-        r"FATAL:.*(too many (clients|connections)|remaining connection slots|max_wal_senders)",
-        Transient(
-            "PG_SERVER_FULL",
-            'the server at "{}" has no free connection',
-            hint="raise max_connections or max_wal_senders, or lower snapshot_connections",
-        ),
-    ),
-    _complaint(
-        r"FATAL:\s+(password|SCRAM|SASL|LDAP|PAM|RADIUS|peer|ident|certificate)\S* authentication failed",
-        Misconfigured(
-            "PG_PASSWORD_REFUSED",
-            'the server at "{}" refused the login',
-            hint="check user and password: in the URL, in PGPASSWORD or in the password file",
-        ),
-    ),
-    _complaint(
-        r"no password supplied|server requested a (hashed )?password",
-        Misconfigured(
-            "PG_PASSWORD_MISSING",
-            'the server at "{}" asks for a password and none is given',
-            hint="set PGPASSWORD, add a line to the password file, or put it in the URL",
-        ),
-    ),
-    _complaint(
-        r"FATAL:.*database .* does not exist",
-        Misconfigured(
-            "PG_DATABASE_UNKNOWN",
-            'there is no such database at "{}"',
-            hint="check dbname; psql -l lists the databases of a server",
-        ),
-    ),
-    _complaint(
-        r"FATAL:.*role .* does not exist",
-        Misconfigured(
-            "PG_ROLE_UNKNOWN",
-            'there is no such user at "{}"',
-            hint="check user, or CREATE ROLE ... LOGIN REPLICATION on the server",
-        ),
-    ),
-    _complaint(
-        r"FATAL:.*(must be superuser or replication role|permission denied to start WAL sender)",
-        Misconfigured(
-            "PG_REPLICATION_PRIVILEGE",
-            'the user of "{}" may not replicate',
-            hint="ALTER ROLE ... REPLICATION",
-        ),
-    ),
-    _complaint(
-        r"FATAL:.*(no pg_hba.conf entry|pg_hba.conf rejects|not permitted to log in|"
-        r"permission denied for database|not currently accepting connections)",
-        Misconfigured(
-            "PG_NOT_ADMITTED",
-            'the server at "{}" does not admit this user from this machine',
-            hint="add a line to pg_hba.conf, GRANT CONNECT ON DATABASE, or check sslmode",
-        ),
-    ),
-    _complaint(
-        r"SSL|certificate|sslmode|sslrootcert|TLS",
-        Misconfigured(
-            "PG_TLS_REFUSED",
-            'no encrypted connection to "{}" as the connection string asks for it',
-            hint="check sslmode, sslrootcert, and the name in the server's certificate",
-        ),
-    ),
-    _complaint(
-        r"FATAL:.*unsupported startup parameter|unrecognized configuration parameter",
-        Misconfigured(
-            "PG_POOLER",
-            'the connection to "{}" goes through something that refuses session settings',
-            hint="give the address of the server itself, not of a pooler",
-        ),
-    ),
-    _complaint(
-        r"FATAL:",
-        Misconfigured(
-            "PG_LOGIN_REFUSED",
-            'the server at "{}" refused the connection',
-            hint="the detail is the server's own answer",
-        ),
-    ),
-    _complaint(
-        r"",
-        Transient(
-            "PG_UNREACHABLE",
-            'no connection to "{}"',
-            hint="check host and port, and that the server is running and reachable from here",
-        ),
-    ),
-)
-
-
-def _classified(address: Address, message: str, state: _LoginState) -> HeadraceError:
-    """The coded error of a login that failed."""
-    if state.needs_password:
-        message = "no password supplied"
-    found = next(entry for entry in _COMPLAINTS if entry.pattern.search(message))
-    return found.error(
-        found.code,
-        found.primary.format(address.safe()),
-        detail=_shown(address, message),
-        hint=found.hint,
-    )
-
-
-def _shown(address: Address, message: str) -> str:
-    """What was said, on one line, without the password should anybody have put it in."""
-    line = "; ".join(part.strip() for part in message.splitlines() if part.strip()) or "no reason given"
-    password = address.parameters.get("password")
-    return line.replace(password, "***") if password else line
-
-
-def refused(sqlstate: bytes | None, primary: str) -> HeadraceError:
-    """The coded error of a statement of ours that the server did not carry out."""
-    state = sqlstate.decode() if sqlstate else ""
-    if state in ("", "57P01", "57P02", "57P03", "57P05") or state.startswith("08"):
-        return Transient(
-            "PG_CONNECTION_LOST",
-            "the connection to the server was lost",
-            detail=primary or None,
-            hint="nothing to do: it is tried again",
-        )
-    if state == "42501":
-        return Misconfigured(
-            "PG_PRIVILEGE_MISSING",
-            "the server denies what this needs",
-            detail=primary,
-            hint="headrace check lists the missing privileges with the statements that grant them",
-        )
-    if state in ("55P03", "57014"):
-        return Transient(
-            "PG_LOCK_TIMEOUT",
-            "a statement waited too long for other transactions",
-            detail=primary,
-            hint="it is tried again; end long transactions if it goes on",
-        )
-    if state.startswith("53"):
-        return Transient(
-            "PG_SERVER_FULL",
-            "the server is short of a resource",
-            detail=primary,
-            hint="see the server's log: connections, slots, disk or memory",
-        )
-    return Misconfigured(
-        "PG_STATEMENT_REFUSED",
-        "the server refused a statement",
-        detail=f"SQLSTATE {state}: {primary}",
-        hint="see the server's log for the statement; please report it",
-    )

@@ -1,0 +1,424 @@
+"""What we make upstream: a publication and a slot, named after the lake, and removed with it.
+
+    publication first, committed ──► slot ──► W (`writers`) ──► snapshot
+
+The order is the proof. Changes are captured one by one: a transaction that was open while its table
+got into the publication arrives in part. So the slot is made when the publication has committed, and
+the transactions that then hold a write lock on a table to be copied are noted as W: no snapshot is
+accepted in which one of them still runs (`snapshot.Leader`).
+
+What belongs to the user (`--publication`, `slot =`) never comes here to be altered or dropped.
+
+Making a slot waits for every transaction that has an xid, in all databases of the server. The wait is
+bounded twice: `lock_timeout` ends it when we are gone, a deadline of our own when we are here. The
+server removes a slot whose making was cancelled, so that no half-made one is left.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from psycopg import pq
+
+from headrace.core.errors import HeadraceError, Misconfigured, Transient
+from headrace.core.names import TableName, quote_identifier
+from headrace.core.position import Lsn
+from headrace.sources.postgres.catalog import look_by_name
+from headrace.sources.postgres.session import Address, Session, ask, ask_within, connect, query, replication
+
+PLUGIN = "pgoutput"
+_NAME_LIMIT = 63
+_PUBLICATION_LOCK = "5s"
+
+
+def object_name(lake_id: str, source: str) -> str:
+    """The name of both slot and publication: `headrace_<lake>_<source>`, fit for a slot."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in source.lower())
+    name = f"headrace_{lake_id[:8].lower()}_{plain}"
+    if plain == source and len(name) <= _NAME_LIMIT:
+        return name
+    # Two sources must not become one by losing what a slot's name cannot hold.
+    mark = f"_{zlib.crc32(source.encode()):08x}"
+    return name[: _NAME_LIMIT - len(mark)] + mark
+
+
+# --- publication --------------------------------------------------------------------------------
+
+
+def publication_statement(name: str, tables: Sequence[TableName]) -> str:
+    """The statement that makes our publication, for us or for somebody with more privileges to run."""
+    return f"CREATE PUBLICATION {quote_identifier(name)} FOR TABLE {_listed(tables)}"
+
+
+def ensure_publication(connection: Session, name: str, tables: Sequence[TableName]) -> None:
+    """See that our publication exists and holds these tables; committed when this returns.
+
+    A table is checked for a usable identity after its lock is held: one without would make the
+    application's own UPDATE and DELETE fail from the commit on.
+    """
+    with connection.transaction():
+        query(connection, f"SET LOCAL lock_timeout = '{_PUBLICATION_LOCK}'")
+        held = _published(connection, name)
+        missing = [table for table in tables if held is None or table not in held]
+        if held is None:
+            _execute(connection, publication_statement(name, tables))
+        elif missing:
+            _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} ADD TABLE {_listed(missing)}")
+        _refuse_without_identity(connection, missing)
+
+
+def withdraw(connection: Session, name: str, tables: Sequence[TableName]) -> None:
+    """Take tables out of our publication; one that it does not hold is nothing to do."""
+    with connection.transaction():
+        query(connection, f"SET LOCAL lock_timeout = '{_PUBLICATION_LOCK}'")
+        held = _published(connection, name) or frozenset()
+        leaving = [table for table in tables if table in held]
+        if leaving:
+            _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}")
+
+
+def _listed(tables: Sequence[TableName]) -> str:
+    # ONLY: the children of an inheritance parent are tables of their own here.
+    return ", ".join(f"ONLY {table}" for table in tables)
+
+
+def _published(connection: Session, name: str) -> frozenset[TableName] | None:
+    """The tables that the publication lists, or None where there is no such publication."""
+    rows = query(
+        connection,
+        "SELECT p.puballtables, p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate"
+        " AND NOT p.pubviaroot, n.nspname, c.relname FROM pg_catalog.pg_publication p"
+        " LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid"
+        " LEFT JOIN pg_catalog.pg_class c ON c.oid = r.prrelid"
+        " LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s",
+        [name],
+    )
+    if not rows:
+        return None
+    if rows[0][0] or not rows[0][1]:
+        raise Misconfigured(
+            "PG_PUBLICATION_ALTERED",
+            f'the publication "{name}" is not as headrace made it',
+            hint=f"ALTER PUBLICATION {quote_identifier(name)} SET (publish = 'insert, update, delete, "
+            "truncate', publish_via_partition_root = false), or drop it and run again",
+        )
+    return frozenset(TableName(schema, table) for _, _, schema, table in rows if schema is not None)
+
+
+def _refuse_without_identity(connection: Session, tables: Sequence[TableName]) -> None:
+    for table, look in look_by_name(connection, tables).items():
+        if not look.identity.usable:
+            raise Misconfigured(
+                "PG_IDENTITY_MISSING",
+                f'table "{table}" has no identity by which UPDATE and DELETE could be published',
+                hint=f"ALTER TABLE {table} ADD PRIMARY KEY (...), or "
+                f"ALTER TABLE {table} REPLICA IDENTITY FULL",
+            )
+
+
+def _execute(connection: Session, statement: str) -> None:
+    """Run DDL of ours; a missing privilege is answered with the statement for somebody who has it."""
+    try:
+        query(connection, statement.encode())
+    except Misconfigured as error:
+        if error.code != "PG_PRIVILEGE_MISSING":
+            raise
+        raise Misconfigured(
+            "PG_PUBLICATION_PRIVILEGE",
+            "the server does not let this user make or alter the publication",
+            detail=error.detail,
+            hint=f"let the owner of the tables run: {statement}; then give its name with --publication",
+        ) from None
+
+
+# --- slot ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """What the server says of a logical slot."""
+
+    plugin: str | None
+    database: str | None
+    temporary: bool
+    two_phase: bool
+    active_pid: int | None
+    restart_lsn: Lsn | None
+    confirmed_flush_lsn: Lsn | None
+    wal_status: str | None  # reserved, extended, unreserved, lost
+    safe_wal_size: int | None
+    catalog_xmin_age: int | None
+    invalidation: str | None
+    retained_bytes: int | None
+
+    @property
+    def lost(self) -> bool:
+        return self.wal_status == "lost" or self.invalidation is not None
+
+
+def slot_state(connection: Session, name: str) -> SlotState | None:
+    """The slot of that name, or None. The row is asked for as JSON: its columns grow with the versions."""
+    rows = query(
+        connection,
+        "SELECT pg_catalog.to_jsonb(s), pg_catalog.age(s.catalog_xmin),"
+        " pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery()"
+        " THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END,"
+        " s.restart_lsn)::bigint FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = %s",
+        [name],
+    )
+    if not rows:
+        return None
+    slot, age, retained = rows[0]
+    return SlotState(
+        plugin=slot["plugin"],
+        database=slot["database"],
+        temporary=slot["temporary"],
+        two_phase=bool(slot.get("two_phase")),
+        active_pid=slot["active_pid"],
+        restart_lsn=_lsn(slot["restart_lsn"]),
+        confirmed_flush_lsn=_lsn(slot["confirmed_flush_lsn"]),
+        wal_status=slot["wal_status"],
+        safe_wal_size=slot["safe_wal_size"],
+        catalog_xmin_age=age,
+        invalidation=slot.get("invalidation_reason") or ("conflicting" if slot.get("conflicting") else None),
+        retained_bytes=retained,
+    )
+
+
+def _lsn(text: str | None) -> Lsn | None:
+    return None if text is None else Lsn.parse(text)
+
+
+def check_slot(name: str, state: SlotState, database: str) -> None:
+    """Refuse a slot that cannot carry our stream, whoever made it."""
+    if state.plugin != PLUGIN or state.temporary or state.database != database:
+        raise Misconfigured(
+            "PG_SLOT_UNFIT",
+            f'the slot "{name}" is not a permanent {PLUGIN} slot of database "{database}"',
+            detail=f"plugin {state.plugin}, database {state.database}, temporary {state.temporary}",
+            hint="name another slot, or none and let headrace make its own",
+        )
+    if state.two_phase:
+        raise Misconfigured(
+            "PG_SLOT_TWO_PHASE",
+            f'the slot "{name}" has two_phase on: prepared transactions would come without their rows '
+            "after a reconnect",
+            hint="name a slot made with two_phase off, or none and let headrace make its own",
+        )
+    if state.lost:
+        raise Misconfigured(
+            "PG_SLOT_LOST",
+            f'the server has given up the slot "{name}": changes were removed before they were read',
+            detail=f"wal_status {state.wal_status}, reason {state.invalidation or 'not given'}",
+            hint="run with --reconcile to take a new snapshot as a difference; see max_slot_wal_keep_size",
+        )
+
+
+def ensure_slot(address: Address, name: str, *, seconds: float = 30.0) -> Lsn:
+    """See that our slot exists; where its stream starts: every later commit is in it.
+
+    For a new slot that is its consistent point, for one that exists the position that it was
+    acknowledged to.
+    """
+    with closing(connect(address, role="slot")) as connection:
+        state = slot_state(connection, name)
+        if state is None:
+            pgconn = replication(address, role="slot")
+            try:
+                return create_slot(
+                    pgconn,
+                    connection,
+                    f"{quote_identifier(name)} LOGICAL {PLUGIN} NOEXPORT_SNAPSHOT",
+                    seconds,
+                )
+            finally:
+                pgconn.finish()
+        check_slot(name, state, connection.info.dbname)
+        if state.confirmed_flush_lsn is None:
+            raise Transient(
+                "PG_SLOT_UNREADY",
+                f'the slot "{name}" is still being made by another session',
+                hint="it is tried again",
+            )
+        return state.confirmed_flush_lsn
+
+
+def create_slot(pgconn: pq.abc.PGconn, observer: Session, description: str, seconds: float) -> Lsn:
+    """CREATE_REPLICATION_SLOT, bounded; its consistent point. `observer` names whom it waits for."""
+    try:
+        rows = ask_within(pgconn, f"CREATE_REPLICATION_SLOT {description}", seconds)
+    except Transient as error:
+        if error.code != "PG_LOCK_TIMEOUT":
+            raise
+        waiting = blockers(observer)
+        raise Transient(
+            "PG_SLOT_WAITS",
+            f"a replication slot could not be made within {seconds:g} s: it waits for open transactions",
+            detail="; ".join(waiting) or "none is open now",
+            hint="end them (COMMIT, ROLLBACK PREPARED, pg_terminate_backend), or wait; "
+            "on a standby run SELECT pg_log_standby_snapshot() on its primary",
+        ) from None
+    return Lsn.parse(rows[0][1] or "")
+
+
+_BLOCKERS = """
+SELECT l.pid, p.gid, a.usename, a.application_name, d.datname, a.state,
+       pg_catalog.round(EXTRACT(epoch FROM pg_catalog.clock_timestamp()
+                                           - COALESCE(a.xact_start, p.prepared)))::bigint
+  FROM pg_catalog.pg_locks l
+  LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+  LEFT JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = l.transactionid
+  LEFT JOIN pg_catalog.pg_database d ON d.oid = a.datid OR d.datname = p.database
+ WHERE l.locktype = 'transactionid' AND l.granted AND l.mode = 'ExclusiveLock'
+   AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND (l.pid IS NOT NULL OR p.gid IS NOT NULL)
+ ORDER BY pg_catalog.age(l.transactionid) DESC LIMIT 5
+"""
+
+
+def blockers(connection: Session) -> list[str]:
+    """The oldest open transactions that write, in all databases, as a message names them."""
+    return [_blocker(*row) for row in query(connection, _BLOCKERS)]
+
+
+def _blocker(
+    pid: int | None,
+    gid: str | None,
+    user: str | None,
+    application: str | None,
+    database: str | None,
+    state: str | None,
+    seconds: int | None,
+) -> str:
+    who = f'prepared transaction "{gid}"' if pid is None else f"pid {pid}"
+    about = [
+        f"user {user}" if user else "",
+        f'application "{application}"' if application else "",
+        f"database {database}" if database else "",
+        state or "",
+        f"open for {seconds} s" if seconds is not None else "",
+    ]
+    return f"{who} ({', '.join(part for part in about if part)})" if any(about) else who
+
+
+# --- W ------------------------------------------------------------------------------------------
+
+_WRITERS = """
+WITH now AS MATERIALIZED (
+    SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint AS next)
+SELECT DISTINCT held.transactionid::text::bigint, now.next
+  FROM now, pg_catalog.pg_locks wrote JOIN pg_catalog.pg_locks held USING (virtualtransaction)
+ WHERE wrote.locktype = 'relation' AND wrote.granted
+   AND wrote.database = (SELECT oid FROM pg_catalog.pg_database
+                          WHERE datname = pg_catalog.current_database())
+   AND wrote.relation = ANY (%s::oid[])
+   -- ShareUpdateExclusive (vacuum) and Share (create index) let nobody write.
+   AND wrote.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+   AND held.locktype = 'transactionid' AND held.granted AND held.mode = 'ExclusiveLock'
+"""
+
+
+def writers(connection: Session, oids: Sequence[int]) -> set[int]:
+    """W: the transactions, as 64-bit xids, that hold a write lock on one of the tables, prepared ones too.
+
+    Sub-transactions are among them and do no harm: a snapshot lists top-level ones only. A
+    transaction that has the lock and no xid has written nothing yet, so all of it is captured.
+    """
+    rows = query(connection, _WRITERS, [list(oids)])
+    return {widen(xid, near) for xid, near in rows}
+
+
+def widen(xid: int, near: int) -> int:
+    """The 64-bit xid whose low half this is, next to `near`."""
+    return near + ((xid - near + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
+
+
+# --- removing -----------------------------------------------------------------------------------
+
+
+def drop_upstream(
+    address: Address, *, publication: str | None, slot: str | None, application: str, seconds: float = 30.0
+) -> list[str]:
+    """Remove the slot and the publication that are ours; what was removed, for people.
+
+    A session that still reads the slot is ended if it is provably ours: it reads our slot and calls
+    itself `application`. Any other is named and left alone.
+    """
+    removed: list[str] = []
+    with closing(connect(address, role="drop")) as connection:
+        if slot is not None:
+            if _free_slot(connection, slot, application):
+                removed.append(f'the walsender of "{application}" was ended')
+            if _until(lambda: _drop_slot(connection, slot), seconds):
+                removed.append(f'slot "{slot}"')
+        if publication is not None and _published_at_all(connection, publication):
+            _execute(connection, f"DROP PUBLICATION {quote_identifier(publication)}")
+            removed.append(f'publication "{publication}"')
+    return removed
+
+
+def _published_at_all(connection: Session, name: str) -> bool:
+    return bool(query(connection, "SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = %s", [name]))
+
+
+def _free_slot(connection: Session, slot: str, application: str) -> bool:
+    """End our own zombie on the slot; True if there was one."""
+    rows = query(
+        connection,
+        "SELECT s.active_pid, a.application_name FROM pg_catalog.pg_replication_slots s"
+        " LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid"
+        " WHERE s.slot_name = %s AND s.active_pid IS NOT NULL",
+        [slot],
+    )
+    for pid, found in rows:
+        if found != application:
+            raise slot_taken(slot, pid)
+        query(connection, "SELECT pg_catalog.pg_terminate_backend(%s)", [pid])
+        return True
+    return False
+
+
+def slot_taken(slot: str, pid: int | None) -> HeadraceError:
+    """The error of a slot that another session reads."""
+    return Misconfigured(
+        "PG_SLOT_TAKEN",
+        f'the slot "{slot}" is in use by another session',
+        detail=f"pid {pid}",
+        hint="stop the program that reads it; headrace never ends a session that is not its own",
+    )
+
+
+def _drop_slot(connection: Session, slot: str) -> bool | None:
+    """Drop the slot: True when done, False when there is none, None while it is still in use."""
+    rows = query(
+        connection,
+        "SELECT active_pid FROM pg_catalog.pg_replication_slots WHERE slot_name = %s",
+        [slot],
+    )
+    if not rows:
+        return False
+    if rows[0][0] is not None:
+        return None
+    query(connection, "SELECT pg_catalog.pg_drop_replication_slot(%s)", [slot])
+    return True
+
+
+def _until(attempt: Callable[[], bool | None], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while (done := attempt()) is None:
+        if time.monotonic() > deadline:
+            raise Transient(
+                "PG_SLOT_BUSY",
+                "a slot did not become free in time",
+                hint="try again when the session that reads it has ended",
+            )
+        time.sleep(0.05)
+    return done
+
+
+def release_slot(pgconn: pq.abc.PGconn, slot: str) -> None:
+    """Drop a slot of this very connection, also within its transaction."""
+    ask(pgconn, f"DROP_REPLICATION_SLOT {quote_identifier(slot)}")
