@@ -1,0 +1,65 @@
+"""docs/errors.md lists exactly the codes that the source raises, with the families it raises them in."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from setup.assemble_errors import PAGE, Entry, entries, page
+from tests.meta.tracked import SOURCE, calls, python_files, relative
+
+FAMILIES = ("Definite", "Transient", "Misconfigured")
+_CODE = re.compile(r"[A-Z][A-Z0-9_]*")
+# Rebuilds errors that travelled; names no code of its own.
+_REBUILDS = SOURCE / "core" / "errors.py"
+
+
+def _raised(path: Path) -> set[tuple[str, str]]:
+    found = set()
+    for family in FAMILIES:
+        for call in calls(path, family):
+            code = call.args[0] if call.args else None
+            assert isinstance(code, ast.Constant), f"{relative(path)}:{call.lineno}: no literal code"
+            assert isinstance(code.value, str), f"{relative(path)}:{call.lineno}: no literal code"
+            found.add((code.value, family.lower()))
+    return found
+
+
+def _all_raised() -> set[tuple[str, str]]:
+    found = {pair for path in python_files("src") if path != _REBUILDS for pair in _raised(path)}
+    # Said before anything of ours can be imported, so not by an exception of ours.
+    return found | {("PYTHON_TOO_OLD", "misconfigured")}
+
+
+def test_every_code_that_is_raised_is_described_and_no_other() -> None:
+    described = {(entry.code, entry.family) for entry in entries()}
+    raised = _all_raised()
+    assert sorted(raised - described) == [], "describe these in docs/errors.d/<room>.md"
+    assert sorted(described - raised) == [], "nothing raises these: remove them from docs/errors.d/"
+
+
+def test_codes_are_upper_case_words() -> None:
+    assert {code for code, _ in _all_raised() if not _CODE.fullmatch(code)} == set()
+
+
+def test_a_code_is_described_once_a_family() -> None:
+    counted = Counter((entry.code, entry.family) for entry in entries())
+    assert [key for key, count in counted.items() if count > 1] == []
+
+
+def test_the_page_is_in_step_with_its_fragments() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(entries()), "run: make docs"
+
+
+def test_a_malformed_item_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "room.md").write_text("- `CODE` (weather): it rains · take an umbrella\n")
+    with pytest.raises(ValueError, match=r"room\.md:1"):
+        entries(tmp_path)
+
+
+def test_a_bar_in_a_description_does_not_break_the_table() -> None:
+    assert "a \\| b" in page([Entry("CODE", "definite", "a | b", "c", "room")])

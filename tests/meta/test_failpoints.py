@@ -1,0 +1,38 @@
+"""docs/operate.md lists the fail points that the source has, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from tests.meta.tracked import ROOT, SOURCE, calls, python_files, relative
+
+PAGE = ROOT / "docs" / "operate.md"
+_ITEM = re.compile(r"^- `([a-z0-9_.-]+)`: \S.*$", re.MULTILINE)
+_DEFINED = SOURCE / "core" / "failpoint.py"
+
+
+def _in_the_source() -> list[str]:
+    names = []
+    for path in python_files("src"):
+        for call in calls(path, "failpoint") if path != _DEFINED else ():
+            name = call.args[0] if call.args else None
+            place = f"{relative(path)}:{call.lineno}"
+            assert isinstance(name, ast.Constant), f"{place}: a fail point's name is a literal"
+            assert isinstance(name.value, str), f"{place}: a fail point's name is a literal"
+            names.append(name.value)
+    return names
+
+
+def _on_the_page() -> list[str]:
+    section = PAGE.read_text(encoding="utf-8").partition("\n## Fail points\n")[2]
+    return _ITEM.findall(section.partition("\n## ")[0])
+
+
+def test_the_page_lists_exactly_the_fail_points_of_the_source() -> None:
+    assert sorted(_on_the_page()) == sorted(set(_in_the_source()))
+
+
+def test_a_fail_point_stands_in_one_place() -> None:
+    names = _in_the_source()
+    assert sorted(names) == sorted(set(names))
