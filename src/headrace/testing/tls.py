@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,8 @@ class Certificates:
 def issue(folder: Path) -> Certificates:
     """A new authority, and a server's certificate that it has signed."""
     authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority_name = _name("headrace test authority")
+    # A name of its own: two authorities of one name are told apart by a failed signature only.
+    authority_name = _name(f"headrace test authority {secrets.token_hex(4)}")
     authority = _builder(authority_name, authority_name, authority_key).add_extension(
         x509.BasicConstraints(ca=True, path_length=0), critical=True
     )
