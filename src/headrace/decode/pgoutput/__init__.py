@@ -9,6 +9,7 @@ it. A relation's layout holds from its R to the next R of the same oid, in the o
 within one transaction: tuples are never decoded by "the current" relation.
 """
 
+from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
 from headrace.decode.pgoutput.framing import Messages, scan
 from headrace.decode.pgoutput.positions import (
     Begins,
@@ -37,6 +38,8 @@ from headrace.decode.pgoutput.rare import (
 
 __all__ = [
     "Begins",
+    "ChangeMeta",
+    "Changes",
     "Commits",
     "Keepalives",
     "LogicalMessage",
@@ -48,6 +51,7 @@ __all__ = [
     "Truncate",
     "TypeMessage",
     "begins",
+    "changes",
     "commits",
     "keepalives",
     "logical_message",

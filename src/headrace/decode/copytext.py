@@ -1,0 +1,137 @@
+"""Rows of COPY ... TO STDOUT (FORMAT text) to text columns.
+
+    1 ⇥ Ann ⇥ \\N ⇥ two\\nlines ↵          tab between values, newline after the row, \\N for NULL
+
+A value never holds a bare tab, newline or backslash: the server writes \\b \\f \\n \\r \\t \\v and \\\\ for
+them. Values are slices of the payload itself; only if a value holds an escape is the payload copied,
+and such values are shortened where they lie in the copy.
+
+A row with another number of values, an escape that the server does not write, or a last row without
+its newline means that the bytes are not what we asked for: a definite error, since no value of the
+buffer can be trusted then.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from headrace.core.errors import Definite
+from headrace.decode.copydata import frames, payloads
+from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.text import NULL, TEXT, TextColumn
+
+_TAB, _NEWLINE, _BACKSLASH, _N = ord("\t"), ord("\n"), ord("\\"), ord("N")
+_UNKNOWN = 0
+_ESCAPES = np.full(256, _UNKNOWN, np.uint8)
+for _letter, _meaning in zip(b"bfnrtv\\", b"\b\f\n\r\t\v\\", strict=True):
+    _ESCAPES[_letter] = _meaning
+
+_FINE, _COLUMN_COUNT, _UNFINISHED, _BAD_ESCAPE = range(4)
+_WORDS = {
+    _COLUMN_COUNT: "it has another number of values than columns were asked for",
+    _UNFINISHED: "the data ends within it",
+    _BAD_ESCAPE: "it holds an escape that the server does not write",
+}
+
+
+def columns(data: Bytes, ncols: int) -> list[TextColumn]:
+    """The columns of a payload of whole rows."""
+    nrows = int(_count_rows(data))
+    kinds = np.empty((ncols, nrows), np.uint8)
+    starts, lengths = np.empty((ncols, nrows), np.int64), np.empty((ncols, nrows), np.int32)
+    trouble, row, escaped = _tokenise(data, kinds, starts, lengths)
+    if trouble == _FINE and escaped:
+        data = data.copy()
+        trouble, row = _unescape(data, kinds, starts, lengths)
+    if trouble != _FINE:
+        raise _error(trouble, row)
+    return [TextColumn(kinds[i], starts[i], lengths[i], data) for i in range(ncols)]
+
+
+def copy_frames(data: Bytes, start: int = 0, stop: int | None = None) -> tuple[Bytes, int]:
+    """The payload of the CopyData frames in raw bytes of the socket, and where the next frame begins.
+
+    Every frame must be CopyData: what else comes (CopyDone, an error, a notice) is for the session,
+    which finds it with `copydata.frames` before it calls this.
+    """
+    found = frames(data, start, stop)
+    return payloads(data, found), found.tail
+
+
+def _error(trouble: int, row: int) -> Definite:
+    return Definite(
+        "PG_BAD_COPY_ROW",
+        "a row of the snapshot can't be read",
+        detail=f"row {row} of the buffer: {_WORDS[trouble]}",
+        hint="report it with the server's version; the table is copied again when it is added again",
+    )
+
+
+@kernel(types.int64, given(types.uint8))
+def _count_rows(data: Bytes) -> int:
+    count = 0
+    for byte in data:
+        count += byte == _NEWLINE
+    # A last row without its newline is a row as well, and will be refused.
+    return count + (len(data) > 0 and data[-1] != _NEWLINE)
+
+
+@kernel(
+    several(types.int64, types.int64, types.boolean),
+    given(types.uint8),
+    filled(types.uint8, 2),
+    filled(types.int64, 2),
+    filled(types.int32, 2),
+)
+def _tokenise(data: Bytes, kinds: Bytes, starts: Ints, lengths: Lengths) -> tuple[int, int, bool]:
+    """Find each value; a value whose kind is a backslash still holds escapes."""
+    ncols, nrows = kinds.shape
+    at, any_escaped = 0, False
+    for row in range(nrows):
+        for column in range(ncols):
+            start, escaped = at, False
+            while at < len(data) and data[at] != _TAB and data[at] != _NEWLINE:
+                escaped |= data[at] == _BACKSLASH
+                at += 1
+            if at == len(data):
+                return _UNFINISHED, row, False
+            if (data[at] == _NEWLINE) != (column == ncols - 1):
+                return _COLUMN_COUNT, row, False
+            starts[column, row], lengths[column, row] = start, at - start
+            kinds[column, row] = TEXT
+            if escaped:
+                null = at - start == 2 and data[start] == _BACKSLASH and data[start + 1] == _N
+                kinds[column, row] = NULL if null else _BACKSLASH
+                any_escaped |= not null
+            at += 1
+    return _FINE, 0, any_escaped
+
+
+@kernel(
+    several(types.int64, types.int64),
+    filled(types.uint8),
+    filled(types.uint8, 2),
+    given(types.int64, 2),
+    filled(types.int32, 2),
+)
+def _unescape(data: Bytes, kinds: Bytes, starts: Ints, lengths: Lengths) -> tuple[int, int]:
+    """Shorten the values that hold escapes, in place."""
+    for column in range(kinds.shape[0]):
+        for row in range(kinds.shape[1]):
+            if kinds[column, row] != _BACKSLASH:
+                continue
+            at = to = starts[column, row]
+            stop = at + lengths[column, row]
+            while at < stop:
+                byte = data[at]
+                if byte == _BACKSLASH:
+                    at += 1
+                    byte = _ESCAPES[data[at]] if at < stop else np.uint8(_UNKNOWN)
+                    if byte == _UNKNOWN:
+                        return _BAD_ESCAPE, row
+                data[to] = byte
+                at, to = at + 1, to + 1
+            lengths[column, row] = to - starts[column, row]
+            kinds[column, row] = TEXT
+    return _FINE, 0

@@ -1,0 +1,109 @@
+"""Change batches: the messages of one relation version as Arrow, in the shape of `core.changes`.
+
+Who calls this has split a segment by relation and by relation version, and knows of each message the
+transaction that it belongs to (`ChangeMeta`); the batch adds what happened (`_op`), how much of the old
+row is there (`_image`), and the rows themselves, old and new, decoded column by column with the same
+decoders that read the snapshot.
+
+A column of the schema that no position names is NULL throughout: the caller has settled that its table
+may lack it. Values that the lake's types can't hold are NULL in the batch and rows of `bad`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.changes import BAD, TIMESTAMP, Op, change_schema
+from headrace.core.schema import Column, TableSchema
+from headrace.decode.kernel import Bytes, Ints
+from headrace.decode.pgoutput.framing import DELETE, INSERT, UPDATE, Messages
+from headrace.decode.pgoutput.tuples import Side, tuples
+from headrace.decode.text import TEXT, UNCHANGED
+from headrace.decode.values import decode_column, raw
+
+_OPS = np.zeros(256, np.uint8)
+_OPS[[INSERT, UPDATE, DELETE]] = Op.INSERT, Op.UPDATE, Op.DELETE
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMeta:
+    """Of each message, what only its transaction knows."""
+
+    time: Ints
+    ordinal: Ints
+    xid: Ints
+    commit_ts: Ints  # microseconds since 1970
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A change batch, and the values that it could not hold."""
+
+    batch: Any
+    bad: Any
+
+
+def changes(
+    data: Bytes, messages: Messages, positions: Ints, schema: TableSchema, meta: ChangeMeta
+) -> Changes:
+    """Decode I, U and D messages of one relation version.
+
+    `positions[i]` is the schema's position of the relation's column `i`, or -1 where it is not
+    mirrored.
+    """
+    found = tuples(data, messages, positions, len(schema.columns))
+    new, new_bad = _decode(found.new, "n", data, schema, meta)
+    old, old_bad = _decode(found.old, "o", data, schema, meta)
+    unchanged = [(i, kinds == UNCHANGED) for i, kinds in enumerate(found.new.kinds)]
+    holes = {i: pa.array(flags) for i, flags in unchanged if flags.any()}
+    arrays = [
+        pa.array(meta.time, pa.int64()),
+        pa.array(meta.ordinal, pa.int64()),
+        pa.array(meta.xid, pa.int64()),
+        pa.array(meta.commit_ts, pa.int64()).view(TIMESTAMP),
+        pa.array(_OPS[messages.kind]),
+        pa.array(found.image),
+        *new,
+        *old,
+        *holes.values(),
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=change_schema(schema, tuple(holes)))
+    return Changes(batch, pa.concat_tables([BAD.empty_table(), *new_bad, *old_bad]))
+
+
+def _decode(
+    side: Side, name: str, data: Bytes, schema: TableSchema, meta: ChangeMeta
+) -> tuple[list[Any], list[Any]]:
+    """The columns of one side, and the tables of their bad values."""
+    arrays: list[Any] = []
+    bad: list[Any] = []
+    for position, column in enumerate(schema.columns):
+        array, rejected = _column(side, position, column, data)
+        arrays.append(array)
+        bad.extend(_bad(name, position, rows, texts, meta) for rows, texts in rejected)
+    return arrays, bad
+
+
+def _column(side: Side, position: int, column: Column, data: Bytes) -> tuple[Any, list[tuple[Ints, Any]]]:
+    text = side.column(position, data)
+    if not (text.kinds == TEXT).any():
+        return pa.nulls(len(text), column.type), []
+    decoded = decode_column(text, column.form, column.type)
+    if not len(decoded.bad):
+        return decoded.array, []
+    return decoded.array, [(decoded.bad, raw(text, decoded.bad))]
+
+
+def _bad(side: str, position: int, rows: Ints, texts: Any, meta: ChangeMeta) -> Any:
+    columns = [
+        pa.array(meta.time[rows]),
+        pa.array(meta.ordinal[rows]),
+        pa.repeat(pa.scalar(side), len(rows)),
+        pa.repeat(pa.scalar(position, pa.int32()), len(rows)),
+        texts,
+    ]
+    return pa.Table.from_arrays(columns, schema=BAD)

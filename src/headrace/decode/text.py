@@ -1,0 +1,107 @@
+"""A column of source text: where snapshot and stream meet, before anything is interpreted.
+
+A `TextColumn` does not own its values: they are slices of one buffer, usually the very bytes that came
+off the wire. So a number is parsed where it lies, and only text that goes on as text is copied, once.
+
+    kinds    't' 'n' 't' 'u'          t text · n NULL · u unchanged, not sent (TOAST; stream only)
+    starts    5   -  17   -           slices of `data`; undefined where there is no text
+    lengths   3   -   9   -
+    data     ....abc.........some text....
+
+Strings of Arrow count their bytes in 32 bits: slices do not overlap, so whoever passes buffers below
+2 GB has no more text than that either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import types
+
+from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, filled, given, kernel
+
+TEXT, NULL, UNCHANGED = ord("t"), ord("n"), ord("u")
+_MOST = (1 << 31) - 1
+# Below this a loop is faster than the call that copies a slice.
+_SHORT = 24
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """The values of one column, in row order."""
+
+    kinds: Bytes
+    starts: Ints
+    lengths: Lengths
+    data: Bytes
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    @classmethod
+    def of(cls, values: Sequence[bytes | None]) -> TextColumn:
+        """A column of these values; None is NULL."""
+        lengths = np.array([len(value or b"") for value in values], np.int32)
+        starts = np.zeros(len(values), np.int64)
+        np.cumsum(lengths[:-1], out=starts[1:])
+        kinds = np.array([NULL if value is None else TEXT for value in values], np.uint8)
+        data = np.frombuffer(b"".join(value or b"" for value in values), np.uint8)
+        return cls(kinds, starts, lengths, data)
+
+    def take(self, rows: Ints | Flags) -> TextColumn:
+        """Some of the values, of the same buffer."""
+        return TextColumn(self.kinds[rows], self.starts[rows], self.lengths[rows], self.data)
+
+    def without(self, rows: Ints) -> TextColumn:
+        """The same column with NULL in these rows."""
+        kinds = self.kinds.copy()
+        kinds[rows] = NULL
+        return TextColumn(kinds, self.starts, self.lengths, self.data)
+
+    def binary(self, type: pa.DataType) -> Any:
+        """An Arrow array of the values' bytes, of `pa.binary()` or, unchecked, of `pa.string()`."""
+        present = self.kinds == TEXT
+        total = int(self.lengths.sum(where=present, dtype=np.int64))
+        if total > _MOST:
+            raise ValueError(f"a column of {total} bytes in one batch: pass smaller buffers")
+        offsets, joined = np.empty(len(self) + 1, np.int32), np.empty(total, np.uint8)
+        _gather(self.kinds, self.starts, self.lengths, self.data, offsets, joined)
+        buffers = [validity(present), pa.py_buffer(offsets), pa.py_buffer(joined)]
+        return pa.Array.from_buffers(type, len(self), buffers)
+
+
+def validity(present: Flags) -> Any:
+    """The validity bitmap that says which rows are not NULL, or None if all are there."""
+    if present.all():
+        return None
+    return pa.py_buffer(np.packbits(present, bitorder="little"))
+
+
+@kernel(
+    types.void,
+    given(types.uint8),
+    given(types.int64),
+    given(types.int32),
+    given(types.uint8),
+    filled(types.int32),
+    filled(types.uint8),
+)
+def _gather(
+    kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, offsets: Lengths, joined: Bytes
+) -> None:
+    at = 0
+    offsets[0] = 0
+    for i in range(len(kinds)):
+        if kinds[i] == TEXT:
+            start, length = starts[i], lengths[i]
+            if length < _SHORT:
+                for j in range(length):
+                    joined[at + j] = data[start + j]
+            else:
+                joined[at : at + length] = data[start : start + length]
+            at += length
+        offsets[i + 1] = at

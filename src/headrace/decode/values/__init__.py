@@ -1,0 +1,12 @@
+"""values: source text to Arrow values, a column at a time; one file per family of types.
+
+Called for every column of a snapshot and of a stream alike. Each family has a kernel that parses the
+text where it lies. It never raises over a value: a text that it can't prove to be a value of the type
+(or that is one which the type can't hold, like infinity in a timestamp) is NULL in the column and
+listed as bad, and its raw text goes to the lake's errors table. `forms.py` is the table of families.
+"""
+
+from headrace.decode.values.decoded import Decoded, raw
+from headrace.decode.values.forms import FORMS, decode_column
+
+__all__ = ["FORMS", "Decoded", "decode_column", "raw"]

@@ -1,0 +1,143 @@
+"""numeric(p, s) with 0 <= s <= p <= 38, as decimal128.
+
+    -?[0-9]+(\\.[0-9]+)?      at most s digits behind the point (fewer are padded), at most p in all
+
+NaN and the infinities, which a numeric column may hold and a decimal can't, are bad.
+
+The number is built in four 32-bit limbs, nine digits at a time, so that no step overflows 64 bits; a
+negative one is complemented at the end. The limbs are decimal128's own layout on a little-endian
+machine.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from numba import types
+
+from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.text import TEXT, TextColumn
+from headrace.decode.values.decoded import ABSENT, BAD, GOOD, Decoded, fixed
+
+assert sys.byteorder == "little"
+
+Limbs = npt.NDArray[np.uint32]
+_ZERO, _MINUS, _POINT = ord("0"), ord("-"), ord(".")
+_CHUNK = 9
+_TENS = np.array([10**i for i in range(_CHUNK + 1)], np.int64)
+
+
+def decode(column: TextColumn, type: pa.DataType) -> Decoded:
+    """Form `decimal`."""
+    limbs, states = np.zeros((len(column), 4), np.uint32), np.empty(len(column), np.uint8)
+    _parse(
+        column.kinds,
+        column.starts,
+        column.lengths,
+        column.data,
+        type.precision,
+        type.scale,
+        limbs,
+        states,
+    )
+    return fixed(type, limbs, states)
+
+
+@kernel(types.void, filled(types.uint32, 2), types.int64, types.int64, types.int64)
+def _append(limbs: Limbs, row: int, digits: int, chunk: int) -> None:
+    """Put `digits` (at most nine) decimal digits, whose value is `chunk`, behind the number."""
+    carry, tens = chunk, int(_TENS[digits])
+    for i in range(4):
+        carry += int(limbs[row, i]) * tens
+        limbs[row, i] = carry & 0xFFFFFFFF
+        carry >>= 32
+
+
+@kernel(types.void, filled(types.uint32, 2), types.int64)
+def _negate(limbs: Limbs, row: int) -> None:
+    carry = 1
+    for i in range(4):
+        carry += int(limbs[row, i]) ^ 0xFFFFFFFF
+        limbs[row, i] = carry & 0xFFFFFFFF
+        carry >>= 32
+
+
+@kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64)
+def _shape(data: Bytes, at: int, stop: int) -> tuple[int, int]:
+    """How many digits stand before and behind the point; -1 if this is no number."""
+    start, point = at, -1
+    for i in range(at, stop):
+        if data[i] == _POINT and point < 0:
+            point = i
+        elif data[i] < _ZERO or data[i] > _ZERO + 9:
+            return -1, -1
+    if point < 0:
+        return (stop - start, 0) if stop > start else (-1, -1)
+    if point == start or point == stop - 1:
+        return -1, -1
+    return point - start, stop - point - 1
+
+
+@kernel(
+    types.int64,
+    given(types.uint8),
+    types.int64,
+    types.int64,
+    types.int64,
+    types.int64,
+    filled(types.uint32, 2),
+    types.int64,
+)
+def _number(data: Bytes, at: int, stop: int, precision: int, scale: int, limbs: Limbs, row: int) -> int:
+    """Build the number, without its sign, from `data[at:stop]` padded to the scale."""
+    whole, fraction = _shape(data, at, stop)
+    while whole > 0 and data[at] == _ZERO:
+        at, whole = at + 1, whole - 1
+    if whole < 0 or fraction > scale or whole + scale > precision:
+        return BAD
+    chunk = digits = 0
+    for i in range(at, stop + scale - fraction):
+        if i < stop and data[i] == _POINT:
+            continue
+        chunk = chunk * 10 + (int(data[i]) - _ZERO if i < stop else 0)
+        digits += 1
+        if digits == _CHUNK:
+            _append(limbs, row, digits, chunk)
+            chunk = digits = 0
+    _append(limbs, row, digits, chunk)
+    return GOOD
+
+
+@kernel(
+    types.void,
+    given(types.uint8),
+    given(types.int64),
+    given(types.int32),
+    given(types.uint8),
+    types.int64,
+    types.int64,
+    filled(types.uint32, 2),
+    filled(types.uint8),
+)
+def _parse(
+    kinds: Bytes,
+    starts: Ints,
+    lengths: Lengths,
+    data: Bytes,
+    precision: int,
+    scale: int,
+    limbs: Limbs,
+    states: Bytes,
+) -> None:
+    for i in range(len(kinds)):
+        states[i] = ABSENT
+        if kinds[i] != TEXT:
+            continue
+        at, stop = starts[i], starts[i] + lengths[i]
+        minus = at < stop and data[at] == _MINUS
+        states[i] = _number(data, at + 1 if minus else at, stop, precision, scale, limbs, i)
+        if minus:
+            _negate(limbs, i)

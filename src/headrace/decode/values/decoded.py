@@ -1,0 +1,48 @@
+"""What decoding a column yields, and how a kernel's output becomes it.
+
+A kernel of a family fills one value and one state a row. A row that is `BAD` is NULL in the array and
+listed: its text is no value of the column's type, or one that the type can't hold. The value behind a
+NULL is zero, so that equal columns are equal bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.decode.kernel import Bytes, Ints
+from headrace.decode.text import TextColumn, validity
+
+ABSENT, GOOD, BAD = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A column in Arrow, and the numbers of the rows whose text has no faithful value."""
+
+    array: Any
+    bad: Ints
+
+
+def fixed(type: pa.DataType, values: npt.NDArray[Any], states: Bytes) -> Decoded:
+    """A column of a fixed-width type from its values and states."""
+    bitmap = validity(states == GOOD)
+    array = pa.Array.from_buffers(type, len(states), [bitmap, pa.py_buffer(values)])
+    return Decoded(array, np.flatnonzero(states == BAD))
+
+
+def raw(column: TextColumn, rows: Ints) -> Any:
+    """The source's text of these rows, for the errors table; bytes that are no UTF-8 are escaped."""
+    some = column.take(rows)
+    array = some.binary(pa.string())
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        # Rare enough for Python: only a database in SQL_ASCII sends such bytes.
+        texts = [value.decode("utf-8", "backslashreplace") for value in some.binary(pa.binary()).to_pylist()]
+        return pa.array(texts, pa.string())
+    return array
