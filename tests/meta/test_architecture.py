@@ -1,0 +1,27 @@
+"""docs/architecture.md speaks of what is there: every room has its line, every path leads somewhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.meta.tracked import ROOT, SOURCE, files
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+_PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
+
+
+def _rooms() -> list[str]:
+    inside = (path.relative_to(SOURCE) for path in files() if path.is_relative_to(SOURCE))
+    return sorted({path.parts[0] for path in inside if len(path.parts) > 1})
+
+
+@pytest.mark.parametrize("room", _rooms())
+def test_every_room_has_its_line(room: str) -> None:
+    assert re.search(rf"(?m)^\| `{room}/` \|", PAGE)
+
+
+@pytest.mark.parametrize("name", sorted(set(_PATH.findall(PAGE))))
+def test_every_path_on_the_page_is_there(name: str) -> None:
+    assert (ROOT / name).exists() or (SOURCE / name).exists()
