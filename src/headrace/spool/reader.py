@@ -104,7 +104,7 @@ class SpoolReader:
         return result
 
     def relations_before(self, address: int) -> list[bytes]:
-        """The newest description of each table that its session had received before `address`."""
+        """The newest description of each table that its session had received up to `address`."""
         heads = self._refresh()
         head = heads[_holding(heads, address)]
         data = segment_path(self._folder, head.segment, "relations").read_bytes()
@@ -117,7 +117,7 @@ class SpoolReader:
                 break  # still being written, so nothing that is indexed needs it
             if zlib.crc32(body) != entry["crc"]:
                 raise damaged("list of relations", head.segment)
-            if entry["address"] < address:
+            if entry["address"] <= address:
                 latest[int(entry["id"])] = body
             at += RELATION.itemsize + len(body)
         return list(latest.values())

@@ -82,7 +82,7 @@ class SpoolWriter:
         self._starts: dict[int, int] = {}  # where each segment of ours begins
         self._segment = max(self._sizes, default=-1)
         self._relations: dict[int, tuple[int, bytes]] = {}
-        self._source = (0, 0)
+        self.source = (0, 0)  # see `heard`
         self._files: _Files | None = None
         newest = SpoolReader(folder).newest()
         self._number, self.session, self.frontier = 0, 1, frontier
@@ -153,7 +153,7 @@ class SpoolWriter:
 
     def heard(self, source_end: int, source_ts: int) -> None:
         """How far the source itself has got, and its clock: goes into the records that follow."""
-        self._source = (source_end, source_ts)
+        self.source = (source_end, source_ts)
 
     def full(self, needed_from: int | None = None) -> bool:
         """True while the limit is reached and the driver can free a segment before `needed_from`.
@@ -203,7 +203,7 @@ class SpoolWriter:
         records["number"] = np.arange(self._number, self._number + len(records), dtype=np.uint64)
         records["kind"] = kind
         records["session"] = self.session
-        records["source_end"], records["source_ts"] = self._source
+        records["source_end"], records["source_ts"] = self.source
         records["check"] = checks(records)
         self._write(self._open().index, records.tobytes())
         self._number += len(records)

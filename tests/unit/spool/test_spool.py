@@ -158,9 +158,9 @@ def test_relations_are_those_of_the_session_before_the_address(folder: Path) -> 
         writer.relation(7, writer.address, b"seven changed")
         put(writer, 4, SMALL)
         reader = SpoolReader(folder)
-        assert reader.relations_before(0) == []
-        assert reader.relations_before(here) == [b"seven"]
-        assert reader.relations_before(here + 1) == [b"seven", b"eight"]
+        assert reader.relations_before(0) == [b"seven"]
+        assert reader.relations_before(here - 1) == [b"seven"]
+        assert reader.relations_before(here) == [b"seven", b"eight"]
         assert reader.relations_before(writer.address - 1) == [b"seven changed", b"eight"]
         assert reader.discard(3 * SMALL) == 3
         assert sorted(reader.relations_before(writer.address - 1)) == [b"eight", b"seven changed"]

@@ -1,0 +1,200 @@
+"""The receiver process: from the stream of one source into its spool, whatever the driver does.
+
+Started by `pipeline.receiver` as `python -m headrace.pipeline.receive`; a process of its own, so that the
+server is answered in time while the driver's process is busy, stopped or starved.
+
+    stdin    line 1: what to do, secrets included (they are never in argv or the environment)
+             then    {"ack": 23797576}     the lake holds everything before this position
+                     {"stop": true}        finish; so does the end of stdin, for then the driver is gone
+    stdout   {"event": "streaming", ...}   the checks are passed, bytes will come
+             {"event": "progress", ...}    once a second; dropped while nobody reads
+             {"event": "failed", ...}      the last line: a coded error
+             {"event": "stopped"}          the last line: as asked for
+
+One connection, one session of the spool: when the connection is lost the process ends with a transient
+error, and whether and when another one starts is the driver's policy. While the spool is full nothing is
+read, and the server is answered all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from headrace.core.errors import HeadraceError
+from headrace.core.position import Lsn
+from headrace.pipeline.intake import Intake, Known
+from headrace.sources.postgres.protocol import Options
+from headrace.sources.postgres.session import Address, Identity
+from headrace.sources.postgres.stream import Stream, Wanted
+from headrace.spool.reader import SpoolReader
+from headrace.spool.writer import SpoolWriter
+
+READ_TIMEOUT = 0.25  # how long a command waits at most
+UNSETTLED_TIMEOUT = 0.02  # how long the news of an idle source waits at most
+PROGRESS_EVERY = 1.0
+SETTLE_EVERY = 0.1
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Orders:
+    """What the process is to do. Holds the password: never shown."""
+
+    conninfo: str
+    slot: str
+    publications: tuple[str, ...]
+    folder: str
+    frontier: int
+    limit_bytes: int
+    identity: Identity | None = None
+    silence: float | None = None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Orders:
+        raw = json.loads(text)
+        raw["publications"] = tuple(raw["publications"])
+        raw["identity"] = Identity(**raw["identity"]) if raw["identity"] else None
+        return cls(**raw)
+
+
+class Commands(threading.Thread):
+    """Reads the driver's lines, so that the loop never waits for them."""
+
+    def __init__(self, lines: BinaryIO, acknowledged: int) -> None:
+        super().__init__(daemon=True)
+        self._lines = lines
+        self.acknowledged = acknowledged
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        for line in self._lines:
+            command = json.loads(line)
+            if "ack" in command:
+                self.acknowledged = max(self.acknowledged, command["ack"])
+            if command.get("stop"):
+                self.stopped.set()
+                return
+        # The driver is gone, and with it everybody who could be told. The spool needs no goodbye.
+        os._exit(0)
+
+
+class Receiving:
+    """The loop and its clocks."""
+
+    def __init__(self, stream: Stream, writer: SpoolWriter, known: Known, commands: Commands) -> None:
+        self._stream = stream
+        self._writer = writer
+        self._intake = Intake(writer, known)
+        self._commands = commands
+        self._received = 0
+        self._full = False
+        self._next_feedback = self._next_progress = self._next_settling = 0.0
+
+    def run(self) -> None:
+        """Until a stop is asked for."""
+        while not self._commands.stopped.is_set():
+            self._keep_time()
+            self._full = self._writer.full(self._intake.needed_from)
+            if self._full:
+                self._commands.stopped.wait(READ_TIMEOUT)
+                continue
+            unsettled = self._intake.unsettled
+            data = self._stream.read(UNSETTLED_TIMEOUT if unsettled else READ_TIMEOUT)
+            if len(data):
+                self._received += len(data)
+                self._intake.take(data)
+            else:
+                self._intake.settle()
+        self._feedback()
+
+    def _keep_time(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_feedback:
+            self._next_feedback = now + self._stream.pause
+            self._feedback()
+        if now >= self._next_settling:
+            self._next_settling = now + SETTLE_EVERY
+            self._intake.settle()
+        if now >= self._next_progress:
+            self._next_progress = now + PROGRESS_EVERY
+            self._progress()
+
+    def _feedback(self) -> None:
+        self._stream.feedback(Lsn(self._commands.acknowledged), Lsn(self._writer.frontier))
+
+    def _progress(self) -> None:
+        source_end, source_ts = self._writer.source
+        emit(
+            event="progress",
+            frontier=self._writer.frontier,
+            address=self._writer.address,
+            source_end=source_end,
+            source_ts=source_ts,
+            received=self._received,
+            full=self._full,
+        )
+
+
+def emit(*, last: bool = False, **event: Any) -> None:
+    """Write one line; unless it is the last, drop it rather than wait for a driver that does not read."""
+    line = json.dumps(event).encode() + b"\n"
+    try:
+        while line:
+            if not last and not select.select([], [1], [], 0)[1]:
+                return  # a pipe is writable when it has room for the longest line of ours
+            line = line[os.write(1, line) :]
+    except BrokenPipeError:
+        os._exit(0)
+
+
+def receive(orders: Orders, lines: BinaryIO) -> None:
+    """Do as ordered until told to stop."""
+    commands = Commands(lines, orders.frontier)
+    commands.start()
+    folder = Path(orders.folder)
+    with SpoolWriter(folder, orders.limit_bytes, orders.frontier) as writer:
+        known = Known.of(SpoolReader(folder))
+        wanted = Wanted(
+            slot=orders.slot,
+            publications=orders.publications,
+            frontier=Lsn(orders.frontier),
+            reached=Lsn(writer.frontier),
+            identity=orders.identity,
+            options=Options(),
+            silence=orders.silence,
+        )
+        with Stream.open(Address(orders.conninfo), wanted) as stream:
+            emit(
+                event="streaming",
+                session=writer.session,
+                start=int(stream.start),
+                frontier=writer.frontier,
+                identity=asdict(stream.identity),
+            )
+            Receiving(stream, writer, known, commands).run()
+
+
+def main() -> int:
+    lines = sys.stdin.buffer
+    orders = Orders.from_json(lines.readline())
+    try:
+        receive(orders, lines)
+    except HeadraceError as error:
+        emit(last=True, event="failed", error=error.as_record())
+        return 1
+    emit(last=True, event="stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

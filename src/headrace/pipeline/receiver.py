@@ -1,0 +1,223 @@
+"""The driver's hold on the receiver process: start it, ask it, acknowledge, stop it.
+
+    receiver = Receiver(Feed(address, identity, slot, publications, folder))
+    receiver.start(frontier)      the spool is made fit for this source, the process runs
+    receiver.poll()               how far it is; raises the error that it ended with
+    receiver.acknowledge(lsn)     the frontier of a published mark: the slot may move there
+    receiver.stop()
+
+Called by the life of a source. What the process does, and the lines that travel, is in `receive`. Nothing
+here waits but `stop`; the driver sees new transactions by asking its own `SpoolReader`.
+
+The spool is kept over restarts as long as it is a spool of the same stream (`origin`), so that a lost
+connection does not cost what was received but is not in the lake yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.core.errors import HeadraceError, Transient, from_record
+from headrace.core.position import Lsn
+from headrace.pipeline.receive import Orders
+from headrace.sources.postgres.session import Address, Identity
+from headrace.spool.layout import prepare
+
+ORIGIN = Lsn(0)
+LIMIT_BYTES = 8 * 1024**3
+_STOP_WITHIN = 5.0
+_SOURCE_ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a receiver is, as it last said."""
+
+    streaming: bool = False  # connected and checked
+    session: int = 0
+    start: Lsn = ORIGIN  # the slot's position at the connect
+    frontier: Lsn = ORIGIN  # complete in the spool, exclusively
+    source_end: Lsn = ORIGIN  # how far the server has read its own log
+    source_ts: int = 0  # its clock then, microseconds since 1970; 0 while unknown
+    address: int = 0  # of the spool's end
+    received: int = 0  # bytes in this session
+    full: bool = False  # the spool is at its limit; nothing is read until the driver frees some
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What is received, and where to."""
+
+    address: Address
+    identity: Identity
+    slot: str
+    publications: tuple[str, ...]
+    folder: Path
+    limit_bytes: int = LIMIT_BYTES
+    silence: float | None = None
+
+    @property
+    def origin(self) -> Mapping[str, Any]:
+        """What must be the same for the spool's contents to be of use."""
+        return {
+            "system_id": self.identity.system_id,
+            "timeline": self.identity.timeline,
+            "database": self.identity.database,
+            "slot": self.slot,
+            "publications": sorted(self.publications),
+        }
+
+    def orders(self, frontier: Lsn) -> Orders:
+        return Orders(
+            conninfo=self.address.conninfo,
+            slot=self.slot,
+            publications=self.publications,
+            folder=str(self.folder),
+            frontier=int(frontier),
+            limit_bytes=self.limit_bytes,
+            identity=self.identity,
+            silence=self.silence,
+        )
+
+
+class Receiver:
+    """One receiver process at a time."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._process: subprocess.Popen[bytes] | None = None
+        self._progress = Progress()
+        self._partial = b""
+        self._failure: HeadraceError | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def start(self, frontier: Lsn) -> None:
+        """Run the process; the lake holds everything before `frontier`."""
+        if self.alive:
+            raise ValueError("this receiver is running already")
+        prepare(self._feed.folder, self._feed.origin)
+        self._progress, self._partial, self._failure = Progress(frontier=frontier), b"", None
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "headrace.pipeline.receive"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=_environment(),
+            start_new_session=True,  # a Ctrl-C is the driver's to handle
+        )
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._tell(self._feed.orders(frontier).to_json())
+
+    def poll(self) -> Progress:
+        """The newest word of the process; the error that it ended with is raised."""
+        ended = self._process is not None and not self.alive  # before the reading of its last words
+        self._listen()
+        if self._failure is not None:
+            raise self._failure
+        if ended:
+            raise self._sudden_end()
+        return self._progress
+
+    def acknowledge(self, frontier: Lsn) -> None:
+        """Let the slot move: everything before `frontier` is durable in the lake."""
+        self._tell(json.dumps({"ack": int(frontier)}))
+
+    def stop(self) -> None:
+        """End the process, after it has passed on the last acknowledgement."""
+        if self._process is None:
+            return
+        self._tell(json.dumps({"stop": True}))
+        try:
+            self._process.wait(_STOP_WITHIN)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._close()
+
+    def kill(self) -> None:
+        """End the process at once. Nothing is lost by it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _tell(self, line: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            return  # it has ended: `poll` says how
+
+    def _listen(self) -> None:
+        if self._process is None or self._process.stdout is None:
+            return
+        descriptor = self._process.stdout.fileno()
+        try:
+            while data := os.read(descriptor, 1 << 16):
+                self._partial += data
+        except BlockingIOError:
+            pass
+        *lines, self._partial = self._partial.split(b"\n")
+        for line in lines:
+            self._heed(json.loads(line))
+
+    def _heed(self, event: dict[str, Any]) -> None:
+        kind = event.pop("event")
+        if kind == "failed":
+            self._failure = from_record(event["error"])
+        elif kind == "streaming":
+            self._progress = Progress(
+                streaming=True,
+                session=event["session"],
+                start=Lsn(event["start"]),
+                frontier=Lsn(event["frontier"]),
+            )
+        elif kind == "progress":
+            self._progress = Progress(
+                streaming=True,
+                session=self._progress.session,
+                start=self._progress.start,
+                frontier=Lsn(event.pop("frontier")),
+                source_end=Lsn(event.pop("source_end")),
+                **event,
+            )
+
+    def _sudden_end(self) -> Exception:
+        assert self._process is not None
+        code = self._process.returncode
+        if code < 0:
+            return Transient(
+                "RECEIVER_KILLED",
+                "the receiver process was killed",
+                detail=f"by signal {-code}",
+                hint="nothing to do: another one is started; look for the kernel's memory killer "
+                "if it comes back",
+            )
+        return RuntimeError(f"the receiver process ended with exit code {code}; it was not asked to")
+
+    def _close(self) -> None:
+        assert self._process is not None
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process = None
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, in which the new one finds the same headrace."""
+    paths = [str(_SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
