@@ -1,0 +1,143 @@
+"""A lake in a bucket: `Store` on an object store with the S3 interface, by obstore.
+
+Imported only where a lake's address begins with `s3:` (extra `s3`). The promise of `put_if_absent` is
+S3's own: a put with `If-None-Match: *`, which AWS and the stores that follow it carry out atomically. A
+put is durable once it is answered, so `sync` has nothing to do.
+
+Options are those of delta-rs (`AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`, ...), given or from
+the environment; obstore and delta-rs read the same names. They are handed on and never shown.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import S3Store as Bucket
+
+from headrace.core.errors import HeadraceError, Misconfigured, Transient
+from headrace.lake.store import missing
+
+# What delta-rs takes beside S3's own settings; obstore takes them as client options.
+_CLIENT = {"aws_allow_http": "allow_http", "allow_http": "allow_http", "timeout": "timeout"}
+
+
+@dataclass(frozen=True)
+class S3Store:
+    """A lake under a prefix of a bucket."""
+
+    url: str
+    _bucket: Bucket = field(repr=False)
+    _options: dict[str, str] = field(repr=False)
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        return dict(self._options)
+
+    def locate(self, key: str) -> str:
+        return f"{self.url}/{key}"
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        with _told(key):
+            try:
+                obstore.put(self._bucket, key, data, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
+
+    def put(self, key: str, data: bytes) -> None:
+        with _told(key):
+            obstore.put(self._bucket, key, data)
+
+    def get(self, key: str) -> bytes | None:
+        with _told(key):
+            try:
+                return bytes(obstore.get(self._bucket, key).bytes())
+            except FileNotFoundError:
+                return None
+
+    def list(self, prefix: str) -> tuple[str, ...]:
+        with _told(prefix):
+            pages = obstore.list(self._bucket, prefix or None)
+            return tuple(sorted(item["path"] for page in pages for item in page))
+
+    def delete(self, key: str) -> None:
+        with _told(key):
+            obstore.delete(self._bucket, key)
+
+    def exists(self, key: str) -> bool:
+        with _told(key):
+            try:
+                obstore.head(self._bucket, key)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def empty(self) -> bool:
+        with _told(""):
+            return next(iter(obstore.list(self._bucket, chunk_size=1)), None) is None
+
+    @contextmanager
+    def open_output(self, key: str) -> Iterator[IO[bytes]]:
+        buffer = io.BytesIO()
+        yield buffer
+        with _told(key):
+            obstore.put(self._bucket, key, buffer.getvalue())
+
+    def open_input(self, key: str) -> Any:
+        with _told(key):
+            try:
+                return obstore.open_reader(self._bucket, key)
+            except FileNotFoundError as error:
+                raise missing(key) from error
+
+    def sync(self, keys: Iterable[str]) -> None:
+        """Nothing: what S3 has answered is durable."""
+
+    def sync_all(self) -> None:
+        """Nothing, as for `sync`."""
+
+
+def open_s3(rest: str, given: Mapping[str, str]) -> S3Store:
+    """The store at `bucket/prefix`; the environment's AWS settings, overridden by the given ones."""
+    name, _, prefix = rest.strip("/").partition("/")
+    if not name:
+        raise Misconfigured("LAKE_URL", "the lake's address names no bucket", hint="give s3://bucket/prefix")
+    ambient = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
+    options = ambient | dict(given)
+    client = {_CLIENT[key.lower()]: _plain(value) for key, value in options.items() if key.lower() in _CLIENT}
+    config = {key.lower(): value for key, value in given.items() if key.lower() not in _CLIENT}
+    bucket = Bucket(name, prefix=prefix or None, config=config, client_options=client)  # type: ignore[arg-type]
+    return S3Store(f"s3://{name}/{prefix}".rstrip("/"), bucket, options)
+
+
+def _plain(value: str) -> bool | str:
+    return {"true": True, "false": False}.get(value.lower(), value)
+
+
+@contextmanager
+def _told(key: str) -> Iterator[None]:
+    """What the object store refuses, as one of the families; its own text may hold addresses, no secrets."""
+    try:
+        yield
+    except HeadraceError:
+        raise
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        raise Misconfigured(
+            "LAKE_DENIED",
+            f'the object store refuses access to "{key}"',
+            hint="give credentials (AWS_ACCESS_KEY_ID, ... or a role) that may read and write the bucket",
+        ) from error
+    except (BaseError, OSError) as error:
+        raise Transient(
+            "LAKE_STORE",
+            f'the object store did not carry out an operation on "{key}"',
+            detail=type(error).__name__,
+            hint="look at AWS_ENDPOINT_URL, AWS_REGION and the network; the work resumes by itself",
+        ) from error
