@@ -1,0 +1,191 @@
+"""Where things stand in a lake: every folder, key and file name is made here and nowhere else.
+
+    tables/<source>/<schema>/<table>/         Delta: current state
+    history/<source>/<schema>/<table>/<k>/    Delta: what changed, one per incompatible schema k
+    errors/<source>/                          Delta: values without a faithful lake form
+    marks/<source>/                           Delta: the published cuts
+    _headrace/format.json                     what makes a directory a lake
+    _headrace/epochs/<source>/<N>.json        the plan of epoch N (<N>.<attempt>.json: its withdrawals)
+    _headrace/catalog/<source>/<N>.json       the fold of all plans up to epoch N
+    _headrace/requests/<source>/<id>.json     what somebody asks of the source's owner
+    _headrace/status/<source>.json            how the source is doing, about once a second
+
+Names are written as they are where every reader can take them. Other characters are spelled as in
+SQL/XML (ISO 9075-14): `_xHHHH_`, the code point in hexadecimal, and the `_` of a name that looks like such
+a spelling is itself spelled `_x005F_`. So the mapping can be inverted, and `Sales Data` is
+`Sales_x0020_Data`. The usual `%20` is no use: delta-rs decodes the path of a table a second time, and an
+object store's client encodes it (and `~`) a second time; letters beyond ASCII are lost by Polars and DuckDB.
+
+Columns go the same way, but only for the characters that Delta forbids. Two names that differ only in
+case are refused, since neither Delta's columns nor every file system can hold both.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+
+from headrace.core.errors import Definite, Misconfigured
+from headrace.core.names import TableName
+
+FORMAT = "_headrace/format.json"
+_EPOCH_DIGITS = 12
+_LONGEST = 255
+
+_IN_PATHS = r"[^A-Za-z0-9_.\-]|^\."
+_IN_COLUMNS = r"[ ,;{}()\n\t=]"
+_QUOTED = re.compile(r"_x([0-9A-F]{4,6})_")
+_DATA_FILE = re.compile(r"e(\d{12})-[0-9a-f]{32}\.parquet\Z")
+_PLAN = re.compile(r"(\d{12})(?:\.(\d+))?\.json\Z")
+
+
+def _quoting(special: str) -> re.Pattern[str]:
+    # An underscore must be spelled where it begins what could be read as a spelling; a special character
+    # that follows will itself begin with an underscore.
+    return re.compile(rf"{special}|_(?=x[0-9A-F]{{4,6}}(?:_|{special}))")
+
+
+_PATH_QUOTING = _quoting(_IN_PATHS)
+_COLUMN_QUOTING = _quoting(_IN_COLUMNS)
+
+
+def _spell(match: re.Match[str]) -> str:
+    return f"_x{ord(match[0]):04X}_"
+
+
+def unquote(text: str) -> str:
+    """The name that `quote` or `lake_column` spelled."""
+    return _QUOTED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def quote(name: str) -> str:
+    """A name as it stands in a path."""
+    quoted = _PATH_QUOTING.sub(_spell, name)
+    if len(quoted) > _LONGEST:
+        raise Definite(
+            "LAKE_NAME_LONG",
+            f'the name "{name}" is too long for a folder once its characters are spelled out',
+            detail=f"{len(quoted)} characters, {_LONGEST} are possible",
+            hint="leave this table out, or rename it in the source",
+        )
+    return quoted
+
+
+def lake_column(name: str) -> str:
+    """A column's name as it stands in Delta's log and in Parquet."""
+    return _COLUMN_QUOTING.sub(_spell, name)
+
+
+def table_folder(source: str, table: TableName) -> str:
+    return f"tables/{quote(source)}/{quote(table.schema)}/{quote(table.name)}"
+
+
+def history_folder(source: str, table: TableName, k: int) -> str:
+    return f"history/{quote(source)}/{quote(table.schema)}/{quote(table.name)}/{k}"
+
+
+def errors_folder(source: str) -> str:
+    return f"errors/{quote(source)}"
+
+
+def marks_folder(source: str) -> str:
+    return f"marks/{quote(source)}"
+
+
+def place(folder: str) -> str:
+    """How a table's folder is named to a person: `public.orders` for a current state, else the folder."""
+    room, _, rest = folder.partition("/")
+    parts = [unquote(part) for part in rest.split("/")]
+    return str(TableName(parts[1], parts[2])) if room == "tables" and len(parts) == 3 else folder
+
+
+def plans_folder(source: str) -> str:
+    return f"_headrace/epochs/{quote(source)}"
+
+
+def plan_key(source: str, epoch: int, attempt: int = 0) -> str:
+    number = f"{epoch:0{_EPOCH_DIGITS}d}"
+    name = f"{number}.{attempt}" if attempt else number
+    return f"{plans_folder(source)}/{name}.json"
+
+
+def plan_of(key: str) -> tuple[int, int]:
+    """The epoch and the attempt of a key that `plan_key` made."""
+    match = _PLAN.search(key)
+    if match is None:
+        raise Definite(
+            "LAKE_STRAY_FILE",
+            f'"{key}" is not the name of a plan',
+            hint="move the file out of the lake; only headrace writes under _headrace",
+        )
+    return int(match[1]), int(match[2] or 0)
+
+
+def checkpoints_folder(source: str) -> str:
+    return f"_headrace/catalog/{quote(source)}"
+
+
+def checkpoint_key(source: str, epoch: int) -> str:
+    return f"{checkpoints_folder(source)}/{epoch:0{_EPOCH_DIGITS}d}.json"
+
+
+def requests_folder(source: str) -> str:
+    return f"_headrace/requests/{quote(source)}"
+
+
+def status_key(source: str) -> str:
+    return f"_headrace/status/{quote(source)}.json"
+
+
+def file_name(epoch: int) -> str:
+    """A new name for a data file of this epoch; no two calls return the same."""
+    return f"e{epoch:0{_EPOCH_DIGITS}d}-{uuid.uuid4().hex}.parquet"
+
+
+def epoch_of(path: str) -> int | None:
+    """The epoch that a data file was written for, or None where another program named it."""
+    match = _DATA_FILE.search(path)
+    return int(match[1]) if match else None
+
+
+def check_columns(table: TableName, names: Iterable[str]) -> None:
+    """Refuse what no Delta table can hold: no columns at all, or two that differ only in case."""
+    columns = tuple(names)
+    if not columns:
+        raise Definite(
+            "LAKE_NO_COLUMNS",
+            f"table {table} has no columns",
+            hint="leave this table out: a lake table needs at least one column",
+        )
+    clash = _clash(columns)
+    if clash:
+        raise Definite(
+            "LAKE_NAME_CASE",
+            f"table {table} has columns that differ only in case",
+            detail=f'"{clash[0]}" and "{clash[1]}"',
+            hint="leave this table out, or rename one of the columns in the source",
+        )
+
+
+def check_tables(tables: Iterable[TableName]) -> None:
+    """Refuse two tables of one source whose folders would be one where case is not told apart."""
+    by_folder = {f"{quote(table.schema)}/{quote(table.name)}": table for table in tables}
+    clash = _clash(by_folder)
+    if clash:
+        first, second = (by_folder[folder] for folder in clash)
+        raise Misconfigured(
+            "LAKE_NAME_CASE",
+            "two chosen tables have names that differ only in case",
+            detail=f"{first} and {second}",
+            hint="choose one of them with --tables, or rename one in the source",
+        )
+
+
+def _clash(names: Iterable[str]) -> tuple[str, str] | None:
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            return other, name
+    return None

@@ -1,0 +1,96 @@
+"""Schemas on their way between Arrow, Delta and Spark.
+
+A schema travels in a plan as text (`encode`/`decode`); it stands in Delta's log and in Parquet under the
+lake's spelling of the columns (`to_lake`/`from_lake`: `headrace.lake.layout` says why); Spark is told it as
+a line of DDL (`spark_ddl`), so that this room needs no Spark.
+
+Only types that Delta holds without loss are let in. A column of another type is refused here, once, with
+its name, before anything is written.
+"""
+
+from __future__ import annotations
+
+import base64
+
+import pyarrow as pa
+
+from headrace.core.errors import Definite
+from headrace.lake import layout
+
+_SPARK = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "STRING",
+    pa.large_string(): "STRING",
+    pa.binary(): "BINARY",
+    pa.large_binary(): "BINARY",
+    pa.date32(): "DATE",
+    pa.timestamp("us"): "TIMESTAMP_NTZ",
+    pa.timestamp("us", tz="UTC"): "TIMESTAMP",
+}
+
+
+def encode(schema: pa.Schema) -> str:
+    """An Arrow schema as it stands in `TableStep.schema`."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+def decode(text: str) -> pa.Schema:
+    """The inverse of `encode`."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def to_lake(schema: pa.Schema) -> pa.Schema:
+    """The same schema with the columns as the lake spells them, all of types that Delta holds."""
+    for field in schema:
+        _spark_type(field.name, field.type)
+    return pa.schema([field.with_name(layout.lake_column(field.name)) for field in schema])
+
+
+def from_lake(schema: pa.Schema) -> pa.Schema:
+    """The inverse of `to_lake`; what readers return for text and bytes is brought to one kind of each."""
+    return pa.schema(
+        [
+            pa.field(layout.unquote(field.name), _plain(field.type), nullable=field.nullable)
+            for field in schema
+        ]
+    )
+
+
+def spark_ddl(schema: pa.Schema) -> str:
+    """The schema as `spark.read.schema` takes it."""
+    return ", ".join(
+        f"`{field.name.replace('`', '``')}` {_spark_type(field.name, field.type)}" for field in schema
+    )
+
+
+def _spark_type(column: str, kind: pa.DataType) -> str:
+    if pa.types.is_decimal128(kind) and kind.scale >= 0:
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"ARRAY<{_spark_type(column, kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"MAP<{_spark_type(column, kind.key_type)},{_spark_type(column, kind.item_type)}>"
+    if kind in _SPARK:
+        return _SPARK[kind]
+    raise Definite(
+        "LAKE_TYPE",
+        f'column "{column}" has a type that a Delta table cannot hold',
+        detail=str(kind),
+        hint="this is a bug in the type mapping; leave the table out and report the column's type",
+    )
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(_plain(kind.value_type))
+    return kind
