@@ -1,0 +1,103 @@
+"""Parquet files of the lake's tables: written once, never changed, described for Delta's log.
+
+Tasks write and read them on executors, the driver commits what they return; a file that nobody commits is
+an orphan that vacuum finds by the epoch in its name.
+
+`sort_range` is the range of keys that a file of a keyed table *may* hold, as order-preserving bytes made by
+the pipeline. It stands in the Parquet footer, in hexadecimal, so that a file carries it through renames and
+rewrites of the log; its meaning is the pipeline's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.lake import layout, schemas
+from headrace.lake.plan import DataFile
+from headrace.lake.statistics import delta_statistics
+from headrace.lake.store import Store
+
+_RANGE = b"headrace.range"
+_ROW_GROUP = 256 * 1024
+
+
+def write(
+    store: Store,
+    folder: str,
+    name: str,
+    table: pa.Table,
+    *,
+    sort_range: tuple[bytes, bytes] | None = None,
+) -> DataFile:
+    """Write `table`, columns named as the user names them, as a new file of the Delta table at `folder`."""
+    schema = schemas.to_lake(table.schema)
+    if sort_range is not None:
+        low, high = sort_range
+        schema = schema.with_metadata({_RANGE: json.dumps([low.hex(), high.hex()])})
+    with store.open_output(f"{folder}/{name}") as sink:
+        pq.write_table(
+            pa.Table.from_arrays(table.columns, schema=schema),
+            sink,
+            compression="zstd",
+            row_group_size=_ROW_GROUP,
+        )
+        size = sink.tell()
+    return DataFile(path=name, size=size, rows=table.num_rows, stats=delta_statistics(table))
+
+
+def read_range(store: Store, folder: str, path: str) -> tuple[bytes, bytes] | None:
+    """The key range that the file was written with, or None where it has none."""
+    with store.open_input(f"{folder}/{path}") as source:
+        metadata = pq.read_metadata(source).metadata or {}
+    if _RANGE not in metadata:
+        return None
+    low, high = json.loads(metadata[_RANGE])
+    return bytes.fromhex(low), bytes.fromhex(high)
+
+
+def read(
+    store: Store,
+    folder: str,
+    path: str,
+    columns: Sequence[str] | None = None,
+    *,
+    schema: pa.Schema | None = None,
+) -> pa.Table:
+    """The file's rows; with `schema`, exactly that schema's columns: those the file lacks are NULL."""
+    wanted = schema.names if schema is not None else columns
+    lake_names = None if wanted is None else [layout.lake_column(name) for name in wanted]
+    with store.open_input(f"{folder}/{path}") as source:
+        file = pq.ParquetFile(source)
+        table = file.read(columns=lake_names)
+    table = table.rename_columns([layout.unquote(name) for name in table.column_names])
+    table = table.replace_schema_metadata(None)
+    if schema is not None:
+        return conform(table, schema)
+    return table if columns is None else table.select(list(columns))
+
+
+def describe(store: Store, folder: str, path: str) -> DataFile:
+    """What an Add action says of a file that is there already."""
+    with store.open_input(f"{folder}/{path}") as source:
+        size = source.size() if callable(source.size) else source.size
+        table = pq.ParquetFile(source).read()
+    table = table.rename_columns([layout.unquote(name) for name in table.column_names])
+    return DataFile(path=path, size=size, rows=table.num_rows, stats=delta_statistics(table))
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The same rows under exactly this schema; a column that is not there is NULL throughout."""
+    columns = [_column(table, field) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema) if columns else table.select([])
+
+
+def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    if field.name not in table.column_names:
+        return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
+    column = table.column(field.name)
+    return column if column.type.equals(field.type) else pc.cast(column, field.type)
