@@ -1,0 +1,334 @@
+"""One Delta table of the lake, by delta-rs: what its log says, and one commit at exactly one version.
+
+This is the mechanics under `headrace.lake.commit`, which decides. Here is only what one look or one
+attempt does; each is atomic, and everything that must hold *between* them is the commit machine's.
+
+    refresh()            read the log's end
+    files()              the live files as of the last refresh
+    entry(v)             who made version v, and whether it only rewrote files
+    write(step, stamp)   True: version base+1 is ours. False: base+1 was taken before us (maybe by us:
+                         a store that repeats a request whose answer was lost refuses its own twin)
+
+What delta-rs 1.6.6 does and doesn't do shapes `write` (measured, see the decision record):
+
+* `mode="append"` ignores a schema that differs from the table's. So a changed schema is either added
+  nullable columns alone (`alter.add_columns`, a commit without files) or a replacement of everything
+  (`mode="overwrite"`, whose removals delta-rs derives itself, so the step must remove all live files).
+* A handle does not move to the version that it committed: refresh after each write.
+* It accepts the removal of dead files and older `txn` versions. The machine asks first.
+* It cleans up its logs after 30 days; marks pin versions for longer, so tables say that they are not to.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.schema import Field
+from deltalake.transaction import (
+    AddAction,
+    CommitProperties,
+    RemoveAction,
+    Transaction,
+    create_table_with_add_actions,
+)
+
+from headrace.core.errors import Definite, Transient
+from headrace.lake import datafile, schemas
+from headrace.lake.plan import DataFile, TableStep
+from headrace.lake.store import Store
+
+_PLAN_ID = "headracePlan"
+_CHECKPOINT_INTERVAL = 100
+_CONFIGURATION: Mapping[str, str | None] = {
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Who commits: the application and its epoch (Delta's `txn`), and the plan."""
+
+    app: str
+    epoch: int
+    plan_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version of a table's log, as far as we must judge it."""
+
+    plan_id: str | None
+    rewrite: bool  # it changed files, but not what the table holds
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file that the log holds live."""
+
+    path: str
+    size: int
+    rows: int
+
+
+class LakeTable:
+    """A Delta table at a folder of the lake; the handle stays open and reads on from where it was."""
+
+    def __init__(self, store: Store, folder: str) -> None:
+        self.store = store
+        self.folder = folder
+        self._delta: DeltaTable | None = None
+
+    @property
+    def version(self) -> int:
+        """The newest version as of the last refresh; -1 where there is no table."""
+        return -1 if self._delta is None else self._delta.version()
+
+    def refresh(self) -> int:
+        """Read the log to its end and return the newest version."""
+        if self._delta is None:
+            self._delta = self._open(None)
+        else:
+            with _Told(self.folder):
+                self._delta.update_incremental()
+        return self.version
+
+    def at(self, version: int) -> LakeTable:
+        """The same table as of an older version."""
+        older = LakeTable(self.store, self.folder)
+        older._delta = self._open(version)
+        if older.version != version:
+            raise Definite(
+                "LAKE_VERSION_GONE",
+                f'version {version} of the lake table at "{self.folder}" cannot be read any more',
+                hint="read a later mark: headrace status lists those that are kept",
+            )
+        return older
+
+    def files(self) -> dict[str, LiveFile]:
+        """The live files by their path relative to the table's folder."""
+        if self._delta is None:
+            return {}
+        with _Told(self.folder):
+            actions: Any = pa.table(self._delta.get_add_actions())
+        rows = actions.select(["path", "size_bytes", "num_records"]).to_pylist()
+        files = [LiveFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0) for row in rows]
+        return {file.path: file for file in files}
+
+    def live(self) -> frozenset[str]:
+        return frozenset(self.files())
+
+    def schema(self) -> pa.Schema:
+        """The table's Arrow schema, columns named as the user names them."""
+        if self._delta is None:
+            raise Definite(
+                "LAKE_TABLE_ABSENT",
+                f'there is no lake table at "{self.folder}"',
+                hint="headrace status lists the tables of the lake",
+            )
+        return schemas.from_lake(pa.schema(self._delta.schema().to_arrow()))
+
+    def entry(self, version: int) -> Entry | None:
+        """What the log says of one version; None where its line is not there (any more)."""
+        text = self.store.get(self._log_key(version))
+        if text is None:
+            return None
+        try:
+            actions = [json.loads(line) for line in text.splitlines() if line]
+        except ValueError as error:
+            raise self._damaged() from error
+        if not actions:
+            raise self._damaged()
+        infos: list[dict[str, Any]] = [action["commitInfo"] for action in actions if "commitInfo" in action]
+        files = [action[kind] for action in actions for kind in ("add", "remove") if kind in action]
+        quiet = not any(kind in action for action in actions for kind in ("metaData", "protocol"))
+        rewrite = quiet and not any(file.get("dataChange", True) for file in files)
+        return Entry(plan_id=infos[0].get(_PLAN_ID) if infos else None, rewrite=rewrite)
+
+    def restoration(self, base: int) -> TableStep | None:
+        """The step that brings the table back to what it held at version `base`; None if it holds that.
+
+        The files of `base` are still there: vacuum takes none that a mark or a plan names.
+        """
+        if base < 0:
+            live = tuple(sorted(self.live()))
+            return TableStep(path=self.folder, base=self.version, remove=live) if live else None
+        older = self.at(base)
+        then, now = older.live(), self.live()
+        back = [datafile.describe(self.store, self.folder, path) for path in sorted(then - now)]
+        if older.schema().equals(self.schema()):
+            gone = tuple(sorted(now - then))
+            return TableStep(self.folder, self.version, tuple(back), gone) if back or gone else None
+        kept = [datafile.describe(self.store, self.folder, path) for path in sorted(then & now)]
+        return TableStep(
+            path=self.folder,
+            base=self.version,
+            add=(*back, *kept),
+            remove=tuple(sorted(now)),
+            schema=schemas.encode(older.schema()),
+        )
+
+    def log_keys(self, version: int) -> list[str]:
+        """The files of the log that hold this version, with the checkpoint that was made at it."""
+        keys = [self._log_key(version)]
+        checkpoint = f"{self.folder}/_delta_log/{version:020d}.checkpoint.parquet"
+        if version and version % _CHECKPOINT_INTERVAL == 0 and self.store.exists(checkpoint):
+            keys += [checkpoint, f"{self.folder}/_delta_log/_last_checkpoint"]
+        return keys
+
+    def _log_key(self, version: int) -> str:
+        return f"{self.folder}/_delta_log/{version:020d}.json"
+
+    def write(self, step: TableStep, stamp: Stamp) -> bool:
+        """Try to commit the step as version `base + 1`; the handle must stand at `base`."""
+        assert self.version == step.base, "refresh and compare before writing"
+        try:
+            self._commit(step, stamp)
+        except (DeltaError, OSError) as error:
+            # Whether it happened is decided by what stands in the log, not by what the answer says.
+            if self.refresh() <= step.base:
+                raise _failed(self.folder, error) from error
+            return False
+        self.refresh()
+        return True
+
+    def _commit(self, step: TableStep, stamp: Stamp) -> None:
+        properties = CommitProperties(
+            custom_metadata={_PLAN_ID: stamp.plan_id},
+            max_commit_retries=0,
+            app_transactions=[Transaction(stamp.app, stamp.epoch)],
+        )
+        if self._delta is None:
+            self._create(step, properties)
+        elif step.schema is None:
+            self._change_files(self._delta, step, properties)
+        elif not step.add and not step.remove and self._added(step):
+            self._delta.alter.add_columns(self._added(step), commit_properties=properties)
+        else:
+            self._replace(self._delta, step, properties)
+
+    def _create(self, step: TableStep, properties: CommitProperties) -> None:
+        if step.schema is None:
+            raise AssertionError("a step that creates a table gives its schema")
+        create_table_with_add_actions(
+            self._url,
+            _delta_schema(step.schema),
+            [_add(file) for file in step.add],
+            mode="error",
+            configuration=_CONFIGURATION,
+            storage_options=self.store.storage_options,
+            commit_properties=properties,
+        )
+
+    def _change_files(self, delta: DeltaTable, step: TableStep, properties: CommitProperties) -> None:
+        now = int(time.time() * 1000)
+        sizes = self.files() if step.remove else {}
+        removals = [
+            RemoveAction(
+                path=path,
+                data_change=True,
+                deletion_timestamp=now,
+                size=sizes[path].size,
+                partition_values={},
+            )
+            for path in step.remove
+        ]
+        additions = [_add(file) for file in step.add]
+        delta.create_write_transaction(
+            [*removals, *additions], mode="append", schema=delta.schema(), commit_properties=properties
+        )
+
+    def _replace(self, delta: DeltaTable, step: TableStep, properties: CommitProperties) -> None:
+        assert step.schema is not None
+        if set(step.remove) != self.live():
+            raise AssertionError("a step that replaces the schema removes every live file")
+        delta.create_write_transaction(
+            [_add(file) for file in step.add],
+            mode="overwrite",
+            schema=_delta_schema(step.schema),
+            commit_properties=properties,
+        )
+
+    def _added(self, step: TableStep) -> list[Field]:
+        """The columns that the step adds at the end, if that is all that it changes."""
+        assert step.schema is not None
+        assert self._delta is not None
+        new, old = _delta_schema(step.schema).fields, self._delta.schema().fields
+        added = new[len(old) :]
+        return added if new[: len(old)] == old and all(field.nullable for field in added) else []
+
+    @property
+    def _url(self) -> str:
+        return self.store.locate(self.folder)
+
+    def _open(self, version: int | None) -> DeltaTable | None:
+        with _Told(self.folder):
+            try:
+                return DeltaTable(self._url, version=version, storage_options=self.store.storage_options)
+            except TableNotFoundError:
+                return None
+
+    def _damaged(self) -> Definite:
+        return _unreadable(self.folder)
+
+
+def tables_of(store: Store) -> Callable[[str], LakeTable]:
+    """The store's tables by folder, each opened once."""
+    return cache(partial(LakeTable, store))
+
+
+def _delta_schema(text: str) -> Schema:
+    return Schema.from_arrow(schemas.to_lake(schemas.decode(text)))
+
+
+def _add(file: DataFile) -> AddAction:
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values={},
+        modification_time=int(time.time() * 1000),
+        data_change=True,
+        stats=file.stats,
+    )
+
+
+class _Told:
+    """What delta-rs refuses while reading, as one of the families."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, DeltaError | OSError):
+            raise _failed(self.folder, error) from error
+
+
+def _failed(folder: str, error: Exception) -> Definite | Transient:
+    if isinstance(error, DeltaError) and "json error" in str(error).lower():
+        return _unreadable(folder)
+    return Transient(
+        "LAKE_STORE",
+        f'the lake table at "{folder}" could not be read or written',
+        detail=type(error).__name__,
+        hint="look at the store's health and network; the work resumes by itself",
+    )
+
+
+def _unreadable(folder: str) -> Definite:
+    return Definite(
+        "LAKE_LOG_DAMAGED",
+        f'the log of the lake table at "{folder}" holds half of a commit',
+        hint="restore its _delta_log from a backup, or copy the table anew: headrace tables resync",
+    )
