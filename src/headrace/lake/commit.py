@@ -1,0 +1,400 @@
+"""The commit protocol: how an epoch of one source gets into the lake, once, whoever dies meanwhile.
+
+    data files ──► plan N ──► each table: one Delta commit at exactly base+1 ──► mark N ──► acknowledge
+                     │                                                              │
+                     │ put-if-absent, only on top of mark N-1;                      │ appended only on
+                     │ then the newest mark is read again                           │ top of mark N-1
+                     ▼                                                              ▼
+              from here on epoch N is *this plan*                        from here on it is public
+
+Every step is idempotent, so whoever finds plan N without mark N (the writer after a crash, a retry after
+a lost answer, a successor) carries out that plan and never another one. Two writers that finish the same
+plan at the same time do no harm: each Delta commit and the mark have one place, and one of them gets it.
+
+**Fence.** A writer owns the source until somebody else's plan takes its next epoch number. A successor
+(`takeover`) finishes what it finds and then publishes an empty epoch of its own, so the older writer's next
+`put_plan` fails, whenever that comes: either the number is taken, or (where old plans were cleaned away) the
+newest mark, read again after the put, is already there. What it did before that is the plan that the
+successor finished.
+
+**What cannot be finished is withdrawn.** Another program's commit may sit at base+1 of a table, for ever;
+then no writer can ever get past that step, and none has touched the tables that come after it. `withdraw`
+puts attempt k+1 of the same epoch beside the plan: it brings the tables that attempt k did touch back to what
+they held, changes no state, and its mark repeats the frontier and the versions of mark N-1. Then the
+pipeline plans anew, or stops the table if what was changed was data.
+
+            finish(plan) ──► Mark                    published
+                         └─► Blocked ──► withdraw ──► Mark (kind "withdraw"); then plan anew
+
+The machine sees tables, marks and files only through the protocols below, so that tests run it, unchanged,
+against an in-memory twin under every order of steps (`tests/laws/lake`). It never retries by itself:
+`Transient` goes to the caller, who calls the same method again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.failpoint import failpoint
+from headrace.lake import layout
+from headrace.lake.marks import Mark, Marks, mark_of
+from headrace.lake.plan import Plan, TableStep
+from headrace.lake.store import Store
+from headrace.lake.table import Entry, LakeTable, Stamp, tables_of
+
+_ROUNDS = 20
+
+
+class Tables(Protocol):
+    """One Delta table as the machine needs it; `headrace.lake.table` tells what each operation does."""
+
+    def refresh(self) -> int: ...
+
+    def live(self) -> frozenset[str]: ...
+
+    def entry(self, version: int) -> Entry | None: ...
+
+    def write(self, step: TableStep, stamp: Stamp) -> bool: ...
+
+    def restoration(self, base: int) -> TableStep | None: ...
+
+    def log_keys(self, version: int) -> list[str]:
+        """The files of the log that hold this version."""
+
+
+class MarkLog(Protocol):
+    """The marks of the source; see `headrace.lake.marks`."""
+
+    def newest(self) -> Mark | None: ...
+
+    def append(self, mark: Mark) -> bool: ...
+
+    def new_keys(self) -> list[str]:
+        """The files that hold what was published since the last call."""
+
+
+class Files(Protocol):
+    """The part of a `Store` that plans are kept in."""
+
+    def put_if_absent(self, key: str, data: bytes) -> bool: ...
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def sync(self, keys: Iterable[str]) -> None: ...
+
+    def sync_all(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A plan that can never be finished: at which step, and why.
+
+    `rewritten` tells that another program only rewrote files: plan anew on the new version. Otherwise it
+    changed data, and the table stops with `error`.
+    """
+
+    plan: Plan
+    step: TableStep
+    error: HeadraceError
+    rewritten: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """How a takeover went: the mark of its own empty epoch, and what had to be withdrawn before."""
+
+    mark: Mark
+    blocked: tuple[Blocked, ...] = ()
+
+
+class EpochLog:
+    """The epochs of one source, as one of possibly several writers sees them."""
+
+    def __init__(
+        self,
+        source: str,
+        files: Files,
+        marks: MarkLog,
+        table: Callable[[str], Tables],
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self.source = source
+        self._files = files
+        self._marks = marks
+        self._table = table
+        self._clock = clock
+        self._new_id = new_id
+
+    def newest_mark(self) -> Mark | None:
+        return self._marks.newest()
+
+    def unfinished(self) -> Plan | None:
+        """The plan that has no mark yet, in its last attempt; finish it before anything else."""
+        attempts = self._attempts(_epoch(self._marks.newest()) + 1)
+        return attempts[-1] if attempts else None
+
+    def put_plan(self, plan: Plan) -> None:
+        """Claim the plan's epoch for it, or raise `LAKE_FENCED` if another writer was there first."""
+        newest = _epoch(self._marks.newest())
+        if newest >= plan.epoch:
+            raise self._fenced(plan.epoch)
+        if newest != plan.epoch - 1:
+            raise AssertionError("a plan stands on the mark before it")
+        failpoint("lake.plan.before")
+        key = layout.plan_key(self.source, plan.epoch)
+        data = plan.to_json().encode()
+        # Equal bytes are our own: a store may refuse the repetition of a request whose answer was lost.
+        if not self._files.put_if_absent(key, data) and self._files.get(key) != data:
+            raise self._fenced(plan.epoch)
+        failpoint("lake.plan.after")
+        # The number may have been free only because old plans are cleaned away.
+        if _epoch(self._marks.newest()) >= plan.epoch:
+            raise self._fenced(plan.epoch)
+
+    def finish(self, plan: Plan) -> Mark | Blocked:
+        """Carry out a plan that was put, from wherever it got stuck, and publish its mark.
+
+        Acknowledge the frontier of the mark that is returned, and only after `sync`.
+        """
+        published = self._published(plan)
+        if published is not None:
+            return published
+        stamp = Stamp(app=f"headrace/{self.source}", epoch=plan.epoch, plan_id=plan.plan_id)
+        for step in plan.steps:
+            place = layout.place(step.path)
+            failpoint("lake.table.before", place)
+            blocked = _apply(self._table(step.path), plan, step, stamp)
+            if blocked is not None:
+                return blocked
+            failpoint("lake.table.after", place)
+        return self._publish(plan)
+
+    def withdraw(self, blocked: Blocked) -> Mark:
+        """Undo a plan that can never be finished; its epoch ends where the one before ended."""
+        epoch = blocked.plan.epoch
+        for _ in range(_ROUNDS):
+            attempts = self._attempts(epoch)
+            if attempts[-1].plan_id == blocked.plan.plan_id:
+                key = layout.plan_key(self.source, epoch, len(attempts))
+                withdrawal = self._withdrawal(attempts[0])
+                failpoint("lake.withdrawal.before")
+                self._files.put_if_absent(key, withdrawal.to_json().encode())
+                failpoint("lake.withdrawal.after")
+            # Whichever withdrawal got there first is the one to carry out.
+            outcome = self.finish(self._attempts(epoch)[-1])
+            if isinstance(outcome, Mark):
+                # No later acknowledgement names these files, and all rest on them.
+                self._files.sync_all()
+                return outcome
+            blocked = outcome
+        raise self._restless()
+
+    def takeover(self, *, origin_frontier: str = "0/0", origin_time: int = -1) -> Takeover:
+        """Become the source's writer: finish what is there, then publish an empty epoch of one's own.
+
+        The origin is what the first mark of a new source says.
+        """
+        blocked: list[Blocked] = []
+        for _ in range(_ROUNDS):
+            plan = self.unfinished()
+            if plan is not None:
+                blocked.extend(self._settle(plan))
+            # What the last owner left to the operating system must be durable before we build on it.
+            self._files.sync_all()
+            own = self._empty(origin_frontier, origin_time)
+            if self._claims(own):
+                mark = self.finish(own)
+                assert isinstance(mark, Mark), "a plan without steps cannot be blocked"
+                self.sync(own)
+                return Takeover(mark, tuple(blocked))
+        raise self._restless()
+
+    def sync(self, plan: Plan) -> None:
+        """Make all that this plan and its mark rest on durable.
+
+        Call it for every plan, in order, before acknowledging what the plan's mark holds.
+        """
+        failpoint("lake.sync.before")
+        keys = [layout.plan_key(self.source, plan.epoch), *self._marks.new_keys()]
+        for step in plan.steps:
+            keys.extend(self._table(step.path).log_keys(step.base + 1))
+            keys.extend(f"{step.path}/{file.path}" for file in step.add)
+        self._files.sync(keys)
+        failpoint("lake.sync.after")
+
+    def _settle(self, plan: Plan) -> list[Blocked]:
+        """Finish or withdraw what an older writer left; it may be alive and do the same."""
+        try:
+            outcome = self.finish(plan)
+            if isinstance(outcome, Mark):
+                return []
+            self.withdraw(outcome)
+        except Misconfigured as error:
+            if error.code != "LAKE_FENCED":
+                raise
+            # It went on meanwhile: the next round finds what it left now.
+            return []
+        return [outcome]
+
+    def _claims(self, plan: Plan) -> bool:
+        try:
+            self.put_plan(plan)
+        except Misconfigured as error:
+            if error.code != "LAKE_FENCED":
+                raise
+            return False
+        return True
+
+    def _published(self, plan: Plan) -> Mark | None:
+        """The plan's mark if it has one; a later mark, or another plan's, is another writer's."""
+        newest = self._marks.newest()
+        if newest is None or newest.epoch < plan.epoch:
+            return None
+        if newest.plan_id != plan.plan_id:
+            raise self._fenced(plan.epoch)
+        return newest
+
+    def _publish(self, plan: Plan) -> Mark:
+        for _ in range(_ROUNDS):
+            published = self._published(plan)
+            if published is not None:
+                return published
+            mark = mark_of(plan, self._clock())
+            failpoint("lake.mark.before")
+            if self._marks.append(mark):
+                failpoint("lake.mark.after")
+                return mark
+        raise self._restless()
+
+    def _empty(self, origin_frontier: str, origin_time: int) -> Plan:
+        newest = self._marks.newest()
+        if newest is None:
+            return Plan(self.source, 1, self._new_id(), "takeover", 0, origin_frontier, origin_time)
+        return self._repeating(newest, "takeover")
+
+    def _withdrawal(self, first: Plan) -> Plan:
+        """The plan that brings every table that `first` touched back to what it held before."""
+        newest = self._marks.newest()
+        if newest is None or newest.epoch >= first.epoch:
+            raise self._fenced(first.epoch)
+        bases: dict[str, int] = {}
+        for step in first.steps:
+            bases.setdefault(step.path, step.base)
+        steps = [_restoration(self._table(path), base, first.plan_id) for path, base in bases.items()]
+        plan = self._repeating(newest, "withdraw")
+        return replace(plan, steps=tuple(step for step in steps if step is not None))
+
+    def _repeating(self, mark: Mark, kind: str) -> Plan:
+        """A plan without steps whose mark says once more what `mark` says."""
+        upstream = mark.upstream_commit_ts
+        return Plan(
+            source=self.source,
+            epoch=mark.epoch + 1,
+            plan_id=self._new_id(),
+            kind=kind,
+            incarnation=mark.incarnation,
+            frontier=mark.frontier,
+            time=mark.time,
+            upstream_commit_ts=None if upstream is None else upstream.isoformat(),
+            versions=dict(mark.versions),
+        )
+
+    def _attempts(self, epoch: int) -> list[Plan]:
+        """The plan of an epoch and its withdrawals, in order."""
+        attempts: list[Plan] = []
+        while True:
+            data = self._files.get(layout.plan_key(self.source, epoch, len(attempts)))
+            if data is None:
+                return attempts
+            attempts.append(Plan.from_json(data.decode()))
+
+    def _fenced(self, epoch: int) -> Misconfigured:
+        return Misconfigured(
+            "LAKE_FENCED",
+            f'another writer has taken over source "{self.source}" of this lake',
+            detail=f"epoch {epoch} is not ours",
+            hint="stop this process: one run owns a source; headrace status shows the owner",
+        )
+
+    def _restless(self) -> Transient:
+        return Transient(
+            "LAKE_RESTLESS",
+            f'other programs keep committing to the tables of source "{self.source}"',
+            hint="stop what else writes into this lake; the work resumes by itself",
+        )
+
+
+def _epoch(mark: Mark | None) -> int:
+    return 0 if mark is None else mark.epoch
+
+
+def _apply(table: Tables, plan: Plan, step: TableStep, stamp: Stamp) -> Blocked | None:
+    """Get the step into the table's log, unless it is there; tell why if it can never be."""
+    if table.refresh() == step.base:
+        dead = set(step.remove) - table.live()
+        if dead:
+            return Blocked(plan, step, _dead_file(step, len(dead)), rewritten=False)
+        if table.write(step, stamp):
+            return None
+    return _judge(table, plan, step)
+
+
+def _judge(table: Tables, plan: Plan, step: TableStep) -> Blocked | None:
+    """Whose commit is it that stands where this step belongs?"""
+    newest = table.refresh()
+    entries = [table.entry(version) for version in range(step.base + 1, newest + 1)]
+    if not entries or entries[0] is None:
+        raise Definite(
+            "LAKE_LOG_LOST",
+            f'the log of the lake table at "{step.path}" ends before the version that it had',
+            detail=f"version {step.base + 1} is not there",
+            hint="restore the table's folder from a backup, or copy it anew: headrace tables resync",
+        )
+    if entries[0].plan_id == plan.plan_id:
+        return None
+    rewritten = all(entry is not None and entry.rewrite for entry in entries)
+    return Blocked(plan, step, _foreign(step, rewritten), rewritten)
+
+
+def _restoration(table: Tables, base: int, plan_id: str) -> TableStep | None:
+    newest = table.refresh()
+    entry = table.entry(base + 1) if newest > base else None
+    touched = entry is not None and entry.plan_id == plan_id
+    return table.restoration(base) if touched else None
+
+
+def _dead_file(step: TableStep, count: int) -> Definite:
+    return Definite(
+        "LAKE_DEAD_FILE",
+        f'a plan removes files that the lake table at "{step.path}" does not hold',
+        detail=f"{count} of {len(step.remove)} files are not live at version {step.base}",
+        hint="copy the table anew: headrace tables resync",
+    )
+
+
+def _foreign(step: TableStep, rewritten: bool) -> HeadraceError:
+    if rewritten:
+        return Transient(
+            "LAKE_REWRITTEN",
+            f'another program rewrote files of the lake table at "{step.path}"',
+            detail=f"version {step.base + 1}",
+            hint="nothing is lost: the epoch is planned anew; let headrace maintain compact instead",
+        )
+    return Definite(
+        "LAKE_FOREIGN_COMMIT",
+        f'another program changed the lake table at "{step.path}"',
+        detail=f"version {step.base + 1}",
+        hint="stop that program, then copy the table anew: headrace tables resync",
+    )
+
+
+def open_log(store: Store, source: str, table: Callable[[str], LakeTable] | None = None) -> EpochLog:
+    """The epochs of a source in a lake; `table` shares open tables with the caller."""
+    return EpochLog(source, store, Marks(store, source), table or tables_of(store))
