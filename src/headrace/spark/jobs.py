@@ -1,0 +1,186 @@
+"""One Spark job for a batch of work: opaque items in, opaque results out, in a definite order.
+
+    run          items ── mapInArrow(task) ── toArrow ──► results in the order of the items
+
+    run_grouped  items ── mapInArrow(split) ══ shuffle of blobs by group ══ sort (order) ──
+                       ── mapInArrow(merge), one group at a time ── toArrow ──► results by group
+
+`mapInArrow` and not RDDs, so that it works on Spark Connect too. Items, blobs and results are bytes to
+Spark. What a task, a split or a merge may be: a module-level function, or a `functools.partial` of one,
+so that it travels by its name and drags nothing along.
+
+`DriverRunner` runs the very same functions in this process, for epochs so small that a job's 50 ms
+would be most of it. Both keep one contract, `Jobs`:
+
+* results come in item order (`run`), or by group name and then as the merge gave them (`run_grouped`);
+  within a group blobs come in ascending `order`, ties in the order of items and of the split's yield;
+* an error of ours that a task raises is raised here with its code and hint; any other exception as a
+  RuntimeError with the remote traceback. The first in item order wins, a split's before a merge's;
+* a task may run more than once, also at the same time (Spark retries, and may speculate): only what the
+  last one returned counts, so that a task must name its files uniquely and leave it to the result
+  which of them are real;
+* memory of a worker: one item and what its function holds; of a merge, one batch of blobs.
+
+What has to be known of sizes: an item, a blob and a result are rows in the JVM, so keep each under
+64 MB (`LARGEST`); all results of one job together must fit into the driver.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from headrace.spark.failures import engine_errors, of_job
+from headrace.spark.session import Session
+from headrace.spark.wire import DDL, RESULT, Row, collect, from_batches, to_table
+from headrace.spark.worker import Merge, Split, Task, divide, perform, stage, unite
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LARGEST: Final = 64 << 20
+
+# A task costs 15-30 ms of a core before it does anything. Items of `run` are large (a piece of a copy,
+# a file to rewrite), so many tasks for the sake of balance; those of an epoch's split are small.
+_TASKS_PER_SLOT: Final = 16
+_TASKS_PER_SLOT_GROUPED: Final = 2
+
+_PARALLELISM: Final = "spark.sql.leafNodeDefaultParallelism"
+
+
+class Jobs(Protocol):
+    """Runs functions over opaque items; the contract stands in the module's essay."""
+
+    def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
+        """The results of the task on every item, in item order."""
+        ...
+
+    def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
+        """The results of the merge on every group that the splits made, by group."""
+        ...
+
+
+class DriverRunner:
+    """The functions of a job, run here and now: for tiny epochs."""
+
+    def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
+        """As `Jobs.run`."""
+        require_reference(task)
+        return collect(perform(task, _rows(items)))
+
+    def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
+        """As `Jobs.run_grouped`; holds all blobs at once."""
+        require_reference(split)
+        require_reference(merge)
+        blobs = sorted(divide(split, _rows(items)), key=_shuffle_order)
+        return collect(unite(merge, blobs))
+
+
+class Runner:
+    """The functions of a job, run on Spark."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._slots = session.slots()
+        self._spread: int | None = None
+        self._lock = threading.Lock()
+        self._last_used = time.monotonic()
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at once, as of the last job."""
+        return self._slots
+
+    def idle_seconds(self) -> float:
+        """How long ago the last job ended."""
+        return time.monotonic() - self._last_used
+
+    def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
+        """As `Jobs.run`: one job of one stage."""
+        require_reference(task)
+        if not items:
+            return []
+        frame = self._frame(items, _TASKS_PER_SLOT)
+        return self._collect(frame.mapInArrow(stage(perform, task), DDL))
+
+    def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
+        """As `Jobs.run_grouped`: one job of two stages."""
+        require_reference(split)
+        require_reference(merge)
+        if not items:
+            return []
+        frame = self._frame(items, _TASKS_PER_SLOT_GROUPED)
+        blobs = frame.mapInArrow(stage(divide, split), DDL)
+        shuffled = blobs.repartition(self._slots * _TASKS_PER_SLOT_GROUPED, "grp")
+        # Errors (kind > 0) before all results, so that nothing is merged after a failed split.
+        ordered = shuffled.sortWithinPartitions(
+            shuffled.kind.desc(), shuffled.grp, shuffled.ord, shuffled.item, shuffled.part
+        )
+        return self._collect(ordered.mapInArrow(stage(unite, merge), DDL))
+
+    def _frame(self, items: Sequence[bytes], tasks_per_slot: int) -> DataFrame:
+        """The items as a DataFrame, spread evenly over as many partitions as are worth it."""
+        if not self._session.connect:
+            self._slots = self._session.slots()
+        partitions = min(len(items), self._slots * tasks_per_slot)
+        self._set_spread(partitions)
+        table = to_table(list(_rows(items)), chunk=-(-len(items) // partitions))
+        frame: DataFrame = self._session.jobs.createDataFrame(table)
+        return frame
+
+    def _set_spread(self, partitions: int) -> None:
+        """Small tables become a local relation, which Spark cuts by this setting and not by chunks.
+
+        Two threads may overwrite each other's number: that costs balance and nothing else.
+        """
+        if self._session.jobs is self._session.spark:
+            # An old Connect without a second session: this one is the user's too.
+            return
+        with self._lock:
+            if partitions != self._spread:
+                self._session.jobs.conf.set(_PARALLELISM, str(partitions))
+                self._spread = partitions
+
+    def _collect(self, frame: DataFrame) -> list[bytes]:
+        try:
+            table = frame.toArrow()
+        except engine_errors() as error:
+            raise of_job(error) from None
+        finally:
+            self._last_used = time.monotonic()
+        return collect(from_batches(table.to_batches()))
+
+
+def _rows(items: Sequence[bytes]) -> Iterator[Row]:
+    for position, item in enumerate(items):
+        if len(item) > LARGEST:
+            raise ValueError(f"item {position} has {len(item)} bytes, more than {LARGEST}")
+        yield Row(RESULT, 0, position, "", 0, 0, item)
+
+
+def _shuffle_order(row: Row) -> tuple[int, str, int, int, int]:
+    return (-row.kind, row.grp, row.ord, row.item, row.part)
+
+
+def require_reference(function: Any) -> None:
+    """Refuses what cannot be found by its name on the other side.
+
+    A lambda or an inner function would be shipped as code together with all that it closes over: a
+    lock, a connection, a password.
+    """
+    while isinstance(function, partial):
+        for argument in chain(function.args, function.keywords.values()):
+            if callable(argument) and not isinstance(argument, type):
+                require_reference(argument)
+        function = function.func
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    found: Any = sys.modules.get(str(module))
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not function or module == "__main__":
+        raise TypeError(f"a task must be a function of a module or a partial of one, not {name!r}")

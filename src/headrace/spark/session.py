@@ -1,0 +1,284 @@
+"""Which Spark we run on, and how it is set: the user's, if there is one, else our own.
+
+    an active session ──► config.remote / SPARK_REMOTE ──► config.master ──► spark-submit, spark-defaults
+         borrowed                                 started by us, and stopped by us        │ none of these
+                                                                                          ▼
+                                                                              local[*], with our settings
+
+Two sessions come out of it. `Session.spark` is the one in which users see DataFrames: of a borrowed one
+nothing is ever changed. `Session.jobs` is a second session over the same engine, whose SQL settings are
+ours alone: epochs run there without adaptive execution (it would make two jobs of one, and may split
+what a merge must see whole) and in small Arrow batches (a batch of Spark's default 10,000 rows would
+be gigabytes of blobs). Only Connect before 4.1 has no second session: there `jobs` is `spark`, and
+those settings are made in it.
+
+What a local session of our own gets, and why, stands beside `local_settings`. The environment of this
+process may get a JAVA_HOME and a PYSPARK_PYTHON, which the JVM inherits; nothing beyond the process is
+changed. No module outside this room imports PySpark, and this room imports it only inside functions: a
+machine without Spark gets a coded error, and `headrace --version` does not wait for it.
+
+Called by `cli` and `pipeline` through `open_session` and `borrow_session`; `jobs.Runner` takes the result.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import Misconfigured
+from headrace.spark.failures import engine_errors, of_start
+from headrace.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_SPARK = (4, 0)
+
+_LOCAL_MASTER = re.compile(r"local(?:\[([0-9]+|\*)\])?\Z")
+
+# A dead Python worker must not fail an epoch: as many attempts as Spark makes on a cluster.
+_ATTEMPTS = 4
+
+_JOB_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "32",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+}
+
+
+@dataclass(frozen=True)
+class SparkConfig:
+    """The `[spark]` part of the configuration; all empty means the user's environment decides."""
+
+    master: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Session:
+    """A running Spark: `spark` for DataFrames, `jobs` for our own jobs."""
+
+    spark: SparkSession
+    jobs: SparkSession
+    owned: bool
+    connect: bool
+
+    def slots(self) -> int:
+        """How many tasks run at once; asked anew, since executors come and go."""
+        if not self.connect:
+            return int(self.jobs.sparkContext.defaultParallelism)
+        return _connect_slots(self.spark)
+
+    def close(self) -> None:
+        """Stops what we started; a borrowed session goes on."""
+        if self.owned:
+            self.spark.stop()
+        elif self.connect and self.jobs is not self.spark:
+            # Not `stop`: on a local Connect server that would end the user's session as well.
+            self.jobs.client.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_session(config: SparkConfig, app: str = "headrace") -> Session:
+    """The active session, or a new one where the configuration and the environment say."""
+    require_pyspark()
+    active = _active()
+    if active is not None:
+        return borrow_session(active)
+    _one_target(config)
+    try:
+        spark = _start(config, app)
+        return _dress(spark, owned=True)
+    except engine_errors() as error:
+        raise of_start(error, remote=bool(config.remote or os.environ.get("SPARK_REMOTE"))) from None
+
+
+def borrow_session(spark: SparkSession) -> Session:
+    """Somebody else's session, which is used and never stopped or altered."""
+    require_pyspark()
+    return _dress(spark, owned=False)
+
+
+def require_pyspark() -> None:
+    """Refuses a missing or too old PySpark, with what to type."""
+    try:
+        version = str(importlib.import_module("pyspark").__version__)
+    except ModuleNotFoundError:
+        raise Misconfigured(
+            "SPARK_MISSING",
+            "PySpark is not installed",
+            hint="pip install 'headrace[local]', or run with the Python of your Spark",
+        ) from None
+    _require_version("PySpark", version)
+
+
+def _require_version(what: str, version: str) -> None:
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if found < OLDEST_SPARK:
+        raise Misconfigured(
+            "SPARK_TOO_OLD",
+            f"{what} is {version}, and {'.'.join(map(str, OLDEST_SPARK))} or later is needed",
+            hint="pip install 'headrace[local]' in an environment of its own, or use a newer Spark",
+        )
+
+
+def _active() -> SparkSession | None:
+    """The session of this thread, or the one that the process's Spark context already has."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active: SparkSession | None = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:
+        # Another thread made it: the JVM keeps "active" per thread.
+        active = SparkSession.builder.getOrCreate()
+    return active
+
+
+def _one_target(config: SparkConfig) -> None:
+    if config.master and (config.remote or os.environ.get("SPARK_REMOTE")):
+        raise Misconfigured(
+            "SPARK_TWO_TARGETS",
+            "both a Spark master and a Spark Connect address are given",
+            detail="remote is set in " + ("the configuration" if config.remote else "SPARK_REMOTE"),
+            hint="keep either [spark] master or [spark] remote (SPARK_REMOTE), not both",
+        )
+
+
+def _start(config: SparkConfig, app: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app)
+    remote = config.remote or os.environ.get("SPARK_REMOTE")
+    master = config.master or (None if remote or _ambient(config.conf) else "local[*]")
+    settings = dict(config.conf)
+    if is_local(remote or master):
+        settings = {**local_settings(os.environ), **settings}
+        _prepare_environment(settings)
+    elif master is not None or not remote:
+        _prepare_java()
+    if remote:
+        builder = builder.remote(remote)
+    elif master:
+        builder = builder.master(retrying(master))
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    return spark
+
+
+def _ambient(conf: Mapping[str, str]) -> bool:
+    """Whether spark-submit, its arguments or its defaults already say where to run."""
+    if "spark.master" in conf or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return True
+    if "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        return True
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else None)
+    defaults = Path(folder, "spark-defaults.conf") if folder else None
+    if defaults is None or not defaults.is_file():
+        return False
+    text = defaults.read_text(encoding="utf-8", errors="replace")
+    return re.search(r"^\s*spark\.master\b", text, re.MULTILINE) is not None
+
+
+def is_local(target: str | None) -> bool:
+    """Whether the engine will be on this machine and of our making."""
+    return target is not None and target.startswith("local")
+
+
+def retrying(master: str) -> str:
+    """A local master with Spark's usual number of attempts; local mode by itself makes only one."""
+    plain = _LOCAL_MASTER.match(master)
+    return f"local[{plain.group(1) or 1},{_ATTEMPTS}]" if plain else master
+
+
+def local_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a session of our own on this machine starts with; the user's `conf` overrides each."""
+    cores = len(os.sched_getaffinity(0))
+    return {
+        # Nobody asked for a web page, and nothing should listen beyond this machine.
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": environ.get("HEADRACE_SPARK_LOG", "ERROR"),
+        # Spark's own default of 1 GB dies on a few hundred megabytes of blobs; pages are touched as needed.
+        "spark.driver.memory": f"{_driver_megabytes()}m",
+        # Over TCP each task waits 20-40 ms for acknowledgements (measured: 267 ms for 8 tasks, 145 so).
+        # Spark 4.0 does not know the setting and ignores it.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+    }
+
+
+def _driver_megabytes() -> int:
+    """A quarter of the memory, between one and four gigabytes."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    return max(1024, min(4096, total // 4))
+
+
+def _prepare_environment(settings: Mapping[str, str]) -> None:
+    _prepare_java()
+    # Spark takes the machine's first outward address otherwise, listens there, and warns about it.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if "spark.pyspark.python" not in settings:
+        # Without it workers run the "python3" of PATH, which need not be this environment's.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _prepare_java() -> None:
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        os.environ["JAVA_HOME"] = str(find_java(os.environ))
+
+
+def _dress(spark: SparkSession, *, owned: bool) -> Session:
+    """The session with its second half, after a look at the engine's own version."""
+    _require_version("Spark", spark.version)
+    connect = not hasattr(type(spark), "sparkContext") or type(spark).__module__.startswith(
+        "pyspark.sql.connect"
+    )
+    jobs = _second(spark, connect)
+    for key, value in _JOB_SETTINGS.items():
+        jobs.conf.set(key, value)
+    return Session(spark, jobs, owned=owned, connect=connect)
+
+
+def _second(spark: SparkSession, connect: bool) -> SparkSession:
+    if not connect:
+        return spark.newSession()
+    # `newSession` came to Connect with 4.3, `cloneSession` with 4.1.
+    for name in ("newSession", "cloneSession"):
+        if callable(getattr(type(spark), name, None)):
+            try:
+                second: SparkSession = getattr(spark, name)()
+            except NotImplementedError:
+                continue
+            return second
+    return spark
+
+
+def _connect_slots(spark: SparkSession) -> int:
+    """Connect tells no parallelism; Spark's own choice of partitions for a range does."""
+    from pyspark.sql import functions
+
+    partitions = spark.range(0, 1 << 16).select(functions.spark_partition_id().alias("p")).distinct()
+    return max(1, partitions.count())

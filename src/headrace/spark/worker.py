@@ -1,0 +1,97 @@
+"""What runs inside a Python worker, and, for tiny epochs, the very same in the driver.
+
+    items ──► perform ──► results                                       one stage
+
+    items ──► divide  ══ shuffle by group, sorted ══► unite ──► results   two stages
+
+Both stages turn a stream of rows (`wire`) into a stream of rows and hold one row of it at a time, so
+that memory does not depend on how much passes through (G7). They read their input to its end whatever
+happens: Spark throws away a Python worker that left input unread, and a new one costs a second.
+
+Here stands the supervisor of the tasks, `guarded`: an exception becomes a row and not a failed Spark
+task. Spark's retries are for what raises nothing, a worker or an executor that died.
+
+Called by `jobs` only. Tasks, splits and merges are pickled by reference, so executors need the same
+version of this package; `warmth.warm` checks that before the first real job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from headrace.spark.wire import RESULT, Row, from_batches, from_error, to_batches
+
+Task: TypeAlias = Callable[[bytes], bytes | list[bytes]]
+Split: TypeAlias = Callable[[bytes], Iterable[tuple[str, int, bytes]]]
+Merge: TypeAlias = Callable[[str, Iterator[bytes]], Iterable[bytes]]
+
+# What `mapInArrow` wants: record batches in, record batches out.
+Stage: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
+
+
+def perform(task: Task, rows: Iterable[Row]) -> Iterator[Row]:
+    """Runs the task on each item; its results, or its error, as rows."""
+    for row in rows:
+        yield from guarded(_results(task, row), 0, row.item, "")
+
+
+def divide(split: Split, rows: Iterable[Row]) -> Iterator[Row]:
+    """Splits each item into the blobs of its groups."""
+    for row in rows:
+        yield from guarded(_blobs(split, row), 0, row.item, "")
+
+
+def unite(merge: Merge, rows: Iterable[Row]) -> Iterator[Row]:
+    """Merges each group; wants errors first, then the groups one after the other, each in order.
+
+    After an error of a split nothing is merged: a part of some group is missing, and which one is
+    not known.
+    """
+    failed = False
+    for (kind, group), members in groupby(rows, key=lambda row: (row.kind, row.grp)):
+        if kind != RESULT:
+            failed = True
+            yield from members
+        elif not failed:
+            # `groupby` skips what the merge left unread of its group.
+            yield from guarded(_merged(merge, group, members), 1, -1, group)
+
+
+def guarded(rows: Iterator[Row], stage: int, item: int, group: str) -> Iterator[Row]:
+    """The rows, and, if making them failed, one more that says so."""
+    try:
+        yield from rows
+    except Exception as error:  # noqa: BLE001 - the supervisor of the tasks: errors become values
+        yield from_error(error, stage, item, group)
+
+
+def _results(task: Task, row: Row) -> Iterator[Row]:
+    made = task(row.payload)
+    for part, payload in enumerate([made] if isinstance(made, bytes) else made):
+        yield Row(RESULT, 0, row.item, "", 0, part, payload)
+
+
+def _blobs(split: Split, row: Row) -> Iterator[Row]:
+    for part, (group, order, blob) in enumerate(split(row.payload)):
+        yield Row(RESULT, 0, row.item, group, order, part, blob)
+
+
+def _merged(merge: Merge, group: str, members: Iterator[Row]) -> Iterator[Row]:
+    for part, payload in enumerate(merge(group, (row.payload for row in members))):
+        yield Row(RESULT, 1, -1, group, 0, part, payload)
+
+
+def stage(work: Callable[..., Iterator[Row]], function: Callable[..., Any]) -> Stage:
+    """One of the three above with its function, as Spark calls it."""
+    return partial(_in_batches, work, function)
+
+
+def _in_batches(
+    work: Callable[[Callable[..., Any], Iterable[Row]], Iterator[Row]],
+    function: Callable[..., Any],
+    batches: Iterator[Any],
+) -> Iterator[Any]:
+    return to_batches(work(function, from_batches(batches)))

@@ -1,0 +1,128 @@
+"""Functions that the tests send to Spark's workers: by reference, so they live in a module of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from headrace.core.errors import Definite
+from headrace.spark.secrets import Key, Sealed
+
+
+def echo(item: bytes) -> bytes:
+    """The item."""
+    return item
+
+
+def shout(suffix: bytes, item: bytes) -> bytes:
+    """For a partial: the item with a suffix."""
+    return item.upper() + suffix
+
+
+def through(function: Callable[[bytes], bytes], item: bytes) -> bytes:
+    """For a partial that carries another function."""
+    return function(item)
+
+
+def several(item: bytes) -> list[bytes]:
+    """As many results as the item says."""
+    return [item + b"." + str(part).encode() for part in range(int(item))]
+
+
+def who(item: bytes) -> bytes:
+    """The worker's process, after long enough that another worker takes the next item."""
+    time.sleep(float(item))
+    return str(os.getpid()).encode()
+
+
+def refuse(item: bytes) -> bytes:
+    """One of our errors for one of the items."""
+    if item == b"bad":
+        raise Definite("TEST_REFUSED", "no", detail="a table", hint="do nothing")
+    return item
+
+
+def stumble(item: bytes) -> bytes:
+    """A bug, whose message and locals hold a value of a row."""
+    value = item.decode()
+    raise ValueError(f"cannot convert {value}")
+
+
+def exhaust(item: bytes) -> bytes:
+    """A task that is out of memory."""
+    raise MemoryError
+
+
+def die_once(folder: str, item: bytes) -> bytes:
+    """Kills its own worker at the first attempt at item "die", in the middle of the task."""
+    seen = Path(folder, item.decode())
+    attempts = len(list(Path(folder).glob(seen.name + "*")))
+    seen.with_suffix(f".{attempts}").touch()
+    if item == b"die" and attempts == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def die(item: bytes) -> bytes:
+    """Kills its own worker at every attempt."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def blow_up(item: bytes) -> bytes:
+    """As many bytes as the item says."""
+    return bytes(int(item))
+
+
+def length(item: bytes) -> bytes:
+    """The item's size."""
+    return str(len(item)).encode()
+
+
+def unseal(key: Key, item: bytes) -> bytes:
+    """The length of the secret, which proves that it was read, and tells nothing."""
+    return str(len(Sealed(item).open(key))).encode()
+
+
+def by_letter(item: bytes) -> Iterator[tuple[str, int, bytes]]:
+    """One blob a letter; the order runs backwards through the item."""
+    for position, letter in enumerate(item.decode()):
+        yield letter, -position, item + str(position).encode()
+
+
+def refuse_split(item: bytes) -> Iterator[tuple[str, int, bytes]]:
+    """Half of the blobs, then an error."""
+    yield from by_letter(item)
+    refuse(item)
+
+
+def joined(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
+    """All blobs of a group, in the order in which they came."""
+    yield group.encode() + b":" + b",".join(blobs)
+
+
+def first_only(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
+    """Reads one blob and leaves the rest."""
+    yield group.encode() + b":" + next(blobs)
+
+
+def refuse_merge(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
+    """An error in one group."""
+    yield next(blobs)
+    if group == "b":
+        raise Definite("TEST_MERGE_REFUSED", "no", hint="do nothing")
+
+
+def megabytes(item: bytes) -> Iterator[tuple[str, int, bytes]]:
+    """Two megabytes for each of ten groups."""
+    for group in range(10):
+        yield str(group), int(item), bytes([int(item)]) * (2 << 20)
+
+
+def weigh(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
+    """The sum of the sizes, and the most of resident memory that the worker ever had."""
+    sizes = [len(blob) for blob in blobs]
+    yield f"{group} {len(sizes)} {sum(sizes)}".encode()
