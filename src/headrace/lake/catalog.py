@@ -1,0 +1,87 @@
+"""What a lake knows of a source beside its rows: the fold of all plans that have a mark.
+
+    state(N) = state(N-1) updated with plan(N).state          a record of None removes its key
+
+So what we know of the tables and what the tables hold change in the same instant, the mark. Keys and
+records are the pipeline's own (JSON); nothing here looks into them. A withdrawn plan counts as its
+withdrawal, which changes no state.
+
+Opening would have to read every plan since the beginning. Therefore the fold is written down once in
+`INTERVAL` epochs (`_headrace/catalog/<source>/<N>.json`, put-if-absent: it is a function of the plans, so
+whoever writes it writes the same), and opening reads the last one and the few plans after it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.core.errors import Definite
+from headrace.lake import layout
+from headrace.lake.plan import Plan
+from headrace.lake.store import Store
+
+INTERVAL = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The records of a source as of a mark."""
+
+    source: str
+    epoch: int = 0
+    records: Mapping[str, Any] = field(default_factory=dict)
+
+    def after(self, plan: Plan) -> Catalog:
+        """The catalog once the next epoch's plan has its mark."""
+        assert plan.epoch == self.epoch + 1, "plans are folded one by one"
+        merged = {**self.records, **plan.state}
+        kept = {key: record for key, record in merged.items() if record is not None}
+        return Catalog(self.source, plan.epoch, kept)
+
+
+def load(store: Store, source: str, epoch: int) -> Catalog:
+    """The catalog as of the mark of `epoch` (0: before the first)."""
+    catalog = _checkpoint(store, source, epoch)
+    for number in range(catalog.epoch + 1, epoch + 1):
+        catalog = catalog.after(_final_plan(store, source, number))
+    return catalog
+
+
+def save(store: Store, catalog: Catalog) -> None:
+    """Write the catalog down if its epoch is one of those that are."""
+    if catalog.epoch and catalog.epoch % INTERVAL == 0:
+        key = layout.checkpoint_key(catalog.source, catalog.epoch)
+        text = json.dumps({"epoch": catalog.epoch, "records": dict(catalog.records)}, sort_keys=True)
+        store.put_if_absent(key, text.encode())
+
+
+def _checkpoint(store: Store, source: str, epoch: int) -> Catalog:
+    # Epochs stand in the names with leading zeros, so their order is the order of the names.
+    limit = layout.checkpoint_key(source, epoch)
+    keys = [key for key in store.list(layout.checkpoints_folder(source)) if key <= limit]
+    data = store.get(keys[-1]) if keys else None
+    if data is None:
+        return Catalog(source)
+    raw = json.loads(data)
+    return Catalog(source, raw["epoch"], raw["records"])
+
+
+def _final_plan(store: Store, source: str, epoch: int) -> Plan:
+    """The last attempt at an epoch: the one whose mark was published."""
+    attempt = 0
+    data = store.get(layout.plan_key(source, epoch))
+    if data is None:
+        raise Definite(
+            "LAKE_PLAN_MISSING",
+            f'the plan of epoch {epoch} of source "{source}" is gone',
+            hint="restore the lake's _headrace folder from a backup",
+        )
+    while True:
+        attempt += 1
+        following = store.get(layout.plan_key(source, epoch, attempt))
+        if following is None:
+            return Plan.from_json(data.decode())
+        data = following
