@@ -1,0 +1,86 @@
+"""The errors table of a source: values that have no faithful lake form, and errors of whole tables.
+
+A value that its column's lake type can't hold is NULL in the table and has a row here, with the source's
+own text in `raw`. When the row that held it goes, a second row with `diff` -1 retracts the first; so the
+standing errors are those whose diffs add up to more than zero. An error of a whole table has no key,
+column or raw text. Like history, rows count only up to the newest mark's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from headrace.core.names import TableName
+from headrace.lake import datafile, layout
+from headrace.lake.store import Store
+from headrace.lake.table import LakeTable
+
+ERRORS = pa.schema(
+    [
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("key", pa.string()),
+        pa.field("column", pa.string()),
+        pa.field("raw", pa.string()),
+        pa.field("code", pa.string(), nullable=False),
+        pa.field("time", pa.int64(), nullable=False),
+        pa.field("diff", pa.int64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """One row of the table; `table` is printed as `str(TableName)`, `key` as the source prints values."""
+
+    table: str
+    code: str
+    time: int
+    diff: int = 1
+    key: str | None = None
+    column: str | None = None
+    raw: str | None = None
+
+
+def error_rows(rows: Iterable[ErrorRow]) -> pa.Table:
+    """The rows as the table holds them."""
+    return pa.Table.from_pylist([asdict(row) for row in rows], schema=ERRORS)
+
+
+def batch(table: TableName, *, keys: Any, column: str, raw: Any, code: str, time: Any, diff: Any) -> pa.Table:
+    """Rows for many values of one column of a table; arrays of one length."""
+    count = len(keys)
+    return pa.table(
+        [
+            pa.array([str(table)] * count, pa.string()),
+            keys,
+            pa.array([column] * count, pa.string()),
+            raw,
+            pa.array([code] * count, pa.string()),
+            time,
+            diff,
+        ],
+        schema=ERRORS,
+    )
+
+
+def standing(store: Store, source: str, table: TableName) -> pl.DataFrame:
+    """The errors of a table that were not retracted: key, column and raw text of each."""
+    lake_table = LakeTable(store, layout.errors_folder(source))
+    lake_table.refresh()
+    mine = [
+        datafile.read(store, lake_table.folder, path, ["table", "key", "column", "raw", "diff"]).filter(
+            pa.compute.field("table") == str(table)
+        )
+        for path in lake_table.files()
+    ]
+    if not mine:
+        return pl.DataFrame(schema={"key": pl.String, "column": pl.String, "raw": pl.String})
+    frame = pl.from_arrow(pa.concat_tables(mine))
+    assert isinstance(frame, pl.DataFrame)
+    summed = frame.group_by("key", "column", "raw").agg(pl.col("diff").sum())
+    return summed.filter(pl.col("diff") > 0).select("key", "column", "raw")

@@ -1,0 +1,43 @@
+"""The status file: how a source is doing, as its owner last said.
+
+`run` writes it about once a second; `headrace status` reads it, says how old it is, and so needs neither
+a connection nor a password. It is whole or absent at any moment, never half; it is not made durable,
+since it is about now. What it holds is the pipeline's own record (JSON), without secrets and row values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from headrace.lake import layout
+from headrace.lake.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the owner said, and how long ago, in seconds."""
+
+    record: Mapping[str, Any]
+    age: float
+
+
+def write(store: Store, source: str, record: Mapping[str, Any], *, now: datetime | None = None) -> None:
+    """Replace the source's status."""
+    wrapped = {"written_at": (now or datetime.now(UTC)).isoformat(), "record": dict(record)}
+    store.put(layout.status_key(source), json.dumps(wrapped).encode())
+
+
+def read(store: Store, source: str, *, now: datetime | None = None) -> Status | None:
+    """The source's status, or None where nobody ever wrote one."""
+    data = store.get(layout.status_key(source))
+    if data is None:
+        return None
+    wrapped = json.loads(data)
+    written = datetime.fromisoformat(wrapped["written_at"])
+    age = ((now or datetime.now(UTC)) - written).total_seconds()
+    # A clock that was set back, or another machine's, must not make a status younger than now.
+    return Status(record=wrapped["record"], age=max(0.0, age))
