@@ -30,6 +30,7 @@ from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName
 
 FORMAT = "_headrace/format.json"
+MARKS = "marks"
 _EPOCH_DIGITS = 12
 _LONGEST = 255
 
@@ -90,7 +91,7 @@ def errors_folder(source: str) -> str:
 
 
 def marks_folder(source: str) -> str:
-    return f"marks/{quote(source)}"
+    return f"{MARKS}/{quote(source)}"
 
 
 def place(folder: str) -> str:

@@ -67,6 +67,11 @@ class S3Store:
             pages = obstore.list(self._bucket, prefix or None)
             return tuple(sorted(item["path"] for page in pages for item in page))
 
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        with _told(prefix):
+            found = obstore.list_with_delimiter(self._bucket, prefix)["common_prefixes"]
+        return tuple(sorted(str(path).rsplit("/", 1)[1] for path in found))
+
     def delete(self, key: str) -> None:
         with _told(key):
             obstore.delete(self._bucket, key)

@@ -53,6 +53,9 @@ class Store(Protocol):
     def list(self, prefix: str) -> tuple[str, ...]:
         """The keys below the folder `prefix`, at any depth, in order."""
 
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        """The names of the folders directly below the folder `prefix`, in order."""
+
     def delete(self, key: str) -> None: ...
 
     def exists(self, key: str) -> bool: ...
@@ -120,6 +123,14 @@ class LocalStore:
                 if not path.name.startswith(".") and path.is_file()
             ]
         return tuple(sorted(found))
+
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        with _told(prefix):
+            try:
+                entries = list(os.scandir(self._file(prefix)))
+            except FileNotFoundError:
+                return ()
+        return tuple(sorted(entry.name for entry in entries if entry.is_dir()))
 
     def delete(self, key: str) -> None:
         with _told(key):
