@@ -1,1 +1,18 @@
-"""TODO_ESSAY"""
+"""The sources: one folder for each protocol, with the same rooms in every one.
+
+A source knows how to log in, what could go wrong before it starts, which tables there are and what
+their columns mean, how to take a snapshot that joins its stream without a gap, and how to read that
+stream. The pipeline calls it; each source proves the same list of behaviours.
+
+It never knows the lake, the spool or Spark: bytes, Arrow types and positions go out, nothing comes in
+but addresses and names. It changes nothing upstream but the objects that it names and removes.
+
+    session     connecting, pinned settings, proving that it is the same server
+    preflight   what would go wrong, with the statements that mend it
+    catalog     which tables there are, and whether one changed
+    types       from the source's types to columns of the lake
+    snapshot    one moment, copied in ranges
+    stream      everything after it
+
+`patterns` is shared by all: how a person names tables.
+"""

@@ -1,1 +1,12 @@
-"""TODO_ESSAY"""
+"""PostgreSQL 15 to 18, by logical replication with pgoutput.
+
+    session ─► preflight ─► catalog + types ─► upstream ─────────► snapshot ──────────► stream
+    pinned,    findings     TableLook,         publication,        leader, ranges,      raw bytes,
+    proved     with SQL     TableSchema        slot, W             COPY text            positions
+
+The order from `upstream` on is the proof that nothing is lost: see there. `refusals` gives the coded
+errors of logins and statements, `protocol` and `wire` the bytes of a walsender.
+
+Everything runs with the rights of an ordinary user: LOGIN, REPLICATION, SELECT on the tables, and
+for a publication of our own also CREATE on the database and ownership of the tables.
+"""

@@ -56,11 +56,6 @@ class ReplicaIdentity:
     def full(self) -> bool:
         return self.kind == "f"
 
-    @property
-    def usable(self) -> bool:
-        """Whether UPDATE and DELETE of a published table succeed."""
-        return self.full or (self.kind in "di" and bool(self.key))
-
 
 @dataclass(frozen=True, slots=True)
 class Membership:
@@ -98,7 +93,30 @@ def schema_of(look: TableLook) -> TableSchema:
     """The table's columns and identity, as the lake will know them."""
     types = {known.oid: known for known in look.types}
     columns = tuple(column_of(a.name, a.type, a.typmod, a.shown, types) for a in look.columns)
-    return TableSchema(columns=columns, key=look.identity.key, full=look.identity.full)
+    # A key with a generated column (possible with identity FULL) is not ours to use.
+    key = look.identity.key if set(look.identity.key) <= {c.name for c in columns} else ()
+    return TableSchema(columns=columns, key=key, full=look.identity.full)
+
+
+def identity_flaw(look: TableLook, server_version: int) -> str | None:
+    """Why UPDATE and DELETE could not be published, or not read by us; None where they can.
+
+    A table with such a flaw must not get into a publication that publishes updates: from then on the
+    server would refuse the application's own statements.
+    """
+    identity = look.identity
+    generated = {a.name for a in look.attributes if a.generated}
+    if identity.full:
+        if generated and server_version >= 180000:
+            return "its replica identity FULL includes generated columns, which are not published"
+        return None
+    if identity.kind == "n":
+        return "its replica identity is NOTHING"
+    if not identity.key:
+        return "it has neither a primary key nor a replica identity"
+    if generated & set(identity.key):
+        return "its replica identity includes a generated column, which is not published"
+    return None
 
 
 def differs(last: TableLook, now: TableLook) -> str | None:
@@ -148,47 +166,47 @@ def _memberships_differ(last: TableLook, now: TableLook) -> str:
 _LOOK = """
 WITH chosen AS (
     SELECT p.oid, p.pubname, p.puballtables
-      FROM pg_catalog.pg_publication p WHERE p.pubname = ANY (%(publications)s::text[])
+      FROM pg_publication p WHERE p.pubname = ANY (%(publications)s::text[])
 )
-SELECT c.oid::bigint, n.nspname, c.relname, pg_catalog.pg_relation_filenode(c.oid)::bigint,
+SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint,
        c.relkind::text, c.relpersistence::text, c.relreplident::text, c.relrowsecurity,
-       pg_catalog.pg_get_expr(c.relpartbound, c.oid),
-       (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(
+       pg_get_expr(c.relpartbound, c.oid),
+       (SELECT json_agg(json_build_array(
                    a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, a.attnotnull, a.attgenerated,
-                   pg_catalog.format_type(a.atttypid, a.atttypmod)) ORDER BY a.attnum)
-          FROM pg_catalog.pg_attribute a
+                   format_type(a.atttypid, a.atttypmod)) ORDER BY a.attnum)
+          FROM pg_attribute a
          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
        -- The index that identifies rows. With identity FULL the primary key still tells them apart.
        -- A deferrable one does not at every moment, and the server does not use it either.
-       (SELECT pg_catalog.json_build_array(i.indexrelid::bigint,
-                   (SELECT pg_catalog.json_agg(a.attname ORDER BY k.place)
-                      FROM pg_catalog.unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
-                      JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+       (SELECT json_build_array(i.indexrelid::bigint,
+                   (SELECT json_agg(a.attname ORDER BY k.place)
+                      FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
+                      JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
                      WHERE k.place <= i.indnkeyatts))
-          FROM pg_catalog.pg_index i
+          FROM pg_index i
          WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
            AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
                                    WHEN 'n' THEN false ELSE i.indisprimary END),
        CASE WHEN c.relispartition THEN
-           (SELECT pg_catalog.json_agg(x.relid::oid::bigint ORDER BY x.place)
-              FROM pg_catalog.pg_partition_ancestors(c.oid) WITH ORDINALITY x(relid, place)
+           (SELECT json_agg(x.relid::oid::bigint ORDER BY x.place)
+              FROM pg_partition_ancestors(c.oid) WITH ORDINALITY x(relid, place)
              WHERE x.relid <> c.oid) END,
-       (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(
-                   p.pubname, pg_catalog.pg_get_expr(r.prqual, r.prrelid), r.prattrs::int2[])
+       (SELECT json_agg(json_build_array(
+                   p.pubname, pg_get_expr(r.prqual, r.prrelid), r.prattrs::int2[])
                    ORDER BY p.pubname, r.prrelid)
           FROM chosen p
           CROSS JOIN LATERAL (
               SELECT c.oid AS relid
-              UNION ALL SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(c.oid) a(relid)
+              UNION ALL SELECT a.relid::oid FROM pg_partition_ancestors(c.oid) a(relid)
                          WHERE c.relispartition AND a.relid <> c.oid) over
-          LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = over.relid
+          LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = over.relid
          WHERE r.oid IS NOT NULL OR (p.puballtables AND over.relid = c.oid)
-            OR EXISTS (SELECT 1 FROM pg_catalog.pg_publication_namespace s
+            OR EXISTS (SELECT 1 FROM pg_publication_namespace s
                         WHERE s.pnpubid = p.oid
                               -- As a scalar: a join would scan pg_class once for each table.
-                          AND s.pnnspid = (SELECT o.relnamespace FROM pg_catalog.pg_class o
+                          AND s.pnnspid = (SELECT o.relnamespace FROM pg_class o
                                             WHERE o.oid = over.relid)))
-  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = ANY (%(oids)s::oid[])
 """
 
@@ -197,28 +215,28 @@ SELECT c.oid::bigint, n.nspname, c.relname, pg_catalog.pg_relation_filenode(c.oi
 # since an array is told by its pg_type row.
 _TYPES = """
 WITH RECURSIVE reached(oid) AS (
-    SELECT pg_catalog.unnest(%(types)s::oid[])
+    SELECT unnest(%(types)s::oid[])
     UNION
-    SELECT next.oid FROM reached r JOIN pg_catalog.pg_type t ON t.oid = r.oid
+    SELECT next.oid FROM reached r JOIN pg_type t ON t.oid = r.oid
       CROSS JOIN LATERAL (
         SELECT t.typelem AS oid WHERE t.typelem <> 0
         UNION ALL SELECT t.typbasetype WHERE t.typbasetype <> 0
-        UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute a
+        UNION ALL SELECT a.atttypid FROM pg_attribute a
                    WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped
-        UNION ALL SELECT g.rngsubtype FROM pg_catalog.pg_range g
+        UNION ALL SELECT g.rngsubtype FROM pg_range g
                    WHERE t.oid IN (g.rngtypid, g.rngmultitypid)) next
 )
 SELECT t.oid::bigint, t.typtype::text, t.typbasetype::bigint, t.typtypmod,
        CASE WHEN e.typarray = t.oid THEN t.typelem::bigint ELSE 0 END, t.typdelim::text,
-       COALESCE((SELECT g.rngsubtype::bigint FROM pg_catalog.pg_range g
+       COALESCE((SELECT g.rngsubtype::bigint FROM pg_range g
                   WHERE t.oid IN (g.rngtypid, g.rngmultitypid)), 0),
-       (SELECT pg_catalog.json_agg(l.enumlabel ORDER BY l.enumsortorder)
-          FROM pg_catalog.pg_enum l WHERE l.enumtypid = t.oid),
-       (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(
+       (SELECT json_agg(l.enumlabel ORDER BY l.enumsortorder)
+          FROM pg_enum l WHERE l.enumtypid = t.oid),
+       (SELECT json_agg(json_build_array(
                    a.attnum, a.attname, a.atttypid::bigint, a.atttypmod) ORDER BY a.attnum)
-          FROM pg_catalog.pg_attribute a
+          FROM pg_attribute a
          WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped)
-  FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem
+  FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem
  WHERE t.oid IN (SELECT oid FROM reached)
 """
 
@@ -240,9 +258,9 @@ def look_by_name(
     wanted = list(names)
     rows = query(
         connection,
-        "SELECT c.oid::bigint FROM pg_catalog.pg_class c"
-        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        " JOIN pg_catalog.unnest(%s::text[], %s::text[]) w(schema, name)"
+        "SELECT c.oid::bigint FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " JOIN unnest(%s::text[], %s::text[]) w(schema, name)"
         " ON w.schema = n.nspname AND w.name = c.relname",
         [[name.schema for name in wanted], [name.name for name in wanted]],
     )
@@ -330,9 +348,9 @@ def candidates(connection: Session) -> list[Candidate]:
     rows = query(
         connection,
         "SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relpersistence::text"
-        " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname <> 'information_schema'"
-        " AND n.nspname !~ '^pg_' ORDER BY 2, 3",
+        " AND (n.nspname !~ '^pg_' OR n.nspname ~ '^pg_temp_') ORDER BY 2, 3",
     )
     return [Candidate(oid, TableName(schema, name), kind, how) for oid, schema, name, kind, how in rows]
 
@@ -350,10 +368,10 @@ def sizes(connection: Session, oids: Sequence[int]) -> dict[int, Size]:
     """How big these tables are now. Rows follow the statistics' density; -1 pages of them means none."""
     rows = query(
         connection,
-        "SELECT c.oid::bigint, pg_catalog.pg_relation_size(c.oid) / s.block,"
-        " pg_catalog.pg_table_size(c.oid), c.reltuples::float8, c.relpages"
-        " FROM pg_catalog.pg_class c,"
-        " (SELECT pg_catalog.current_setting('block_size')::int AS block) s"
+        "SELECT c.oid::bigint, pg_relation_size(c.oid) / s.block,"
+        " pg_table_size(c.oid), c.reltuples::float8, c.relpages"
+        " FROM pg_class c,"
+        " (SELECT current_setting('block_size')::int AS block) s"
         " WHERE c.oid = ANY (%s::oid[])",
         [list(oids)],
     )

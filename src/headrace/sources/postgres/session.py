@@ -30,7 +30,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
 from headrace.core.errors import HeadraceError, Misconfigured
-from headrace.sources.postgres.refusals import login_refused, refused
+from headrace.sources.postgres.refusals import login_refused
+from headrace.sources.postgres.refusals import refused as refused
 
 Params = Sequence[Any] | Mapping[str, Any]
 Session = psycopg.Connection[TupleRow]

@@ -27,7 +27,8 @@ from psycopg import pq
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName, quote_identifier
 from headrace.core.position import Lsn
-from headrace.sources.postgres.catalog import look_by_name
+from headrace.sources.postgres.catalog import identity_flaw, look_by_name
+from headrace.sources.postgres.protocol import slot_lost, slot_unfit
 from headrace.sources.postgres.session import Address, Session, ask, ask_within, connect, query, replication
 
 PLUGIN = "pgoutput"
@@ -91,10 +92,10 @@ def _published(connection: Session, name: str) -> frozenset[TableName] | None:
     rows = query(
         connection,
         "SELECT p.puballtables, p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate"
-        " AND NOT p.pubviaroot, n.nspname, c.relname FROM pg_catalog.pg_publication p"
-        " LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid"
-        " LEFT JOIN pg_catalog.pg_class c ON c.oid = r.prrelid"
-        " LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s",
+        " AND NOT p.pubviaroot, n.nspname, c.relname FROM pg_publication p"
+        " LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid"
+        " LEFT JOIN pg_class c ON c.oid = r.prrelid"
+        " LEFT JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s",
         [name],
     )
     if not rows:
@@ -111,10 +112,12 @@ def _published(connection: Session, name: str) -> frozenset[TableName] | None:
 
 def _refuse_without_identity(connection: Session, tables: Sequence[TableName]) -> None:
     for table, look in look_by_name(connection, tables).items():
-        if not look.identity.usable:
+        flaw = identity_flaw(look, connection.info.server_version)
+        if flaw is not None:
             raise Misconfigured(
                 "PG_IDENTITY_MISSING",
-                f'table "{table}" has no identity by which UPDATE and DELETE could be published',
+                f"table {table} has no identity by which UPDATE and DELETE could be published",
+                detail=flaw,
                 hint=f"ALTER TABLE {table} ADD PRIMARY KEY (...), or "
                 f"ALTER TABLE {table} REPLICA IDENTITY FULL",
             )
@@ -164,10 +167,10 @@ def slot_state(connection: Session, name: str) -> SlotState | None:
     """The slot of that name, or None. The row is asked for as JSON: its columns grow with the versions."""
     rows = query(
         connection,
-        "SELECT pg_catalog.to_jsonb(s), pg_catalog.age(s.catalog_xmin),"
-        " pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery()"
-        " THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END,"
-        " s.restart_lsn)::bigint FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = %s",
+        "SELECT to_jsonb(s), age(s.catalog_xmin),"
+        " pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery()"
+        " THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END,"
+        " s.restart_lsn)::bigint FROM pg_replication_slots s WHERE s.slot_name = %s",
         [name],
     )
     if not rows:
@@ -195,27 +198,14 @@ def _lsn(text: str | None) -> Lsn | None:
 
 def check_slot(name: str, state: SlotState, database: str) -> None:
     """Refuse a slot that cannot carry our stream, whoever made it."""
-    if state.plugin != PLUGIN or state.temporary or state.database != database:
-        raise Misconfigured(
-            "PG_SLOT_UNFIT",
-            f'the slot "{name}" is not a permanent {PLUGIN} slot of database "{database}"',
-            detail=f"plugin {state.plugin}, database {state.database}, temporary {state.temporary}",
-            hint="name another slot, or none and let headrace make its own",
-        )
+    if state.plugin != PLUGIN or state.temporary:
+        raise slot_unfit(name, f"it is not a permanent {PLUGIN} slot")
+    if state.database != database:
+        raise slot_unfit(name, f'it belongs to database "{state.database}"')
     if state.two_phase:
-        raise Misconfigured(
-            "PG_SLOT_TWO_PHASE",
-            f'the slot "{name}" has two_phase on: prepared transactions would come without their rows '
-            "after a reconnect",
-            hint="name a slot made with two_phase off, or none and let headrace make its own",
-        )
+        raise slot_unfit(name, "two_phase is on: prepared transactions would come without their rows")
     if state.lost:
-        raise Misconfigured(
-            "PG_SLOT_LOST",
-            f'the server has given up the slot "{name}": changes were removed before they were read',
-            detail=f"wal_status {state.wal_status}, reason {state.invalidation or 'not given'}",
-            hint="run with --reconcile to take a new snapshot as a difference; see max_slot_wal_keep_size",
-        )
+        raise slot_lost(name, f"wal_status {state.wal_status}, reason {state.invalidation or 'not given'}")
 
 
 def ensure_slot(address: Address, name: str, *, seconds: float = 30.0) -> Lsn:
@@ -257,7 +247,7 @@ def create_slot(pgconn: pq.abc.PGconn, observer: Session, description: str, seco
         waiting = blockers(observer)
         raise Transient(
             "PG_SLOT_WAITS",
-            f"a replication slot could not be made within {seconds:g} s: it waits for open transactions",
+            f"a replication slot could not be made within {seconds:.3g} s: it waits for open transactions",
             detail="; ".join(waiting) or "none is open now",
             hint="end them (COMMIT, ROLLBACK PREPARED, pg_terminate_backend), or wait; "
             "on a standby run SELECT pg_log_standby_snapshot() on its primary",
@@ -266,22 +256,27 @@ def create_slot(pgconn: pq.abc.PGconn, observer: Session, description: str, seco
 
 
 _BLOCKERS = """
-SELECT l.pid, p.gid, a.usename, a.application_name, d.datname, a.state,
-       pg_catalog.round(EXTRACT(epoch FROM pg_catalog.clock_timestamp()
-                                           - COALESCE(a.xact_start, p.prepared)))::bigint
-  FROM pg_catalog.pg_locks l
-  LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-  LEFT JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = l.transactionid
-  LEFT JOIN pg_catalog.pg_database d ON d.oid = a.datid OR d.datname = p.database
- WHERE l.locktype = 'transactionid' AND l.granted AND l.mode = 'ExclusiveLock'
-   AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND (l.pid IS NOT NULL OR p.gid IS NOT NULL)
- ORDER BY pg_catalog.age(l.transactionid) DESC LIMIT 5
+WITH writing AS (  -- with its sub-transactions, each of which has an xid, a transaction is one line
+    SELECT pid, virtualtransaction, max(age(transactionid)) AS age, array_agg(transactionid) AS xids
+      FROM pg_locks WHERE locktype = 'transactionid' AND granted AND mode = 'ExclusiveLock'
+     GROUP BY pid, virtualtransaction)
+SELECT w.pid, p.gid, a.usename, a.application_name, COALESCE(a.datname, p.database), a.state,
+       round(EXTRACT(epoch FROM clock_timestamp() - COALESCE(a.xact_start, p.prepared)))::bigint
+  FROM writing w
+  LEFT JOIN pg_stat_activity a ON a.pid = w.pid
+  LEFT JOIN pg_prepared_xacts p ON w.pid IS NULL AND p.transaction = ANY (w.xids)
+ WHERE w.pid IS DISTINCT FROM pg_backend_pid()
+ ORDER BY w.age DESC LIMIT 5
 """
 
 
-def blockers(connection: Session) -> list[str]:
-    """The oldest open transactions that write, in all databases, as a message names them."""
-    return [_blocker(*row) for row in query(connection, _BLOCKERS)]
+def blockers(connection: Session, *, older_than: int = 0) -> list[str]:
+    """The oldest open transactions that write, in all databases, as a message names them.
+
+    Without pg_read_all_stats the age of other users' transactions is unknown, and counts as old.
+    """
+    rows = query(connection, _BLOCKERS)
+    return [_blocker(*row) for row in rows if row[-1] is None or row[-1] >= older_than]
 
 
 def _blocker(
@@ -308,12 +303,12 @@ def _blocker(
 
 _WRITERS = """
 WITH now AS MATERIALIZED (
-    SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint AS next)
+    SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next)
 SELECT DISTINCT held.transactionid::text::bigint, now.next
-  FROM now, pg_catalog.pg_locks wrote JOIN pg_catalog.pg_locks held USING (virtualtransaction)
+  FROM now, pg_locks wrote JOIN pg_locks held USING (virtualtransaction)
  WHERE wrote.locktype = 'relation' AND wrote.granted
-   AND wrote.database = (SELECT oid FROM pg_catalog.pg_database
-                          WHERE datname = pg_catalog.current_database())
+   AND wrote.database = (SELECT oid FROM pg_database
+                          WHERE datname = current_database())
    AND wrote.relation = ANY (%s::oid[])
    -- ShareUpdateExclusive (vacuum) and Share (create index) let nobody write.
    AND wrote.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
@@ -361,22 +356,22 @@ def drop_upstream(
 
 
 def _published_at_all(connection: Session, name: str) -> bool:
-    return bool(query(connection, "SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = %s", [name]))
+    return bool(query(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", [name]))
 
 
 def _free_slot(connection: Session, slot: str, application: str) -> bool:
     """End our own zombie on the slot; True if there was one."""
     rows = query(
         connection,
-        "SELECT s.active_pid, a.application_name FROM pg_catalog.pg_replication_slots s"
-        " LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid"
+        "SELECT s.active_pid, a.application_name FROM pg_replication_slots s"
+        " LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid"
         " WHERE s.slot_name = %s AND s.active_pid IS NOT NULL",
         [slot],
     )
     for pid, found in rows:
         if found != application:
             raise slot_taken(slot, pid)
-        query(connection, "SELECT pg_catalog.pg_terminate_backend(%s)", [pid])
+        query(connection, "SELECT pg_terminate_backend(%s)", [pid])
         return True
     return False
 
@@ -395,14 +390,14 @@ def _drop_slot(connection: Session, slot: str) -> bool | None:
     """Drop the slot: True when done, False when there is none, None while it is still in use."""
     rows = query(
         connection,
-        "SELECT active_pid FROM pg_catalog.pg_replication_slots WHERE slot_name = %s",
+        "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s",
         [slot],
     )
     if not rows:
         return False
     if rows[0][0] is not None:
         return None
-    query(connection, "SELECT pg_catalog.pg_drop_replication_slot(%s)", [slot])
+    query(connection, "SELECT pg_drop_replication_slot(%s)", [slot])
     return True
 
 

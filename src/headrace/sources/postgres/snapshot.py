@@ -1,0 +1,317 @@
+"""The snapshot: a leader that holds one moment open, and followers that copy ranges of it.
+
+    driver     Leader      BEGIN REPEATABLE READ; CREATE_REPLICATION_SLOT tmp ... USE_SNAPSHOT
+                           pg_export_snapshot() ─► id          consistent point ─► the handoff
+                           ... stays open, answers alive() ... COMMIT, last of all
+    executors  copy(id)    BEGIN REPEATABLE READ; SET TRANSACTION SNAPSHOT id; COPY a ctid range
+
+The temporary slot is the first statement of the leader's transaction: it puts the transaction on a
+point of the log. The snapshot holds exactly the commits with `commit_lsn < consistent_point`; the
+stream has all others. The slot itself is of no further use and goes at once, since it would hold back
+the log; the transaction keeps its snapshot.
+
+The snapshot is accepted only if no transaction of W (`upstream.writers`) still runs in it: such a one
+changed the table before its changes were captured.
+
+A follower needs nothing but its arguments and may run anywhere, again and again, as long as the leader
+is open. It yields COPY's text format in large pieces of whole lines. On a plain connection the socket
+is read directly (see `wire`); with TLS libpq does it. Ranges are cut by the table's size in pages; a
+table that grows or has grown since only skews the work, for the last range has no end.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import closing
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+from psycopg import OperationalError, pq
+
+from headrace.core.errors import HeadraceError, Transient
+from headrace.core.names import TableName, quote_identifier
+from headrace.core.position import Lsn
+from headrace.decode.copydata import Frames, frames, payloads
+from headrace.sources.postgres.catalog import Size, TableLook
+from headrace.sources.postgres.protocol import fields
+from headrace.sources.postgres.refusals import refused
+from headrace.sources.postgres.session import (
+    Address,
+    Identity,
+    Session,
+    ask,
+    connect,
+    identify,
+    query,
+    replication,
+    verify,
+)
+from headrace.sources.postgres.upstream import PLUGIN, create_slot, release_slot
+from headrace.sources.postgres.wire import SocketWire
+
+Bytes = npt.NDArray[np.uint8]
+
+# --- leader -------------------------------------------------------------------------------------
+
+
+class Leader:
+    """A moment of the source, held open: made by `lead`, to be closed when every follower is done."""
+
+    def __init__(self, pgconn: pq.abc.PGconn, snapshot_id: str, consistent_point: Lsn, visible: str) -> None:
+        self._pgconn = pgconn
+        self.snapshot_id = snapshot_id  # for SET TRANSACTION SNAPSHOT
+        self.consistent_point = consistent_point  # commits below it are in the snapshot, no others
+        self.visible = visible  # pg_current_snapshot(): xmin:xmax:xip
+
+    def __enter__(self) -> Leader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def alive(self) -> bool:
+        """Whether the snapshot is still held; asking also keeps the connection from falling asleep."""
+        try:
+            ask(self._pgconn, "SELECT 1")
+        except Transient:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Commit and let go. Followers that have imported the snapshot go on by themselves."""
+        try:
+            if self._pgconn.status == pq.ConnStatus.OK:
+                ask(self._pgconn, "COMMIT")
+        except Transient:
+            return  # the connection is gone, and the snapshot with it: that is what was wanted
+        finally:
+            self._pgconn.finish()
+
+
+def lead(
+    address: Address,
+    identity: Identity,
+    name: str,
+    *,
+    barred: Set[int] = frozenset(),
+    attempt_seconds: float = 30.0,
+    seconds: float = 600.0,
+) -> Leader:
+    """Open a snapshot whose temporary slot is named after `name`.
+
+    Tries again until `seconds` are over when the slot's making waits too long or a transaction of
+    `barred` (W) still runs; the last refusal is raised then.
+    """
+    deadline = time.monotonic() + seconds
+    with closing(connect(address, role="snapshot observer")) as observer:
+        verify(identify(observer), identity)
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return _attempt(
+                    address, identity, observer, name, barred, min(attempt_seconds, max(left, 0.1))
+                )
+            except Transient as error:
+                if error.code not in ("PG_SLOT_WAITS", "PG_SNAPSHOT_BARRED") or time.monotonic() > deadline:
+                    raise
+
+
+def _attempt(
+    address: Address,
+    identity: Identity,
+    observer: Session,
+    name: str,
+    barred: Set[int],
+    seconds: float,
+) -> Leader:
+    pgconn = replication(address, role="snapshot")
+    try:
+        verify(identify(pgconn), identity)
+        # Before BEGIN: USE_SNAPSHOT must come first within the transaction.
+        ask(pgconn, f"SET lock_timeout = '{math.ceil(seconds * 1000)}ms'")
+        ask(pgconn, "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+        slot = f"{name[:50]}_{secrets.token_hex(5)}"
+        description = f"{quote_identifier(slot)} TEMPORARY LOGICAL {PLUGIN} USE_SNAPSHOT"
+        point = create_slot(pgconn, observer, description, seconds)
+        ((visible,),) = ask(pgconn, "SELECT pg_current_snapshot()::text")
+        _accept(pgconn, visible or "", barred)
+        ((snapshot_id,),) = ask(pgconn, "SELECT pg_export_snapshot()")
+        release_slot(pgconn, slot)
+        return Leader(pgconn, snapshot_id or "", point, visible or "")
+    except BaseException:
+        pgconn.finish()
+        raise
+
+
+def running(visible: str) -> frozenset[int]:
+    """The transactions that `pg_current_snapshot()` lists as running."""
+    _, _, xip = visible.split(":")
+    return frozenset(int(xid) for xid in xip.split(",") if xid)
+
+
+def _accept(pgconn: pq.abc.PGconn, visible: str, barred: Set[int]) -> None:
+    """Refuse the snapshot if a transaction of W runs in it, unless it has rolled back since."""
+    for xid in sorted(running(visible) & barred):
+        ((status,),) = ask(pgconn, f"SELECT pg_xact_status('{xid}'::xid8)")
+        if status != "aborted":
+            raise Transient(
+                "PG_SNAPSHOT_BARRED",
+                "a transaction that wrote a table before the table was published is still open",
+                detail=f"transaction {xid} is {status or 'unknown'}",
+                hint="wait for it, or end it (COMMIT, ROLLBACK PREPARED, pg_terminate_backend)",
+            )
+
+
+# --- ranges -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRange:
+    """Pages `low_page <= page < high_page` of a table; the last range of a table has no end."""
+
+    table: TableName
+    low_page: int
+    high_page: int | None
+    rows: int  # estimates, for progress and for the size of the file
+    bytes: int
+
+
+def ranges(looks: Sequence[TableLook], sizes: Mapping[int, Size], target_bytes: int) -> list[CopyRange]:
+    """Cut the tables into ranges of about `target_bytes` each, TOAST included; every page is in one."""
+    return [piece for look in looks for piece in _cut(look.name, sizes[look.oid], target_bytes)]
+
+
+def _cut(table: TableName, size: Size, target_bytes: int) -> Iterator[CopyRange]:
+    count = max(1, min(size.pages, round(size.bytes / target_bytes)))
+    edges = [size.pages * k // count for k in range(count)]
+    for k, low in enumerate(edges):
+        yield CopyRange(
+            table=table,
+            low_page=low,
+            high_page=edges[k + 1] if k + 1 < count else None,
+            rows=size.rows * (k + 1) // count - size.rows * k // count,
+            bytes=size.bytes * (k + 1) // count - size.bytes * k // count,
+        )
+
+
+# --- followers ----------------------------------------------------------------------------------
+
+_PIECE = 1 << 20  # a piece is yielded when it has so many bytes
+_BUFFER = 4 << 20
+_READY = b"Z\0\0\0\5"  # the server's last frame, but for one byte with the transaction's state
+_WAIT = 1.0
+
+
+def copy(
+    address: Address, identity: Identity, snapshot_id: str, columns: Sequence[str], piece: CopyRange
+) -> Iterator[Bytes]:
+    """The rows of a range as they were at the leader's snapshot: COPY text, in pieces of whole lines."""
+    with closing(connect(address, role="copy")) as connection:
+        verify(identify(connection), identity)
+        _import(connection, snapshot_id)
+        statement = copy_statement(columns, piece)
+        if connection.pgconn.ssl_in_use:
+            yield from _through_libpq(connection.pgconn, statement)
+        else:
+            yield from _off_the_socket(connection.pgconn, statement)
+
+
+def copy_statement(columns: Sequence[str], piece: CopyRange) -> str:
+    """The COPY of a range. ONLY: the children of an inheritance parent are copied as themselves."""
+    listed = ", ".join(quote_identifier(column) for column in columns)
+    bounds = [f"ctid >= '({piece.low_page},0)'::tid"] if piece.low_page else []
+    if piece.high_page is not None:
+        bounds.append(f"ctid < '({piece.high_page},0)'::tid")
+    where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
+    return f"COPY (SELECT {listed} FROM ONLY {piece.table}{where}) TO STDOUT"
+
+
+# What SET TRANSACTION SNAPSHOT answers when the exporting transaction has ended.
+_GONE = ("22023", "42704", "55000")
+
+
+def _import(connection: Session, snapshot_id: str) -> None:
+    query(connection, "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+    result = connection.pgconn.exec_(f"SET TRANSACTION SNAPSHOT '{snapshot_id}'".encode())
+    if result.status == pq.ExecStatus.COMMAND_OK:
+        return
+    error = _error_of(result)
+    if (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode() in _GONE:
+        raise Transient(
+            "PG_SNAPSHOT_GONE",
+            "the snapshot to be copied is no longer held",
+            detail=error.detail,
+            hint="nothing to do: what is missing is copied from a new snapshot",
+        )
+    raise error
+
+
+def _error_of(result: pq.abc.PGresult) -> HeadraceError:
+    message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY)
+    return refused(result.error_field(pq.DiagnosticField.SQLSTATE), (message or b"").decode(errors="replace"))
+
+
+def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Bytes]:
+    result = pgconn.exec_(statement.encode())
+    if result.status != pq.ExecStatus.COPY_OUT:
+        raise _error_of(result)
+    lines: list[bytes] = []
+    held = 0
+    try:
+        while (taken := pgconn.get_copy_data(0))[0] > 0:
+            lines.append(bytes(taken[1]))
+            held += taken[0]
+            if held >= _PIECE:
+                yield np.frombuffer(b"".join(lines), np.uint8)
+                lines, held = [], 0
+    except OperationalError as error:
+        raise refused(None, str(error)) from None
+    ended = pgconn.get_result()
+    if ended is None or ended.status != pq.ExecStatus.COMMAND_OK:
+        raise refused(None, "the copy ended early") if ended is None else _error_of(ended)
+    if lines:
+        yield np.frombuffer(b"".join(lines), np.uint8)
+
+
+def _off_the_socket(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Bytes]:
+    with closing(SocketWire(pgconn)) as wire:
+        wire.begin(statement)
+        buffer = np.empty(_BUFFER, np.uint8)
+        filled, ready = 0, False
+        while not ready:
+            if filled == len(buffer):  # one row that is longer than the buffer
+                buffer = np.concatenate([buffer, np.empty_like(buffer)])
+            filled += wire.receive(memoryview(buffer.data)[filled:], _WAIT)
+            if filled < _PIECE and buffer[max(0, filled - 6) : filled - 1].tobytes() != _READY:
+                continue
+            found = frames(buffer, 0, filled)
+            ready = _look_for_end(buffer, found)
+            lines = payloads(buffer, found)
+            if len(lines):
+                yield lines
+            filled -= found.tail
+            buffer[:filled] = buffer[found.tail : found.tail + filled].copy()
+
+
+def _look_for_end(data: Bytes, found: Frames) -> bool:
+    """Whether the server is ready again; an error that it sent instead of rows is raised."""
+    if found.malformed:
+        raise Transient(
+            "PG_BAD_FRAME",
+            "the server's answer to COPY cannot be read",
+            hint="check what stands between this machine and the server",
+        )
+    for i in np.flatnonzero(found.kinds != ord("d")):
+        if found.kinds[i] == ord("E"):
+            said = fields(data[found.starts[i] + 5 : found.stops[i]].tobytes())
+            raise refused(said.get("C", "").encode(), said.get("M", ""))
+        if found.kinds[i] == ord("Z"):
+            return True
+    return False
