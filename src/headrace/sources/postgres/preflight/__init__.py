@@ -1,0 +1,20 @@
+"""Preflight: everything that would go wrong later, found before anything is made.
+
+`headrace check` prints what `examine` finds; `headrace run` refuses to start on an error among it. Each
+finding is a value with a stable code and, where a statement mends it, that statement, so that a test
+can run it and look again.
+
+    findings   the values: Finding, Wish, Report
+    server     settings, free slots and senders, standby, version, log that the copy will hold back
+    tables     what a pattern names; identities, privileges, row security, types of each table
+    making     publication and slot: the user's own as they are, or whether ours can be made
+    examine    all of it on one connection, in this order
+
+Nothing here changes the source. A table with an error is not among `Report.tables`, so it never gets
+into a publication, and the application's own UPDATE and DELETE never fail because of us.
+"""
+
+from headrace.sources.postgres.preflight.examine import examine
+from headrace.sources.postgres.preflight.findings import Finding, Level, Report, Wish
+
+__all__ = ["Finding", "Level", "Report", "Wish", "examine"]

@@ -1,0 +1,200 @@
+"""Preflight of publication and slot: the user's own as they are, or whether ours can be made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.core.errors import HeadraceError
+from headrace.core.names import quote_identifier
+from headrace.sources.postgres.catalog import TableLook, identity_flaw
+from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, found, mended
+from headrace.sources.postgres.preflight.tables import Access
+from headrace.sources.postgres.protocol import slot_active, slot_missing
+from headrace.sources.postgres.session import Session, query
+from headrace.sources.postgres.upstream import check_slot, publication_statement, slot_state
+
+ACTIONS = "insert, update, delete, truncate"
+
+
+@dataclass(frozen=True, slots=True)
+class _Publication:
+    complete: bool  # publishes every action
+    via_root: bool
+    all_tables: bool
+    generated: bool  # publishes generated columns (PostgreSQL 18)
+
+
+# --- publication --------------------------------------------------------------------------------
+
+
+def check_publication(connection: Session, name: str, tables: Sequence[TableLook]) -> Iterator[Finding]:
+    """A publication of the user's: it is used as it is, so it has to be whole."""
+    publication = _publication(connection, name)
+    quoted = quote_identifier(name)
+    if publication is None:
+        mend = (_creation(connection, name, tables),)
+        yield Finding(
+            Level.ERROR,
+            "PG_PUBLICATION_UNKNOWN",
+            f'there is no publication "{name}" in this database',
+            mended(mend),
+            mend=mend,
+        )
+        return
+    if not tables:
+        yield Finding(
+            Level.ERROR,
+            "PG_PUBLICATION_EMPTY",
+            f'the publication "{name}" holds none of the tables that the patterns name',
+            f"ALTER PUBLICATION {quoted} ADD TABLE ..., or widen the patterns",
+        )
+    yield from _whole(name, publication, tables)
+    for look in tables:
+        flawed = identity_flaw(look, connection.info.server_version) is not None
+        yield from _membership(name, look, flawed)
+
+
+def _creation(connection: Session, name: str, tables: Sequence[TableLook]) -> str:
+    """The statement that makes it, without tables whose UPDATE and DELETE it would break."""
+    version = connection.info.server_version
+    fit = [look.name for look in tables if identity_flaw(look, version) is None]
+    return publication_statement(name, fit) if fit else f"CREATE PUBLICATION {quote_identifier(name)}"
+
+
+def _publication(connection: Session, name: str) -> _Publication | None:
+    rows = query(
+        connection,
+        "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot, puballtables,"
+        " COALESCE(to_jsonb(p) ->> 'pubgencols', 'n') <> 'n' FROM pg_publication p WHERE pubname = %s",
+        [name],
+    )
+    return _Publication(*rows[0]) if rows else None
+
+
+def _whole(name: str, publication: _Publication, tables: Sequence[TableLook]) -> Iterator[Finding]:
+    alter = f"ALTER PUBLICATION {quote_identifier(name)} SET"
+    if not publication.complete:
+        mend = (f"{alter} (publish = '{ACTIONS}')",)
+        yield Finding(
+            Level.ERROR,
+            "PG_PUBLICATION_PARTIAL",
+            f'the publication "{name}" leaves out some kinds of changes: the mirror would be wrong',
+            mended(mend),
+            mend=mend,
+        )
+    if publication.via_root and any(look.ancestors for look in tables):
+        mend = (f"{alter} (publish_via_partition_root = false)",)
+        yield Finding(
+            Level.ERROR,
+            "PG_PUBLICATION_ROOT",
+            f'the publication "{name}" sends the changes of partitions under the name of their root, '
+            "and partitions are mirrored as tables of their own",
+            mended(mend),
+            mend=mend,
+        )
+    if publication.generated:
+        mend = (f"{alter} (publish_generated_columns = none)",)
+        yield Finding(
+            Level.ERROR,
+            "PG_PUBLICATION_GENERATED",
+            f'the publication "{name}" sends generated columns, which are not mirrored',
+            mended(mend),
+            mend=mend,
+        )
+
+
+def _membership(name: str, look: TableLook, flawed: bool) -> Iterator[Finding]:
+    alter = f"ALTER PUBLICATION {quote_identifier(name)}"
+    mend: tuple[str, ...]
+    if not look.memberships:
+        # To publish a table without an identity breaks the application's UPDATE and DELETE.
+        mend = () if flawed else (f"{alter} ADD TABLE ONLY {look.name}",)
+        yield Finding(
+            Level.ERROR,
+            "PG_TABLE_UNPUBLISHED",
+            f'table {look.name} is not in the publication "{name}"',
+            mended(mend) or "give it an identity first, then add it",
+            mend=mend,
+            table=look.name,
+        )
+        return
+    limited = _limits(look)
+    if limited is None:
+        return
+    again = (f"{alter} DROP TABLE ONLY {look.name}", f"{alter} ADD TABLE ONLY {look.name}")
+    # The limit of a partition may stand at its root, where the statements would be others.
+    mend = () if look.ancestors else again
+    yield Finding(
+        Level.ERROR,
+        "PG_TABLE_LIMITED",
+        f'the publication "{name}" sends only a part of table {look.name}',
+        mended(mend) or "publish the partitions, or their root, without it",
+        limited,
+        mend,
+        look.name,
+    )
+
+
+def _limits(look: TableLook) -> str | None:
+    memberships = look.memberships
+    if all(m.row_filter is not None for m in memberships):
+        return "it has a row filter"
+    listed = [set(m.columns) for m in memberships if m.columns is not None]
+    wanted = {column.number for column in look.columns}
+    if len(listed) == len(memberships) and not any(columns >= wanted for columns in listed):
+        return "it has a column list"
+    return None
+
+
+def check_making(
+    connection: Session, tables: Sequence[TableLook], rights: Mapping[int, Access]
+) -> Iterator[Finding]:
+    """Whether our own publication can be made by this user."""
+    user = quote_identifier(connection.info.user)
+    foreign = [look.name for look in tables if not rights[look.oid].owner]
+    ((may_create, database),) = query(
+        connection,
+        "SELECT has_database_privilege(current_database(), 'CREATE'), current_database()",
+    )
+    if foreign:
+        mend = (_creation(connection, "headrace", tables),)
+        yield Finding(
+            Level.ERROR,
+            "PG_PUBLICATION_PRIVILEGE",
+            f"only the owner of a table can publish it, and {user} does not own {len(foreign)} of them",
+            f"let their owner run: {mended(mend)}; then use --publication headrace",
+            ", ".join(str(name) for name in foreign[:5]),
+            mend,
+        )
+    elif not may_create:
+        mend = (f"GRANT CREATE ON DATABASE {quote_identifier(database)} TO {user}",)
+        yield Finding(
+            Level.ERROR,
+            "PG_PUBLICATION_PRIVILEGE",
+            f"the user {user} may not make a publication in this database",
+            mended(mend),
+            mend=mend,
+        )
+
+
+# --- slot ---------------------------------------------------------------------------------------
+
+
+def check_own_slot(connection: Session, wish: Wish, database: str) -> Iterator[Finding]:
+    """A slot of the user's."""
+    if wish.slot is None:
+        return
+    state = slot_state(connection, wish.slot)
+    if state is None:
+        missing = slot_missing(wish.slot)
+        literal = wish.slot.replace("'", "''")
+        mend = (f"SELECT pg_create_logical_replication_slot('{literal}', 'pgoutput')",)
+        yield Finding(Level.ERROR, missing.code, missing.primary, mended(mend), mend=mend)
+        return
+    try:
+        check_slot(wish.slot, state, database)
+    except HeadraceError as error:
+        yield found(Level.ERROR, error)
+    if state.active_pid is not None:
+        yield found(Level.WARNING, slot_active(wish.slot, state.active_pid, "it is being read now"))

@@ -1,0 +1,241 @@
+"""Preflight of the server: version, settings, what is free, and the log that a copy holds back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from headrace.core.errors import HeadraceError
+from headrace.core.names import quote_identifier
+from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, found, mended
+from headrace.sources.postgres.session import Address, Identity, Session, query, replication, verify
+from headrace.sources.postgres.upstream import blockers
+
+OLDEST, NEWEST = 15, 18
+STANDBY_DECODES = 160000
+
+# Beside the copy's own: receiver, leader, its observer, and the look at the catalog.
+_OTHER_CONNECTIONS = 4
+_SLOTS = 2  # the permanent one and the snapshot's temporary one
+_SENDERS = 2  # the stream and the snapshot's leader
+_OLD_TRANSACTION = 10  # seconds
+# What a copy reads per second, for an estimate; measured at 100 MB/s and more on small machines.
+_COPY_RATE = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    settings: Mapping[str, str]
+    slots: int
+    senders: int
+    sessions: int
+    encoding: str
+    log_rate: float  # bytes per second, on average since the statistics began
+
+
+_SETTINGS = (
+    "wal_level",
+    "max_replication_slots",
+    "max_wal_senders",
+    "max_connections",
+    "superuser_reserved_connections",
+    "max_slot_wal_keep_size",
+    "idle_replication_slot_timeout",
+)
+
+
+def check_server(
+    address: Address, connection: Session, identity: Identity, wish: Wish, copy_bytes: int
+) -> Iterator[Finding]:
+    """Everything about the server that a run depends on."""
+    facts = _facts(connection)
+    yield from _identity(identity, wish)
+    yield from _version(identity)
+    yield from _settings(facts, identity)
+    yield from _free(facts, wish)
+    yield from _replication(address, facts, connection)
+    yield from _log(facts, copy_bytes)
+    yield from _waiting(connection, wish)
+
+
+def _facts(connection: Session) -> _Facts:
+    settings = query(
+        connection,
+        "SELECT name, setting FROM pg_settings WHERE name = ANY (%s)",
+        [list(_SETTINGS)],
+    )
+    ((slots, senders, sessions, encoding, log_rate),) = query(
+        connection,
+        "SELECT (SELECT count(*) FROM pg_replication_slots), (SELECT count(*) FROM pg_stat_replication),"
+        " (SELECT sum(numbackends) FROM pg_stat_database)::bigint, current_setting('server_encoding'),"
+        " (SELECT wal_bytes / greatest(1, EXTRACT(epoch FROM now() - COALESCE(stats_reset,"
+        " pg_postmaster_start_time()))) FROM pg_stat_wal)::float8",
+    )
+    return _Facts(dict(settings), slots, senders, sessions or 0, encoding, log_rate or 0.0)
+
+
+def _identity(identity: Identity, wish: Wish) -> Iterator[Finding]:
+    if wish.expected is None:
+        return
+    try:
+        verify(identity, wish.expected)
+    except HeadraceError as error:
+        yield found(Level.ERROR, error)
+
+
+def _version(identity: Identity) -> Iterator[Finding]:
+    major = identity.version // 10000
+    if major < OLDEST:
+        yield Finding(
+            Level.ERROR,
+            "PG_VERSION_UNSUPPORTED",
+            f"the server is PostgreSQL {major}, the oldest supported is {OLDEST}",
+            f"upgrade the server to PostgreSQL {OLDEST} or later",
+        )
+    if major > NEWEST:
+        yield Finding(
+            Level.WARNING,
+            "PG_VERSION_NEW",
+            f"the server is PostgreSQL {major}, the newest that was tried is {NEWEST}",
+            "watch the first run, and see whether a newer headrace knows this version",
+        )
+    if identity.standby and identity.version < STANDBY_DECODES:
+        yield Finding(
+            Level.ERROR,
+            "PG_STANDBY_UNFIT",
+            f"the server is a standby, and PostgreSQL {major} streams changes from a primary only",
+            "give the address of the primary",
+        )
+    elif identity.standby:
+        yield Finding(
+            Level.WARNING,
+            "PG_STANDBY",
+            "the server is a standby: nothing can be made there, and its slot dies with a promotion",
+            "set hot_standby_feedback = on there, make the publication on the primary and name it with "
+            "--publication",
+        )
+
+
+def _settings(facts: _Facts, identity: Identity) -> Iterator[Finding]:
+    mend: tuple[str, ...]
+    if facts.settings["wal_level"] != "logical":
+        mend = ("ALTER SYSTEM SET wal_level = logical",)
+        yield Finding(
+            Level.ERROR,
+            "PG_WAL_LEVEL",
+            f"wal_level is {facts.settings['wal_level']}, changes can be streamed with logical only",
+            f"{mended(mend)}; then restart the server",
+            mend=mend,
+        )
+    if facts.settings.get("idle_replication_slot_timeout", "0") != "0":
+        mend = ("ALTER SYSTEM SET idle_replication_slot_timeout = 0", "SELECT pg_reload_conf()")
+        yield Finding(
+            Level.WARNING,
+            "PG_SLOT_TIMEOUT",
+            "the server gives up slots that nobody reads for a while: idle_replication_slot_timeout is set",
+            mended(mend),
+            mend=mend,
+        )
+    if facts.encoding == "SQL_ASCII":
+        yield Finding(
+            Level.WARNING,
+            "PG_ENCODING",
+            "the database's encoding is SQL_ASCII: text that is not UTF-8 stops its table",
+            "dump and restore into a database with ENCODING 'UTF8'",
+        )
+
+
+def _free(facts: _Facts, wish: Wish) -> Iterator[Finding]:
+    yield from _room(
+        facts, "PG_SLOTS_FULL", "max_replication_slots", facts.slots, _SLOTS, "replication slots"
+    )
+    yield from _room(facts, "PG_SENDERS_FULL", "max_wal_senders", facts.senders, _SENDERS, "walsenders")
+    limit = int(facts.settings["max_connections"]) - int(facts.settings["superuser_reserved_connections"])
+    wanted = wish.connections + _OTHER_CONNECTIONS
+    if limit - facts.sessions < wanted:
+        mend = (f"ALTER SYSTEM SET max_connections = {int(facts.settings['max_connections']) + wanted}",)
+        yield Finding(
+            Level.WARNING,
+            "PG_CONNECTIONS_FEW",
+            f"{limit - facts.sessions} connections are free, up to {wanted} are used during the copy",
+            f"{mended(mend)} and restart the server, or lower snapshot_connections",
+            mend=mend,
+        )
+
+
+def _room(facts: _Facts, code: str, setting: str, used: int, wanted: int, what: str) -> Iterator[Finding]:
+    limit = int(facts.settings[setting])
+    if limit - used < wanted:
+        mend = (f"ALTER SYSTEM SET {setting} = {used + wanted + 2}",)
+        yield Finding(
+            Level.ERROR,
+            code,
+            f"{limit - used} of {limit} {what} are free, {wanted} are needed",
+            f"{mended(mend)}; then restart the server",
+            mend=mend,
+        )
+
+
+def _replication(address: Address, facts: _Facts, connection: Session) -> Iterator[Finding]:
+    """Whether a replication connection is let in: only trying tells (pg_hba.conf, managed services)."""
+    if facts.settings["wal_level"] == "minimal" or int(facts.settings["max_wal_senders"]) <= facts.senders:
+        return  # would fail for a reason that is already told
+    try:
+        replication(address, role="check").finish()
+    except HeadraceError as error:
+        mend = (f"ALTER ROLE {quote_identifier(connection.info.user)} REPLICATION",)
+        if error.code != "PG_REPLICATION_PRIVILEGE":
+            yield found(Level.ERROR, error)
+            return
+        yield Finding(Level.ERROR, error.code, error.primary, mended(mend), error.detail, mend)
+
+
+def _log(facts: _Facts, copy_bytes: int) -> Iterator[Finding]:
+    seconds = copy_bytes / _COPY_RATE
+    held = int(seconds * facts.log_rate)
+    detail = (
+        f"copying {_size(copy_bytes)} takes about {seconds / 60:.1f} min at {_size(_COPY_RATE)}/s; "
+        f"the server writes {_size(int(facts.log_rate))}/s of log on average"
+    )
+    limit = int(facts.settings["max_slot_wal_keep_size"]) * 1_000_000
+    if 0 <= limit < 2 * held:
+        mend = (
+            f"ALTER SYSTEM SET max_slot_wal_keep_size = '{4 * held // 1_000_000 + 1024}MB'",
+            "SELECT pg_reload_conf()",
+        )
+        yield Finding(
+            Level.WARNING,
+            "PG_LOG_LIMIT",
+            f"the copy will hold back about {_size(held)} of log, "
+            f"and the server gives up a slot at {_size(limit)}",
+            mended(mend),
+            detail,
+            mend,
+        )
+        return
+    yield Finding(
+        Level.INFO,
+        "PG_LOG_HELD",
+        f"the copy will hold back about {_size(held)} of log on the server",
+        "see that its disk has room; max_wal in headrace.toml sets a limit",
+        detail,
+    )
+
+
+def _size(count: int) -> str:
+    value, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    while value >= 1000 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.3g} {units[0]}"
+
+
+def _waiting(connection: Session, wish: Wish) -> Iterator[Finding]:
+    waiting = blockers(connection, older_than=_OLD_TRANSACTION)
+    if waiting:
+        yield Finding(
+            Level.WARNING,
+            "PG_TRANSACTIONS_OPEN",
+            "making a slot and a snapshot waits for transactions that are open now",
+            "end them (COMMIT, ROLLBACK PREPARED, pg_terminate_backend), or wait",
+            "; ".join(waiting),
+        )

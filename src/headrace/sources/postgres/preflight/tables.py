@@ -1,0 +1,274 @@
+"""Preflight of the tables: what the patterns name, and whether each of those can be mirrored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.core.errors import Misconfigured
+from headrace.core.names import TableName, quote_identifier
+from headrace.sources.patterns import Pattern
+from headrace.sources.postgres.catalog import (
+    ORDINARY,
+    PARTITIONED,
+    PERMANENT,
+    Candidate,
+    TableLook,
+    identity_flaw,
+    schema_of,
+)
+from headrace.sources.postgres.preflight.findings import Finding, Level, found, mended
+from headrace.sources.postgres.session import Session, query
+from headrace.sources.postgres.types import doubtful_key
+
+_NO_ROWS_OF_THEIR_OWN = {
+    "v": "it is a view",
+    "m": "it is a materialized view: its refreshes are not published",
+    "f": "it is a foreign table: its rows are another server's",
+}
+
+
+# --- choosing -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A table that the patterns name and that can be streamed."""
+
+    candidate: Candidate
+    meant: bool  # named outright, not swept in by a wildcard
+
+
+def choose(patterns: Sequence[str], among: Sequence[Candidate]) -> tuple[list[Choice], list[Finding]]:
+    """The tables that the patterns name and that can be streamed, and what is to say of the others."""
+    by_name = {candidate.name: candidate for candidate in among}
+    chosen: dict[TableName, Choice] = {}
+    findings: list[Finding] = []
+    for text in patterns:
+        try:
+            pattern = Pattern.parse(text)
+            matched = [by_name[name] for name in pattern.of(by_name)]
+        except Misconfigured as error:
+            findings.append(found(Level.ERROR, error))
+            continue
+        if not matched:
+            findings.append(_nothing(text))
+        for candidate in matched:
+            why = _unstreamable(candidate)
+            if why is None:
+                before = chosen.get(candidate.name)
+                meant = pattern.exact or (before is not None and before.meant)
+                chosen[candidate.name] = Choice(candidate, meant)
+            else:
+                findings.append(_refusal(candidate, why, pattern.exact))
+    return list(chosen.values()), list(dict.fromkeys(findings))
+
+
+def _nothing(text: str) -> Finding:
+    return Finding(
+        Level.ERROR,
+        "PG_PATTERN_EMPTY",
+        f'the pattern "{text}" names no table of this database',
+        "headrace check URL lists what there is; names keep their case, "
+        'odd ones want "double quotes": \'public."Orders"\'',
+    )
+
+
+def _unstreamable(candidate: Candidate) -> str | None:
+    if candidate.kind == PARTITIONED:
+        return "it is partitioned: its partitions are mirrored as tables of their own"
+    if candidate.kind != ORDINARY:
+        return _NO_ROWS_OF_THEIR_OWN[candidate.kind]
+    if candidate.persistence != PERMANENT:
+        kind = {"u": "unlogged", "t": "temporary"}[candidate.persistence]
+        return f"it is {kind}: its changes are not in the log"
+    return None
+
+
+def _refusal(candidate: Candidate, why: str, meant: bool) -> Finding:
+    """An error for what was named outright, a warning for what a wildcard swept in."""
+    mend: tuple[str, ...] = ()
+    hint = "name the tables that it is made of, or leave it out"
+    if candidate.kind == PARTITIONED:
+        hint = "choose its partitions by a pattern"
+    elif candidate.persistence == "u":
+        mend = (f"ALTER TABLE {candidate.name} SET LOGGED",)
+        hint = mended(mend)
+    return Finding(
+        Level.ERROR if meant else Level.WARNING,
+        "PG_NOT_STREAMED",
+        f"{candidate.name} is not mirrored",
+        hint,
+        why,
+        mend,
+        candidate.name,
+    )
+
+
+# --- each table ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What the user of the connection may do with a table."""
+
+    schema: bool
+    select: bool
+    policies: bool  # row-level security would hide rows
+    owner: bool
+
+
+def access(connection: Session, oids: Sequence[int]) -> dict[int, Access]:
+    """The user's rights on each table."""
+    rows = query(
+        connection,
+        "SELECT c.oid::bigint, has_schema_privilege(c.relnamespace, 'USAGE'),"
+        " has_table_privilege(c.oid, 'SELECT') OR COALESCE((SELECT bool_and("
+        " has_column_privilege(c.oid, a.attnum, 'SELECT')) FROM pg_attribute a"
+        " WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), false),"
+        " row_security_active(c.oid), pg_has_role(c.relowner, 'USAGE')"
+        " FROM pg_class c WHERE c.oid = ANY (%s::oid[])",
+        [list(oids)],
+    )
+    return {oid: Access(*rights) for oid, *rights in rows}
+
+
+def check_table(look: TableLook, rights: Access, user: str, version: int) -> Iterator[Finding]:
+    """Everything about one table that decides whether and how it is mirrored."""
+    yield from _columns(look)
+    yield from _identity(look, version)
+    yield from _privileges(look, rights, user)
+    yield from _key(look)
+    yield from _types(look)
+
+
+def _columns(look: TableLook) -> Iterator[Finding]:
+    if not look.columns:
+        mend = (f"ALTER TABLE {look.name} ADD COLUMN id bigserial PRIMARY KEY",)
+        yield Finding(
+            Level.ERROR,
+            "PG_COLUMNS_NONE",
+            f"table {look.name} has no columns to mirror",
+            mended(mend),
+            mend=mend,
+            table=look.name,
+        )
+    counts = Counter(column.name.casefold() for column in look.columns)
+    alike = [column.name for column in look.columns if counts[column.name.casefold()] > 1]
+    if alike:
+        new = f"{alike[-1]}_2"
+        mend = (
+            f"ALTER TABLE {look.name} RENAME COLUMN {quote_identifier(alike[-1])} TO {quote_identifier(new)}",
+        )
+        yield Finding(
+            Level.ERROR,
+            "PG_COLUMNS_ALIKE",
+            f"columns of table {look.name} differ only in case, which Delta cannot hold",
+            mended(mend),
+            ", ".join(f'"{name}"' for name in alike),
+            mend,
+            look.name,
+        )
+
+
+def _identity(look: TableLook, version: int) -> Iterator[Finding]:
+    flaw = identity_flaw(look, version)
+    if flaw is None:
+        return
+    mend = _mend_identity(look, version)
+    yield Finding(
+        Level.ERROR,
+        "PG_IDENTITY_MISSING",
+        f"table {look.name} has no identity by which UPDATE and DELETE could be published",
+        mended(mend),
+        flaw,
+        mend,
+        look.name,
+    )
+
+
+def _mend_identity(look: TableLook, version: int) -> tuple[str, ...]:
+    table = f"ALTER TABLE {look.name}"
+    generated = {a.name for a in look.attributes if a.generated}
+    if not (generated and version >= 180000):
+        return (f"{table} REPLICA IDENTITY FULL",)
+    if look.identity.key and not generated & set(look.identity.key):
+        return (f"{table} REPLICA IDENTITY DEFAULT",)
+    index = f"headrace_{look.oid}_key"
+    return (
+        f"{table} ADD COLUMN headrace_id bigserial NOT NULL CONSTRAINT {index} UNIQUE",
+        f"{table} REPLICA IDENTITY USING INDEX {index}",
+    )
+
+
+def _privileges(look: TableLook, rights: Access, user: str) -> Iterator[Finding]:
+    role = quote_identifier(user)
+    if not rights.schema or not rights.select:
+        mend = tuple(
+            statement
+            for missing, statement in (
+                (not rights.schema, f"GRANT USAGE ON SCHEMA {quote_identifier(look.name.schema)} TO {role}"),
+                (not rights.select, f"GRANT SELECT ON {look.name} TO {role}"),
+            )
+            if missing
+        )
+        yield Finding(
+            Level.ERROR,
+            "PG_TABLE_PRIVILEGE",
+            f'the user "{user}" may not read table {look.name}',
+            mended(mend),
+            mend=mend,
+            table=look.name,
+        )
+    if rights.policies:
+        mend = (f"ALTER ROLE {role} BYPASSRLS",)
+        yield Finding(
+            Level.ERROR,
+            "PG_ROW_SECURITY",
+            f"row-level security would hide rows of table {look.name} from the copy",
+            mended(mend),
+            mend=mend,
+            table=look.name,
+        )
+
+
+def _key(look: TableLook) -> Iterator[Finding]:
+    schema = schema_of(look)
+    doubtful = {
+        column.name: values
+        for column in schema.columns
+        if column.name in schema.key and (values := doubtful_key(column)) is not None
+    }
+    if doubtful:
+        yield Finding(
+            Level.WARNING,
+            "PG_KEY_DOUBTFUL",
+            f"a value in the key of table {look.name} may have no place in the lake, and stops it then",
+            "keep such values out of the key, or choose another one by REPLICA IDENTITY USING INDEX",
+            "; ".join(f'"{name}" may hold {values}' for name, values in doubtful.items()),
+            table=look.name,
+        )
+
+
+# Types whose text is what they are.
+_TEXT_TYPES = frozenset({18, 19, 25, 1042, 1043, 114, 3802, 2950, 142})
+
+
+def _types(look: TableLook) -> Iterator[Finding]:
+    kinds = {known.oid: known.kind for known in look.types}
+    columns = {column.name: column for column in schema_of(look).columns}
+    as_text = [
+        f'"{a.name}" {a.shown}'
+        for a in look.columns
+        if columns[a.name].form == "text" and a.type not in _TEXT_TYPES and kinds.get(a.type) != "e"
+    ]
+    if as_text:
+        yield Finding(
+            Level.INFO,
+            "PG_TYPES_AS_TEXT",
+            f"columns of table {look.name} are kept as text, as the server prints them",
+            "cast them where they are read; docs/types.md has the whole list",
+            ", ".join(as_text),
+            table=look.name,
+        )
