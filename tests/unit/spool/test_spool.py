@@ -107,7 +107,17 @@ def test_the_frontier_follows_commits_and_progress(folder: Path) -> None:
         assert reader.frontier() == 77
 
 
-def test_an_idle_source_does_not_grow_one_index_for_ever(folder: Path, writer: SpoolWriter) -> None:
+def test_no_index_grows_for_ever(folder: Path, writer: SpoolWriter) -> None:
+    for i in range(30):
+        put(writer, i, 1)
+    for i in range(30):
+        writer.progress(1000 + i)
+    sizes = [segment_path(folder, i, "index").stat().st_size for i in segments(folder)]
+    assert max(sizes) == 8 * RECORD.itemsize
+    assert sum(sizes) >= 60 * RECORD.itemsize
+
+
+def test_an_idle_source_does_not_fill_the_disk(folder: Path, writer: SpoolWriter) -> None:
     put(writer, 1, 10)
     reader = SpoolReader(folder)
     for i in range(100):

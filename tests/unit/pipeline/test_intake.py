@@ -1,0 +1,233 @@
+"""Buffers of the stream end up in the spool as whole transactions, however they were cut."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.core.errors import Definite
+from headrace.decode.kernel import Bytes
+from headrace.pipeline.intake import Intake, Known
+from headrace.spool.layout import prepare
+from headrace.spool.reader import SpoolReader
+from headrace.spool.writer import SpoolWriter
+
+EPOCH = 946_684_800_000_000
+TABLE = 16400
+
+
+def data(message: bytes) -> bytes:
+    payload = b"w" + struct.pack(">QQQ", 0, 0, 0) + message
+    return b"d" + struct.pack(">i", len(payload) + 4) + payload
+
+
+def begin(lsn: int, xid: int) -> bytes:
+    return data(b"B" + struct.pack(">QqI", lsn, lsn * 7, xid))
+
+
+def commit(lsn: int, end: int) -> bytes:
+    return data(b"C" + struct.pack(">BQQq", 0, lsn, end, lsn * 7))
+
+
+def insert(size: int = 1) -> bytes:
+    return data(b"I" + struct.pack(">I", TABLE) + b"N" + struct.pack(">HcI", 1, b"t", size) + b"x" * size)
+
+
+def relation(name: str = "t") -> bytes:
+    columns = struct.pack(">HB", 1, 1) + b"a\0" + struct.pack(">Ii", 23, -1)
+    return data(b"R" + struct.pack(">I", TABLE) + b"public\0" + name.encode() + b"\0d" + columns)
+
+
+def keepalive(wal_end: int) -> bytes:
+    payload = b"k" + struct.pack(">QqB", wal_end, wal_end * 3, 0)
+    return b"d" + struct.pack(">i", len(payload) + 4) + payload
+
+
+def whole(lsn: int, end: int, xid: int, changes: int) -> list[bytes]:
+    return [begin(lsn, xid), *[insert(i + 1) for i in range(changes)], commit(lsn, end)]
+
+
+@dataclass
+class Spooled:
+    """A spool in a folder, with an intake of one session."""
+
+    folder: Path
+    frontier: int = 0
+    writer: SpoolWriter = field(init=False)
+    intake: Intake = field(init=False)
+
+    def __enter__(self) -> Spooled:
+        prepare(self.folder, {})
+        known = Known.of(SpoolReader(self.folder))
+        self.writer = SpoolWriter(self.folder, 1 << 30, self.frontier, segment_bytes=1 << 16)
+        self.intake = Intake(self.writer, known)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.writer.close()
+
+    def take(self, *frames: bytes) -> None:
+        self.intake.take(buffer(*frames))
+
+    @property
+    def times(self) -> list[int]:
+        return [int(time) for time in SpoolReader(self.folder).transactions(0)["time"]]
+
+
+def take_each(spooled: Spooled, buffers: list[list[bytes]]) -> None:
+    for frames in buffers:
+        spooled.take(*frames)
+
+
+def buffer(*frames: bytes) -> Bytes:
+    return np.frombuffer(b"".join(frames), np.uint8)
+
+
+transactions = st.lists(st.integers(0, 5), min_size=1, max_size=8)
+
+
+@settings(max_examples=60)
+@given(transactions, st.data())
+def test_any_cut_gives_the_same_index(sizes: list[int], draw: st.DataObject) -> None:
+    frames: list[bytes] = []
+    expected = []
+    for i, changes in enumerate(sizes):
+        lsn = 100 + 50 * i
+        frames += [keepalive(lsn), *whole(lsn, lsn + 50, 700 + i, changes), keepalive(lsn + 50)]
+        expected.append((lsn, lsn + 50, lsn * 7 + EPOCH, 700 + i, changes))
+    cuts = draw.draw(st.lists(st.integers(0, len(frames)), max_size=6).map(sorted))
+    with tempfile.TemporaryDirectory() as folder, Spooled(Path(folder) / "spool") as spooled:
+        for start, stop in zip([0, *cuts], [*cuts, len(frames)], strict=True):
+            if start < stop:
+                spooled.take(*frames[start:stop])
+        reader = SpoolReader(spooled.folder)
+        found = reader.transactions(0)
+        assert found[["time", "end", "commit_ts", "xid", "changes"]].tolist() == expected
+        for record, (lsn, end, _, xid, changes) in zip(found, expected, strict=True):
+            stored = reader.read(int(record["start"]), int(record["stop"])).tobytes()
+            assert stored == b"".join(whole(lsn, end, xid, changes))
+        assert spooled.writer.frontier == expected[-1][1]
+
+
+def test_a_keepalive_is_a_frontier_only_between_transactions(tmp_path: Path) -> None:
+    with Spooled(tmp_path) as spooled:
+        spooled.take(begin(100, 1), insert(), keepalive(900))
+        spooled.intake.settle()
+        assert spooled.writer.frontier == 0
+        spooled.take(commit(100, 120))
+        assert spooled.writer.frontier == 120
+        spooled.take(keepalive(200))
+        assert spooled.writer.frontier == 120
+        spooled.intake.settle()
+        assert spooled.writer.frontier == 200
+        # The position of a keepalive may be where the next commit starts: it is not in it.
+        spooled.take(*whole(200, 210, 2, 1))
+        assert spooled.times == [100, 200]
+
+
+def test_keepalives_alone_take_no_room(tmp_path: Path) -> None:
+    with Spooled(tmp_path) as spooled:
+        for i in range(50):
+            spooled.take(keepalive(i), keepalive(i + 1))
+        assert spooled.writer.address == 0
+
+
+def test_what_comes_again_is_not_stored_twice(tmp_path: Path) -> None:
+    history = [whole(lsn, lsn + 10, lsn, 2) for lsn in (100, 110, 120, 130)]
+    with Spooled(tmp_path) as spooled:
+        spooled.take(*history[0], *history[1], begin(120, 120), insert())
+    with Spooled(tmp_path) as again:
+        before = again.writer.address
+        again.take(begin(100, 100), relation(), insert(1))
+        again.take(insert(2), *history[0][3:], *history[1])
+        assert again.writer.address == before
+        again.take(*history[2], *history[3])
+        assert again.times == [100, 110, 120, 130]
+        reader = SpoolReader(tmp_path)
+        third = reader.transactions(0)[2]
+        assert third["session"] == 2
+        stored = reader.read(int(third["start"]), int(third["stop"])).tobytes()
+        assert stored == b"".join(history[2])
+        assert reader.relations_before(int(third["start"])) == [relation()]
+
+
+def test_a_known_transaction_that_ends_in_the_buffer_of_a_new_one(tmp_path: Path) -> None:
+    with Spooled(tmp_path, frontier=110) as spooled:
+        spooled.take(begin(100, 1), insert())
+        assert spooled.intake.needed_from is None
+        spooled.take(insert(), commit(100, 110), begin(110, 2), insert())
+        assert spooled.intake.needed_from == 0
+        spooled.take(commit(110, 130))
+        (record,) = SpoolReader(tmp_path).transactions(0)
+        stored = SpoolReader(tmp_path).read(int(record["start"]), int(record["stop"])).tobytes()
+        assert stored == begin(110, 2) + insert() + commit(110, 130)
+        assert record["changes"] == 1
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        [(100, 1), (111, 2)],  # another position
+        [(100, 1), (110, 9)],  # another transaction at the position
+        [(100, 1), (120, 3)],  # one is missing
+        [(100, 1), (105, 7), (110, 2)],  # one more
+        [(100, 1), (130, 7)],  # the last ones are missing
+    ],
+)
+def test_another_history_is_an_error(tmp_path: Path, again: list[tuple[int, int]]) -> None:
+    with Spooled(tmp_path) as spooled:
+        for lsn, xid in [(100, 1), (110, 2), (120, 3)]:
+            spooled.take(*whole(lsn, lsn + 10, xid, 1))
+    with Spooled(tmp_path) as second, pytest.raises(Definite) as caught:
+        take_each(second, [whole(lsn, lsn + 5, xid, 1) for lsn, xid in again])
+    assert caught.value.code == "PG_HISTORY_CHANGED"
+
+
+def test_a_later_start_of_the_slot_is_no_other_history(tmp_path: Path) -> None:
+    with Spooled(tmp_path) as spooled:
+        for lsn in (100, 110, 120):
+            spooled.take(*whole(lsn, lsn + 10, lsn, 1))
+    with Spooled(tmp_path) as second:
+        for lsn in (110, 120, 130):
+            second.take(*whole(lsn, lsn + 10, lsn, 1))
+        assert second.times == [100, 110, 120, 130]
+
+
+STREAM_START = data(b"S" + struct.pack(">IB", 7, 1))
+PREPARE = data(b"P" + struct.pack(">BQQqI", 0, 1, 2, 3, 4) + b"gid\0")
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [commit(100, 110)],
+        [insert()],
+        [begin(100, 1), begin(110, 2)],
+        [begin(100, 1), commit(101, 110)],
+        [*whole(100, 110, 1, 1), insert()],
+        [*whole(100, 110, 1, 1), *whole(90, 120, 2, 1)],
+        [STREAM_START],
+        [PREPARE],
+    ],
+)
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_stream_that_breaks_the_rules_is_an_error(tmp_path: Path, frames: list[bytes], apart: bool) -> None:
+    with Spooled(tmp_path) as spooled, pytest.raises(Definite) as caught:
+        take_each(spooled, [[frame] for frame in frames] if apart else [frames])
+    assert caught.value.code == "PG_STREAM_DISORDERED"
+
+
+def test_the_stray_abort_of_postgresql_18_is_ignored(tmp_path: Path) -> None:
+    stray = data(b"A" + struct.pack(">II", 7, 7))
+    with Spooled(tmp_path) as spooled:
+        spooled.take(*whole(100, 110, 1, 1), stray)
+        spooled.take(stray)
+        spooled.take(stray, *whole(110, 120, 2, 1), stray)
+        assert spooled.times == [100, 110]
