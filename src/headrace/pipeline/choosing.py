@@ -1,0 +1,116 @@
+"""The first run of a source: which tables, which objects upstream, and the records that say so.
+
+    preflight finds nothing against it ─► publication (committed) ─► permanent slot ─► epoch "open"
+
+The order is the rule of DESIGN's section 1: capture is per change, so the publication holds the tables
+before the slot begins, and the copy's snapshot comes after both. A crash in between leaves a slot and a
+publication under the lake's own name; the next run finds and uses them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.position import Lsn
+from headrace.pipeline.config import SourceConfig
+from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.records import SourceRecord, TableRecord
+from headrace.pipeline.states import State
+from headrace.sources.postgres import catalog, upstream
+from headrace.sources.postgres.lookrecord import to_record
+from headrace.sources.postgres.preflight import Finding, Level, Report, Wish, examine
+from headrace.sources.postgres.session import Address, Identity, Session
+
+if TYPE_CHECKING:
+    from headrace.pipeline.lifecycle import Place
+
+
+def wish(config: SourceConfig) -> Wish:
+    """What the configuration asks of the source."""
+    return Wish(
+        patterns=config.tables,
+        publication=config.publication,
+        slot=config.slot,
+        connections=config.snapshot_connections,
+    )
+
+
+def begin(ledger: Ledger, place: Place, address: Address, connection: Session, identity: Identity) -> None:
+    """Choose the tables, make what is needed upstream, and publish the source's first records."""
+    config = place.config
+    report = examine(address, wish(config))
+    refuse(report)
+    own = upstream.object_name(place.lake_id, place.name)
+    publication = config.publication or own
+    names = [look.name for look in report.tables]
+    if config.publication is None:
+        upstream.ensure_publication(connection, publication, names)
+    slot = config.slot or own
+    start = _start(connection, address, slot, identity, made=config.slot is None)
+    source = SourceRecord(
+        kind="postgres",
+        system_id=identity.system_id,
+        timeline=identity.timeline,
+        database=identity.database,
+        slot=slot,
+        publication=publication,
+        owns_slot=config.slot is None,
+        owns_publication=config.publication is None,
+        start=start,
+        patterns=config.tables,
+    )
+    looks = catalog.look(connection, [look.oid for look in report.tables], [publication])
+    records = tuple(chosen(look, start) for look in looks.values())
+    ledger.publish(Epoch("open", start, records=records, source=source))
+
+
+def _start(connection: Session, address: Address, slot: str, identity: Identity, *, made: bool) -> Lsn:
+    """Where the stream begins: the consistent point of our slot, or where the user's slot stands."""
+    if made:
+        return upstream.ensure_slot(address, slot)
+    state = upstream.slot_state(connection, slot)
+    if state is None or state.confirmed_flush_lsn is None:
+        raise Misconfigured(
+            "PG_SLOT_MISSING",
+            f'there is no logical slot "{slot}" in database "{identity.database}"',
+            hint=f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput'), or leave out the slot",
+        )
+    upstream.check_slot(slot, state, identity.database)
+    return state.confirmed_flush_lsn
+
+
+def chosen(look: catalog.TableLook, start: Lsn) -> TableRecord:
+    """The record of a table that waits for its copy."""
+    return TableRecord(
+        name=look.name,
+        state=State.CHOSEN,
+        oid=look.oid,
+        schema=catalog.schema_of(look),
+        look=to_record(look),
+        applied=start,
+    )
+
+
+def refuse(report: Report) -> None:
+    """Raise the first error of a preflight; the others stand in its detail."""
+    first: Finding | None = next(iter(report.errors), None)
+    if first is None and report.tables:
+        return
+    if first is None:
+        raise Misconfigured(
+            "PG_NOTHING_TO_MIRROR",
+            "no table is left to mirror",
+            detail="; ".join(f.primary for f in report.findings if f.level is not Level.INFO) or None,
+            hint="headrace check shows what the patterns name and why it is left out",
+        )
+    raise _error(first, [f.primary for f in report.errors[1:]])
+
+
+def _error(first: Finding, others: list[str]) -> HeadraceError:
+    detail = first.detail
+    if others:
+        more = f"and {len(others)} more: {'; '.join(others[:5])}"
+        detail = f"{detail}; {more}" if detail else more
+    # The code is the finding's own: preflight lists it.
+    return Misconfigured(*(first.code, first.primary), detail=detail, hint=first.hint)

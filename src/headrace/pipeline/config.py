@@ -1,0 +1,158 @@
+"""What the user asked for: `headrace.toml`, or the command line's few words, parsed once.
+
+Everything inward takes these values, never a dictionary of options. An unknown key is an error, so
+that a misspelt option can't be silently without effect. Passwords may stand in a URL here; the value
+is kept in `SourceConfig.url`, which is never printed and never written to the lake.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headrace.core.errors import Misconfigured
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LakeConfig:
+    """Where the lake is."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConfig:
+    """One database to mirror."""
+
+    url: str = field(repr=False)
+    tables: tuple[str, ...] = ()
+    publication: str | None = None
+    slot: str | None = None
+    handoff: str = "slot"
+    streaming: str = "off"
+    strict: bool = False
+    snapshot_connections: int = 4
+    driver_epochs: int = 20_000
+    max_wal: int | None = None
+    on_max_wal: str = "warn"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Which Spark does the work; without any, the one that is there, else `local[*]`."""
+
+    master: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole configuration."""
+
+    lake: LakeConfig
+    sources: Mapping[str, SourceConfig]
+    spark: SparkSettings = field(default_factory=SparkSettings)
+
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "handoff": ("slot",),
+    "streaming": ("off",),
+    "on_max_wal": ("warn", "stop"),
+}
+
+
+def read(path: str | Path) -> Config:
+    """Read a configuration file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise Misconfigured(
+            "CONFIG_UNREADABLE",
+            f'the configuration "{path}" cannot be read',
+            detail=error.strerror,
+            hint="give the path of a headrace.toml with --config",
+        ) from None
+    try:
+        return parse(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise Misconfigured(
+            "CONFIG_MALFORMED",
+            f'the configuration "{path}" is not TOML',
+            detail=f"at {str(error).rpartition('(')[2].rstrip(')')}",
+            hint="see docs/operate.md for an example",
+        ) from None
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    """A configuration from its parsed TOML."""
+    _known("", raw, {"lake", "source", "spark"})
+    if "lake" not in raw or not raw.get("source"):
+        missing = "lake" if "lake" not in raw else "source.main"
+        raise Misconfigured(
+            "CONFIG_INCOMPLETE",
+            f"the configuration has no [{missing}]",
+            hint='write [lake] with path = "..." and [source.main] with url = "..." and tables = [...]',
+        )
+    return Config(
+        lake=_value(LakeConfig, "lake", raw["lake"]),
+        sources={
+            name: _value(SourceConfig, f"source.{name}", section) for name, section in raw["source"].items()
+        },
+        spark=_value(SparkSettings, "spark", raw.get("spark", {})),
+    )
+
+
+def _value(kind: type[T], section: str, raw: Mapping[str, Any]) -> T:
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    _known(section, raw, set(known))
+    for name, spec in known.items():
+        if spec.default is MISSING and spec.default_factory is MISSING and name not in raw:
+            raise Misconfigured(
+                "CONFIG_INCOMPLETE", f'[{section}] has no "{name}"', hint=f'add {name} = "..." to [{section}]'
+            )
+    checked = {name: _checked(section, name, value, str(known[name].type)) for name, value in raw.items()}
+    return kind(**checked)
+
+
+def _known(section: str, raw: Mapping[str, Any], names: set[str]) -> None:
+    for key in raw:
+        if key not in names:
+            raise Misconfigured(
+                "CONFIG_UNKNOWN_KEY",
+                f'"{key}" is not an option of [{section}]' if section else f"[{key}] is not a section",
+                hint=f"known are: {', '.join(sorted(names))}",
+            )
+
+
+_TYPES: Mapping[str, type] = {
+    "str": str,
+    "str | None": str,
+    "int": int,
+    "int | None": int,
+    "bool": bool,
+    "tuple[str, ...]": list,
+    "Mapping[str, str]": dict,
+}
+
+
+def _checked(section: str, name: str, value: Any, declared: str) -> Any:
+    wanted: type[Any] = _TYPES[declared]
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise Misconfigured(
+            "CONFIG_BAD_VALUE",
+            f'"{name}" in [{section}] is not a {wanted.__name__}',
+            hint="see docs/operate.md for what each option takes",
+        )
+    if name in CHOICES and value not in CHOICES[name]:
+        raise Misconfigured(
+            "CONFIG_BAD_VALUE",
+            f'"{name}" in [{section}] cannot be "{value}"',
+            hint=f"choose one of: {', '.join(CHOICES[name])}",
+        )
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,228 @@
+"""What a source has in the lake, as its one writer sees it, and how an epoch gets there.
+
+    outcomes ─► plan ─► tables, histories, errors ─► mark        `lake.commit` does and redoes this
+                                                      │
+                                    in memory: records, files, versions are moved on only now
+
+Everything here is rebuilt from the lake when a run begins; nothing is remembered anywhere else.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.core.errors import Transient
+from headrace.core.history import history_schema
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.lake import catalog, datafile, errors_table, layout, schemas
+from headrace.lake.commit import Blocked, EpochLog
+from headrace.lake.marks import Mark, Marks
+from headrace.lake.plan import DataFile, Plan, TableStep
+from headrace.lake.store import Store
+from headrace.lake.table import LakeTable, LiveFile
+from headrace.pipeline.records import SOURCE_KEY, SourceRecord, TableRecord, source_of, tables_of
+from headrace.pipeline.routing import WIDTH, FileRange, Routes
+from headrace.pipeline.states import State
+from headrace.pipeline.tasks import LakeAddress, NewFile, Outcome, TableTask, from_ipc
+
+INCARNATION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What an epoch brings: records that change, outcomes of tasks, and how far it reaches."""
+
+    kind: str
+    frontier: Lsn
+    records: tuple[TableRecord, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    created: tuple[TableName, ...] = ()  # tables whose first files this epoch brings
+    absent: frozenset[TableName] = frozenset()  # tables that sit this mark out
+    source: SourceRecord | None = None
+    transactions: int = 0
+    changes: int = 0
+    commit_ts: int | None = None
+
+
+class Ledger:
+    """The state of one source in the lake; making one takes the source over."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self.name = name
+        self.address = LakeAddress(store.url)
+        self._open: dict[str, LakeTable] = {}
+        self._files: dict[TableName, dict[str, FileRange]] = {}
+        self.log = EpochLog(name, store, Marks(store, name), self.table)
+        taken = self.log.takeover()
+        self.mark: Mark = taken.mark
+        self.blocked = taken.blocked
+        self._catalog = catalog.load(store, name, self.mark.epoch)
+        self.tables = tables_of(self._catalog.records)
+        self.source = source_of(self._catalog.records)
+
+    @property
+    def frontier(self) -> Lsn:
+        return Lsn.parse(self.mark.frontier)
+
+    @property
+    def settled(self) -> Lsn:
+        """The frontier that every table has reached: nothing before it will be asked for again."""
+        own = [record.applied for record in self.tables.values() if record.state is not State.STOPPED]
+        return min([self.frontier, *(lsn for lsn in own if lsn is not None)])
+
+    def rows(self, name: TableName) -> int:
+        """The number of rows of a table in the lake."""
+        return sum(file.rows for file in self._ranges(name).values())
+
+    def table(self, folder: str) -> LakeTable:
+        """A Delta table, opened once."""
+        if folder not in self._open:
+            self._open[folder] = LakeTable(self.store, folder)
+            self._open[folder].refresh()
+        return self._open[folder]
+
+    def task_folder(self, name: TableName) -> str:
+        return layout.table_folder(self.name, name)
+
+    def task(self, record: TableRecord) -> TableTask:
+        """A table as the tasks of the next epoch need it."""
+        held = record.handoff is not None and record.state is State.JOINING
+        return TableTask(
+            source=self.name,
+            name=record.name,
+            schema=record.schema,
+            folder=layout.table_folder(self.name, record.name),
+            history_folder=layout.history_folder(self.name, record.name, record.schema.version),
+            routes=Routes.over(list(self._ranges(record.name).values())),
+            applied=int(record.applied or self.frontier),
+            handoff=record.handoff if held else None,
+            shadows=record.shadows,
+        )
+
+    # --- an epoch -----------------------------------------------------------------------------
+
+    def publish(self, epoch: Epoch) -> Plan:
+        """Write the plan, carry it out, publish its mark; then move on in memory."""
+        after = dict(self.tables) | {record.name: record for record in epoch.records}
+        steps = tuple(self._steps(epoch, after))
+        source = epoch.source or self.source
+        plan = Plan(
+            source=self.name,
+            epoch=self.mark.epoch + 1,
+            plan_id=uuid.uuid4().hex,
+            kind=epoch.kind,
+            incarnation=INCARNATION,
+            frontier=str(epoch.frontier),
+            time=int(epoch.frontier) - 1,
+            upstream_commit_ts=_iso(epoch.commit_ts),
+            transactions=epoch.transactions,
+            changes=epoch.changes,
+            steps=steps,
+            versions=self._versions(after, steps, epoch.absent),
+            state=_state(epoch.records, source if source != self.source else None),
+        )
+        self.log.put_plan(plan)
+        outcome = self.log.finish(plan)
+        if isinstance(outcome, Blocked):
+            self.log.withdraw(outcome)
+            # What the other program did to the table is seen when the next attempt opens the lake.
+            raise Transient(
+                "LAKE_TABLE_MOVED",
+                "another program committed to a table of the lake in between",
+                detail=f'"{outcome.step.path}": {outcome.error.code}',
+                hint="nothing to do if it only rewrote files; a table whose rows it changed is stopped",
+            )
+        self.mark = outcome
+        self._move_on(epoch, after, source)
+        self._catalog = self._catalog.after(plan)
+        catalog.save(self.store, self._catalog)
+        return plan
+
+    def _move_on(
+        self, epoch: Epoch, after: dict[TableName, TableRecord], source: SourceRecord | None
+    ) -> None:
+        self.tables = after
+        self.source = source
+        for outcome in epoch.outcomes:
+            known = self._ranges(outcome.table)
+            for path in outcome.remove:
+                known.pop(path, None)
+            known.update({new.file.path: _range(new) for new in outcome.add})
+
+    def _steps(self, epoch: Epoch, after: Mapping[TableName, TableRecord]) -> Iterable[TableStep]:
+        errors = []
+        for outcome in epoch.outcomes:
+            record = after[outcome.table]
+            folder = layout.table_folder(self.name, record.name)
+            if outcome.add or outcome.remove or outcome.table in epoch.created:
+                added = tuple(new.file for new in outcome.add)
+                yield self._step(folder, schemas.encode(record.schema.arrow()), added, outcome.remove)
+            if outcome.history:
+                folder = layout.history_folder(self.name, record.name, record.schema.version)
+                yield self._step(folder, schemas.encode(history_schema(record.schema)), outcome.history)
+            if outcome.errors is not None:
+                errors.append(from_ipc(outcome.errors))
+        if errors:
+            folder = layout.errors_folder(self.name)
+            file = layout.file_name(self.mark.epoch + 1)
+            written = datafile.write(self.store, folder, file, pa.concat_tables(errors))
+            yield self._step(folder, schemas.encode(errors_table.ERRORS), (written,))
+
+    def _step(
+        self, folder: str, schema: str, add: tuple[DataFile, ...], remove: tuple[str, ...] = ()
+    ) -> TableStep:
+        base = self.table(folder).version
+        return TableStep(folder, base, add, remove, schema if base < 0 else None)
+
+    def _versions(
+        self,
+        after: Mapping[TableName, TableRecord],
+        steps: tuple[TableStep, ...],
+        absent: frozenset[TableName],
+    ) -> dict[str, int]:
+        stepped = {step.path: step.base + 1 for step in steps}
+        versions = {}
+        for name, record in after.items():
+            if record.state is State.LIVE and name not in absent:
+                folder = layout.table_folder(self.name, name)
+                versions[str(name)] = stepped.get(folder, self.table(folder).version)
+        return versions
+
+    # --- files ----------------------------------------------------------------------------------
+
+    def _ranges(self, name: TableName) -> dict[str, FileRange]:
+        if name not in self._files:
+            folder = layout.table_folder(self.name, name)
+            live = self.table(folder).files()
+            self._files[name] = {path: self._ranged(folder, file) for path, file in live.items()}
+        return self._files[name]
+
+    def _ranged(self, folder: str, file: LiveFile) -> FileRange:
+        # A file that another program rewrote carries no range: any key may lie in it.
+        low, high = datafile.read_range(self.store, folder, file.path) or (b"", b"\xff" * WIDTH)
+        return FileRange(file.path, file.size, file.rows, low, high)
+
+
+def _range(new: NewFile) -> FileRange:
+    return FileRange(new.file.path, new.file.size, new.file.rows, new.low, new.high)
+
+
+def _state(records: tuple[TableRecord, ...], source: SourceRecord | None) -> dict[str, Any]:
+    state: dict[str, Any] = {record.key: record.as_record() for record in records}
+    if source is not None:
+        state[SOURCE_KEY] = source.as_record()
+    return state
+
+
+def _iso(commit_ts: int | None) -> str | None:
+    if commit_ts is None:
+        return None
+    return datetime.fromtimestamp(commit_ts / 1_000_000, UTC).isoformat()

@@ -1,0 +1,231 @@
+"""One source, from connection to the end of the run: the loop that ties the rooms together.
+
+    ┌─► what did the receiver say?       a lost stream ends the attempt
+    │   is a table's copy complete?      ──► epoch "copy":   its files, state JOINING
+    │   is there something in the spool? ──► epoch "stream": tables, history, a mark
+    │   has it been quiet for long?      ──► epoch "empty":  the same versions, a later frontier
+    └── tell `status`, watch the slot
+
+An *attempt* lasts until something ends it: the user, the work being done (`--once`), or an error, whose
+family `policy` turns into what follows. It begins by taking the source over (a fence for whoever had it
+before) and rebuilds all it knows from the lake, so a crash and a retry are one and the same path.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.core.errors import Definite, HeadraceError
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.lake.store import Store
+from headrace.pipeline import epochs, looking
+from headrace.pipeline.acknowledging import Acknowledger
+from headrace.pipeline.config import SourceConfig
+from headrace.pipeline.copying import Copied, Copying, Lost, Refused
+from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.receiver import Receiver
+from headrace.pipeline.reporting import Reporter
+from headrace.pipeline.states import Event, State
+from headrace.pipeline.streaming import ATTACHED, Workshop, exact_from, stream_epoch
+from headrace.pipeline.tasks import Outcome
+from headrace.sources.postgres import upstream
+from headrace.sources.postgres.session import Address, Identity, Session
+from headrace.spark.jobs import Jobs
+
+IDLE_SECONDS = 60.0
+IDLE_BYTES = 16 << 20
+POLL_SECONDS = 0.02
+WATCH_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a source is run: its configuration, the lake, and who does the work."""
+
+    name: str
+    config: SourceConfig
+    store: Store
+    spool: Path
+    driver: Jobs
+    spark: Jobs
+    lake_id: str
+    ships_bytes: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """One attempt, with everything that it holds open."""
+
+    place: Place
+    once: bool
+    stop: threading.Event
+    reporter: Reporter
+    connection: Session
+    address: Address
+    identity: Identity
+    ledger: Ledger
+    receiver: Receiver
+    acknowledger: Acknowledger
+    workshop: Workshop
+    target: Lsn
+    cursor: int = 0
+    copying: Copying | None = None
+    published_at: float = field(default_factory=time.monotonic)
+    watched_at: float = 0.0
+
+    # --- the loop -------------------------------------------------------------------------------
+
+    def go(self) -> None:
+        """Turn until the user stops us, or all is done with `--once`."""
+        self._begin_copying()
+        while not self.stop.is_set() and not (self.once and self._done()):
+            self.receiver.poll()
+            self.acknowledger.check()
+            worked = self._take_copies() | self._advance()
+            self._watch()
+            self.reporter.turn(self)
+            if not worked:
+                self.stop.wait(POLL_SECONDS)
+
+    def _done(self) -> bool:
+        """Caught up with where the source was at the start, every table exact or stopped."""
+        settled = all(r.state in (State.LIVE, State.STOPPED) for r in self.ledger.tables.values())
+        named = all(
+            str(name) in self.ledger.mark.versions
+            for name, record in self.ledger.tables.items()
+            if record.state is State.LIVE
+        )
+        return settled and named and self.ledger.frontier >= self.target
+
+    # --- copies ---------------------------------------------------------------------------------
+
+    def _begin_copying(self) -> None:
+        missing = [r for r in self.ledger.tables.values() if r.state is State.CHOSEN]
+        if not missing:
+            self.copying = None
+            return
+        assert self.ledger.source is not None
+        self.copying = Copying(
+            self.address,
+            self.identity,
+            self.ledger.source.slot,
+            missing,
+            self.ledger.task,
+            self.ledger.address,
+            self.place.spark,
+            self.place.config.snapshot_connections,
+            self.ledger.mark.epoch + 1,
+        )
+        self.reporter.copying(self.copying)
+        self.copying.start()
+
+    def give_up_copying(self) -> None:
+        """Stop what is under way; tables that are not complete are copied again by the next attempt."""
+        if self.copying is not None:
+            self.copying.stop()
+
+    def _take_copies(self) -> bool:
+        if self.copying is None or self.copying.finished.empty():
+            return False
+        copied: list[Copied] = []
+        while not self.copying.finished.empty():
+            event = self.copying.finished.get()
+            if isinstance(event, Copied):
+                copied.append(event)
+            elif isinstance(event, Refused):
+                self._fail({event.name: event.error})
+            elif isinstance(event, Lost):
+                self._commit_copies(copied)
+                raise event.error
+        self._commit_copies(copied)
+        return True
+
+    def _commit_copies(self, copied: list[Copied]) -> None:
+        if not copied:
+            return
+        records = [
+            self.ledger.tables[each.name].on(Event.COPIED, handoff=each.handoff, shadows=each.shadows)
+            for each in copied
+        ]
+        outcomes = [Outcome(e.name, add=e.files, rows=e.rows, errors=e.errors) for e in copied]
+        self._publish(
+            Epoch(
+                kind="copy",
+                frontier=self.ledger.frontier,
+                records=tuple(records),
+                outcomes=tuple(outcomes),
+                created=tuple(each.name for each in copied),
+            )
+        )
+        self.cursor = 0  # a table that comes late reads the spool from where it was kept for it
+
+    def _fail(self, failures: Mapping[TableName, HeadraceError]) -> None:
+        records = [self.ledger.tables[name].on(Event.FAILED, error=e) for name, e in failures.items()]
+        self._publish(Epoch("stop", self.ledger.frontier, records=tuple(records)))
+
+    # --- the stream -----------------------------------------------------------------------------
+
+    def _advance(self) -> bool:
+        attached = [r for r in self.ledger.tables.values() if r.state in ATTACHED]
+        reached = min([self.ledger.frontier, *(r.applied for r in attached if r.applied is not None)])
+        batch = epochs.next_batch(self.workshop.reader, self.cursor, reached)
+        if batch is None or not (len(batch.transactions) or self._due(batch.frontier)):
+            return False
+        assert self.ledger.source is not None
+        look = looking.look(self.connection, self.ledger.source.publication, attached)
+        self._publish(stream_epoch(self.ledger, self.workshop, batch, look))
+        self.cursor = batch.next_address or self.cursor
+        if self.ledger.settled == self.ledger.frontier:
+            self.workshop.reader.discard(self.cursor)
+        return True
+
+    def _due(self, frontier: Lsn) -> bool:
+        """Whether a frontier without transactions deserves a mark."""
+        behind = int(frontier) - int(self.ledger.frontier)
+        joining = any(r.state is State.JOINING for r in self.ledger.tables.values())
+        asked = self.once and self.ledger.frontier < self.target
+        unnamed = any(
+            r.state is State.LIVE and str(r.name) not in self.ledger.mark.versions
+            for r in self.ledger.tables.values()
+        )
+        waited = time.monotonic() - self.published_at >= IDLE_SECONDS
+        moved = behind > 0 and (asked or joining or behind >= IDLE_BYTES)
+        return moved or unnamed or waited or self._may_join(frontier)
+
+    def _may_join(self, frontier: Lsn) -> bool:
+        """Whether a table that was copied is exact at this frontier, without anything to apply."""
+        joining = (r for r in self.ledger.tables.values() if r.state is State.JOINING)
+        return any(r.handoff is not None and exact_from(r.handoff) <= frontier for r in joining)
+
+    def _publish(self, epoch: Epoch) -> None:
+        plan = self.ledger.publish(epoch)
+        self.published_at = time.monotonic()
+        self.acknowledger.published(plan, self.ledger.settled)
+        self.reporter.published(plan)
+
+    # --- the slot -------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        if now - self.watched_at < WATCH_SECONDS:
+            return
+        self.watched_at = now
+        assert self.ledger.source is not None
+        slot = upstream.slot_state(self.connection, self.ledger.source.slot)
+        self.reporter.slot(slot)
+        limit = self.place.config.max_wal
+        retained = slot.retained_bytes if slot is not None else None
+        if limit is not None and retained is not None and retained > limit:
+            if self.place.config.on_max_wal == "stop":
+                raise Definite(
+                    "PG_MAX_WAL",
+                    "the source holds back more log for us than max_wal allows",
+                    detail=f"{retained} bytes, {limit} allowed",
+                    hint="raise max_wal to keep the mirror, or free the source with `headrace drop`",
+                )
+            self.reporter.warn("PG_MAX_WAL", f"the source holds back {retained} bytes of log for us")

@@ -1,0 +1,172 @@
+"""The public entry: mirror one or several sources into a lake, in one process, on one Spark.
+
+    headrace.mirror("headrace.toml")                       until it is told to stop
+    headrace.mirror(config, spark=spark, once=True)        in a session that exists; until caught up
+
+Each source is kept by a thread of its own. Errors become reactions here, by `policy`: a source begins
+again after a transient one, and stops for good after any other. This is one of the named supervisors.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.errors import Definite, HeadraceError
+from headrace.lake import formatfile, layout
+from headrace.lake.store import LocalStore, Store, open_store
+from headrace.pipeline import config as configuration
+from headrace.pipeline import policy
+from headrace.pipeline.config import Config
+from headrace.pipeline.lifecycle import Place
+from headrace.pipeline.opening import opened
+from headrace.pipeline.policy import Patience
+from headrace.pipeline.reporting import Listener, Reporter
+from headrace.pipeline.states import State
+from headrace.spark.jobs import DriverRunner, Runner
+from headrace.spark.paths import local_probe, prove_shared
+from headrace.spark.session import Session, SparkConfig, borrow_session, is_local, open_session
+from headrace.spark.warmth import Heartbeat, warm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ATTEMPTS_ONCE = 8
+STEADY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """How a run is told to end, and who listens to it."""
+
+    once: bool
+    stop: threading.Event
+    listener: Listener | None = None
+
+
+def mirror(
+    config: Config | Mapping[str, Any] | str | Path,
+    spark: SparkSession | None = None,
+    *,
+    once: bool = False,
+    stop: threading.Event | None = None,
+    listener: Listener | None = None,
+) -> None:
+    """Mirror what `config` says; with `once` until every table holds what its source held at the start.
+
+    `config` is the path of a `headrace.toml`, or its contents as a mapping. Raises the error that ended
+    a source; returns when `stop` is set, or when all is done with `once`.
+    """
+    settled = _settled(config)
+    control = Control(once, stop or threading.Event(), listener)
+    store = open_store(settled.lake.path)
+    lake_id = formatfile.create_lake(store).lake_id
+    with ExitStack() as stack:
+        session = borrow_session(spark) if spark is not None else _open(stack, settled)
+        runner = Runner(session)
+        local = _is_local(session)
+        if isinstance(store, LocalStore):
+            prove_shared(runner, runner.slots, local_probe(Path(store.path)))
+        warm(runner)
+        stack.enter_context(Heartbeat(runner))
+        places = [
+            Place(
+                name=name,
+                config=source,
+                store=store,
+                spool=_spool(store, name, lake_id),
+                driver=DriverRunner(),
+                spark=runner,
+                lake_id=lake_id,
+                ships_bytes=not local and not isinstance(store, LocalStore),
+            )
+            for name, source in settled.sources.items()
+        ]
+        _keep_all(places, control)
+
+
+def _settled(config: Config | Mapping[str, Any] | str | Path) -> Config:
+    if isinstance(config, Config):
+        return config
+    if isinstance(config, Mapping):
+        return configuration.parse(config)
+    return configuration.read(config)
+
+
+def _open(stack: ExitStack, config: Config) -> Session:
+    session = open_session(SparkConfig(config.spark.master, config.spark.remote, config.spark.conf))
+    if session.owned:
+        stack.callback(session.spark.stop)
+    return session
+
+
+def _is_local(session: Session) -> bool:
+    return not session.connect and is_local(session.jobs.sparkContext.master)
+
+
+def _spool(store: Store, name: str, lake_id: str) -> Path:
+    """In the lake's own directory, which executors share; beside a bucket, on this machine's disk."""
+    if isinstance(store, LocalStore):
+        return Path(store.path) / "_headrace" / "spool" / layout.quote(name)
+    return Path(tempfile.gettempdir()) / f"headrace-spool-{lake_id}" / layout.quote(name)
+
+
+def _keep_all(places: list[Place], control: Control) -> None:
+    """One thread a source; the first error that ends one ends the others, and is raised."""
+    if len(places) == 1:
+        keep(places[0], control)
+        return
+    errors: list[HeadraceError] = []
+
+    def kept(place: Place) -> None:
+        try:
+            keep(place, control)
+        except HeadraceError as error:
+            errors.append(error)
+            control.stop.set()
+
+    threads = [
+        threading.Thread(target=kept, args=(place,), name=f"headrace-{place.name}") for place in places
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def keep(place: Place, control: Control) -> None:
+    """Run a source, attempt after attempt, until it is done, stopped, or ended by an error."""
+    reporter = Reporter(place.store, place.name, control.listener)
+    patience = Patience(ATTEMPTS_ONCE if control.once else None)
+    pauses = patience.pauses()
+    while True:
+        begun = time.monotonic()
+        try:
+            with opened(place, once=control.once, stop=control.stop, reporter=reporter) as run:
+                run.go()
+                stopped = {n: r for n, r in run.ledger.tables.items() if r.state is State.STOPPED}
+            reporter.settle("stopped")
+            break
+        except HeadraceError as error:
+            if time.monotonic() - begun > STEADY_SECONDS:
+                pauses = patience.pauses()
+            pause = next(pauses, None) if policy.retries(error) else None
+            if pause is None:
+                reporter.settle("failed", error)
+                raise
+            reporter.settle("waiting", error)
+        if control.stop.wait(pause):
+            return
+    if control.once and stopped and not control.stop.is_set():
+        name, record = next(iter(stopped.items()))
+        raise record.error or Definite(
+            "TABLE_STOPPED", f"{name} is stopped", hint="headrace status shows why"
+        )

@@ -1,0 +1,119 @@
+"""How an attempt begins: from a configuration to everything that the loop of `lifecycle` holds open.
+
+In this order, since each step stands on the one before:
+
+    nobody else owns the source · connection, identity, same server as ever · take the source over in the
+    lake (the fence) · on the first run: preflight, publication, slot, the source's first records ·
+    receiver at the oldest position that any table needs · acknowledger
+
+Whatever fails closes what was opened. Nothing is made upstream before preflight found nothing against it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+from headrace.core.errors import Definite
+from headrace.core.position import Lsn
+from headrace.pipeline import choosing, owning
+from headrace.pipeline.acknowledging import Acknowledger
+from headrace.pipeline.ledger import Ledger
+from headrace.pipeline.lifecycle import Place, Run
+from headrace.pipeline.receiver import Feed, Receiver
+from headrace.pipeline.records import SourceRecord
+from headrace.pipeline.reporting import Reporter
+from headrace.pipeline.streaming import Workshop
+from headrace.sources.postgres.session import Address, Identity, connect, identify, query
+from headrace.spool.reader import SpoolReader
+
+STREAMING_WITHIN = 30.0
+
+
+@contextmanager
+def opened(place: Place, *, once: bool, stop: threading.Event, reporter: Reporter) -> Iterator[Run]:
+    """One attempt, open."""
+    with ExitStack() as stack:
+        owning.claim(place.store, place.name, reporter.owner)
+        said = Address.parse(place.config.url)
+        connection = stack.enter_context(closing(connect(said, role="run")))
+        address = said.settled(connection)
+        identity = identify(connection)
+        ledger = Ledger(place.store, place.name)
+        if ledger.source is None:
+            choosing.begin(ledger, place, address, connection, identity)
+        source = ledger.source
+        assert source is not None
+        prove_same(source, identity)
+        [(target,)] = query(connection, "select pg_catalog.pg_current_wal_lsn()::text")
+        receiver = _receiving(stack, place, ledger, address, identity, stop)
+        acknowledger = Acknowledger(ledger.log.sync, receiver.acknowledge)
+        stack.callback(acknowledger.close)
+        run = Run(
+            place=place,
+            once=once,
+            stop=stop,
+            reporter=reporter,
+            connection=connection,
+            address=address,
+            identity=identity,
+            ledger=ledger,
+            receiver=receiver,
+            acknowledger=acknowledger,
+            workshop=_workshop(place),
+            target=Lsn.parse(target),
+        )
+        stack.callback(run.give_up_copying)
+        yield run
+
+
+def prove_same(source: SourceRecord, identity: Identity) -> None:
+    """The server behind the address is the one that the mirror is of, on the same timeline."""
+    if (identity.system_id, identity.database) != (source.system_id, source.database):
+        raise Definite(
+            "PG_ANOTHER_SERVER",
+            "the address leads to another server or database than the mirror is of",
+            detail=f"system {identity.system_id}, was {source.system_id}; "
+            f'database "{identity.database}", was "{source.database}"',
+            hint="correct the address; a new server needs a lake or a source name of its own",
+        )
+    if identity.timeline != source.timeline:
+        raise Definite(
+            "PG_TIMELINE_CHANGED",
+            "the server is on another timeline: it was promoted, or restored to a point in time",
+            detail=f"timeline {identity.timeline}, was {source.timeline}",
+            hint="positions before and after do not compare; copy anew into a lake of its own",
+        )
+
+
+def _receiving(
+    stack: ExitStack,
+    place: Place,
+    ledger: Ledger,
+    address: Address,
+    identity: Identity,
+    stop: threading.Event,
+) -> Receiver:
+    """The receiver, streaming: its checks of server and slot are behind us."""
+    assert ledger.source is not None
+    feed = Feed(address, identity, ledger.source.slot, (ledger.source.publication,), place.spool)
+    receiver = Receiver(feed)
+    receiver.start(ledger.settled)
+    stack.callback(receiver.stop)
+    deadline = time.monotonic() + STREAMING_WITHIN
+    while not receiver.poll().streaming and not stop.is_set() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return receiver
+
+
+def _workshop(place: Place) -> Workshop:
+    return Workshop(
+        spool=str(place.spool),
+        reader=SpoolReader(place.spool),
+        driver=place.driver,
+        spark=place.spark,
+        driver_epochs=place.config.driver_epochs,
+        ships_bytes=place.ships_bytes,
+    )

@@ -1,0 +1,47 @@
+"""What happens after an error: the one place where reactions live.
+
+    Definite, of a table     that table stops at its last exact mark; the others go on
+    Definite, of the source  the source stops; nothing is lost, its slot keeps the stream
+    Transient                back off and begin again at the exact position; no frontier moves
+    Misconfigured            stop at once and print the hint
+    anything else            a bug: stop loudly
+
+Raising code classifies (`core.errors`); it never knows what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.core.errors import HeadraceError, Transient
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 15.0
+
+EXIT_CODES = {"misconfigured": 2, "definite": 3, "transient": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long transient errors are borne: for ever in a service, for a while with `--once`."""
+
+    attempts: int | None = None
+
+    def pauses(self) -> Iterator[float]:
+        """Seconds to wait before each further attempt."""
+        pause, attempt = FIRST_PAUSE, 0
+        while self.attempts is None or attempt < self.attempts:
+            yield pause
+            attempt += 1
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def retries(error: BaseException) -> bool:
+    """Whether the source begins again by itself after this error."""
+    return isinstance(error, Transient)
+
+
+def exit_code(error: HeadraceError) -> int:
+    """The exit code of a command that ends with this error."""
+    return EXIT_CODES[error.family]

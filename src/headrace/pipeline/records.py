@@ -1,0 +1,141 @@
+"""What the lake's catalog remembers of a source and of each of its tables.
+
+The catalog (`headrace.lake.catalog`) stores opaque JSON records under keys and knows nothing of
+them; here they become values. They change only inside a plan, so that what is remembered and what
+the tables hold are always of the same epoch.
+
+    source               SourceRecord
+    table/<schema.name>  TableRecord
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.core.errors import HeadraceError, from_record
+from headrace.core.handoff import Handoff, handoff_from_record
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.core.schema import TableSchema
+from headrace.pipeline.states import Event, State, after
+
+SOURCE_KEY = "source"
+TABLE_PREFIX = "table/"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """Which server, which objects of ours there, and where the stream began."""
+
+    kind: str
+    system_id: str
+    timeline: int
+    database: str
+    slot: str
+    publication: str
+    owns_slot: bool
+    owns_publication: bool
+    start: Lsn
+    patterns: tuple[str, ...]
+
+    def as_record(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "system_id": self.system_id,
+            "timeline": self.timeline,
+            "database": self.database,
+            "slot": self.slot,
+            "publication": self.publication,
+            "owns_slot": self.owns_slot,
+            "owns_publication": self.owns_publication,
+            "start": str(self.start),
+            "patterns": list(self.patterns),
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> SourceRecord:
+        known = dict(record)
+        known["start"] = Lsn.parse(known["start"])
+        known["patterns"] = tuple(known["patterns"])
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecord:
+    """One table: what it looked like, how it was joined to the stream, where it stands.
+
+    `shadows` are the columns that ever met a value without a lake form (`pipeline.shadows`).
+    `applied` is the table's own frontier while it differs from the source's (a table that was copied
+    later has to catch up); None means that it stands where the source stands. `since` is the time
+    from which its history is exact.
+    """
+
+    name: TableName
+    state: State
+    oid: int
+    schema: TableSchema
+    look: Mapping[str, Any]
+    applied: Lsn | None
+    handoff: Handoff | None = None
+    since: int | None = None
+    held: int = 0
+    shadows: tuple[int, ...] = ()
+    error: HeadraceError | None = None
+
+    @property
+    def key(self) -> str:
+        return TABLE_PREFIX + str(self.name)
+
+    @property
+    def join(self) -> str:
+        """How the copy is joined to the stream: full before-images allow the exact rewind."""
+        return "rewind" if self.schema.full else "skip"
+
+    def on(self, event: Event, **changes: Any) -> TableRecord:
+        """The record after an event of `states`."""
+        return replace(self, state=after(self.state, event), **changes)
+
+    def as_record(self) -> dict[str, Any]:
+        return {
+            "name": str(self.name),
+            "state": self.state.value,
+            "oid": self.oid,
+            "schema": self.schema.as_record(),
+            "look": dict(self.look),
+            "applied": None if self.applied is None else str(self.applied),
+            "handoff": None if self.handoff is None else self.handoff.as_record(),
+            "since": self.since,
+            "held": self.held,
+            "shadows": list(self.shadows),
+            "error": None if self.error is None else self.error.as_record(),
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> TableRecord:
+        return cls(
+            name=TableName.parse(record["name"]),
+            state=State(record["state"]),
+            oid=record["oid"],
+            schema=TableSchema.from_record(record["schema"]),
+            look=record["look"],
+            applied=None if record["applied"] is None else Lsn.parse(record["applied"]),
+            handoff=None if record["handoff"] is None else handoff_from_record(record["handoff"]),
+            since=record["since"],
+            held=record["held"],
+            shadows=tuple(record["shadows"]),
+            error=None if record["error"] is None else from_record(record["error"]),
+        )
+
+
+def tables_of(catalog: Mapping[str, Any]) -> dict[TableName, TableRecord]:
+    """All table records of a source's catalog, by name."""
+    records = (TableRecord.from_record(r) for k, r in catalog.items() if k.startswith(TABLE_PREFIX))
+    return {record.name: record for record in records}
+
+
+def source_of(catalog: Mapping[str, Any]) -> SourceRecord | None:
+    """The source's own record, or None before its first epoch."""
+    record = catalog.get(SOURCE_KEY)
+    return None if record is None else SourceRecord.from_record(record)

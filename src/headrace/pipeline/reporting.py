@@ -1,0 +1,199 @@
+"""What a run tells the world while it runs: the status record, about once a second.
+
+`headrace status` reads it from the lake and needs no password and no connection; so does whoever wants to
+know whether a source has an owner (`owning`). It holds names, positions, counts and codes: never a
+value of a row, never a secret.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.errors import HeadraceError
+from headrace.core.position import Lsn
+from headrace.lake import statusfile
+from headrace.lake.plan import Plan
+from headrace.lake.store import Store
+from headrace.pipeline.owning import this_process
+from headrace.pipeline.records import TableRecord
+from headrace.pipeline.states import State
+from headrace.sources.postgres.upstream import SlotState
+
+if TYPE_CHECKING:
+    from headrace.pipeline.copying import Copying, Progress
+    from headrace.pipeline.lifecycle import Run
+
+EVERY_SECONDS = 1.0
+
+Listener = Callable[[Mapping[str, Any]], None]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Collects what is worth knowing and writes it down in time."""
+
+    store: Store
+    source: str
+    listener: Listener | None = None
+    started_at: str = field(default_factory=_now)
+    state: str = "starting"
+    error: HeadraceError | None = None
+    warnings: dict[str, str] = field(default_factory=dict)
+    _told: float = 0.0
+    _slot: SlotState | None = None
+    _copying: Copying | None = None
+    _last_change: dict[str, str] = field(default_factory=dict)
+    _last: dict[str, Any] = field(default_factory=dict)
+
+    def turn(self, run: Run) -> None:
+        """Once a turn of the loop; writes when a second is over."""
+        if time.monotonic() - self._told >= EVERY_SECONDS:
+            self.state = "running"
+            self._last = _picture(run, self)
+            self.tell()
+
+    def published(self, plan: Plan) -> None:
+        """An epoch got its mark."""
+        for step in plan.steps:
+            if step.path.startswith("tables/"):
+                self._last_change[step.path] = plan.upstream_commit_ts or _now()
+
+    def slot(self, slot: SlotState | None) -> None:
+        self._slot = slot
+
+    def copying(self, copying: Copying | None) -> None:
+        self._copying = copying
+
+    def warn(self, code: str, primary: str) -> None:
+        self.warnings[code] = primary
+
+    def settle(self, state: str, error: HeadraceError | None = None) -> None:
+        """The run waits, or is over."""
+        self.state, self.error = state, error
+        self.tell()
+
+    def tell(self) -> None:
+        """Write the record now."""
+        self._told = time.monotonic()
+        record = self._last | {
+            "source": self.source,
+            "state": self.state,
+            "owner": self.owner,
+            "updated_at": _now(),
+            "error": None if self.error is None else self.error.as_record(),
+            "warnings": dict(self.warnings),
+        }
+        statusfile.write(self.store, self.source, record)
+        if self.listener is not None:
+            self.listener(record)
+
+    @property
+    def owner(self) -> dict[str, Any]:
+        return this_process(self.started_at)
+
+    @property
+    def progress(self) -> Mapping[Any, Progress]:
+        return {} if self._copying is None else self._copying.progress
+
+    @property
+    def slot_state(self) -> SlotState | None:
+        return self._slot
+
+    def last_change(self, folder: str) -> str | None:
+        return self._last_change.get(folder)
+
+
+def _picture(run: Run, reporter: Reporter) -> dict[str, Any]:
+    progress = reporter.progress
+    return {
+        "position": _position(run),
+        "slot": _slot(reporter.slot_state),
+        "epochs": {
+            "driver": run.workshop.counts.driver,
+            "spark": run.workshop.counts.spark,
+            "newest": run.ledger.mark.epoch,
+        },
+        "snapshot": _total(progress),
+        "tables": {
+            str(name): _table(run, reporter, record, progress.get(name))
+            for name, record in sorted(run.ledger.tables.items())
+        },
+    }
+
+
+def _position(run: Run) -> dict[str, Any]:
+    newest = run.workshop.reader.newest()
+    frontier = run.ledger.frontier
+    source_end = int(newest["source_end"]) if newest is not None else 0
+    received = int(newest["end"]) if newest is not None else 0
+    acknowledged = run.acknowledger.acknowledged
+    return {
+        "frontier": str(frontier),
+        "received": str(Lsn(received)),
+        "source": str(Lsn(source_end)),
+        "acknowledged": None if acknowledged is None else str(acknowledged),
+        "lag_bytes": max(0, source_end - int(frontier)),
+        "lag_seconds": _lag_seconds(run, received),
+        "spool_bytes": run.workshop.reader.held_bytes(),
+    }
+
+
+def _lag_seconds(run: Run, received: int) -> float:
+    """How old the oldest transaction is that is received and in no mark."""
+    if received <= int(run.ledger.frontier):
+        return 0.0
+    waiting = run.workshop.reader.transactions(run.cursor, 1)
+    if not len(waiting):
+        return 0.0
+    return max(0.0, round(time.time() - int(waiting["commit_ts"][0]) / 1e6, 3))
+
+
+def _slot(slot: SlotState | None) -> dict[str, Any] | None:
+    if slot is None:
+        return None
+    return {
+        "restart_lsn": None if slot.restart_lsn is None else str(slot.restart_lsn),
+        "confirmed_flush_lsn": None if slot.confirmed_flush_lsn is None else str(slot.confirmed_flush_lsn),
+        "wal_status": slot.wal_status,
+        "safe_wal_size": slot.safe_wal_size,
+        "retained_bytes": slot.retained_bytes,
+        "catalog_xmin_age": slot.catalog_xmin_age,
+    }
+
+
+def _total(progress: Mapping[Any, Progress]) -> dict[str, int]:
+    return {
+        "snapshot_rows_known": sum(p.rows_known for p in progress.values()),
+        "snapshot_rows_done": sum(p.rows_done for p in progress.values()),
+        "snapshot_bytes_known": sum(p.bytes_known for p in progress.values()),
+        "snapshot_bytes_done": sum(p.bytes_done for p in progress.values()),
+    }
+
+
+def _table(run: Run, reporter: Reporter, record: TableRecord, progress: Progress | None) -> dict[str, Any]:
+    copying = record.state is State.CHOSEN and progress is not None
+    told: dict[str, Any] = {
+        "state": "copying" if copying else record.state.value,
+        "join": record.join,
+        "held_transactions": record.held,
+        "since": None if record.since is None else str(Lsn(record.since)),
+        "rows": run.ledger.rows(record.name) if record.state is not State.CHOSEN else None,
+        "last_change": reporter.last_change(run.ledger.task_folder(record.name)),
+        "error": None if record.error is None else record.error.as_record(),
+    }
+    if progress is not None:
+        told |= {
+            "snapshot_rows_known": progress.rows_known,
+            "snapshot_rows_done": progress.rows_done,
+            "snapshot_bytes_known": progress.bytes_known,
+            "snapshot_bytes_done": progress.bytes_done,
+        }
+    return told

@@ -1,0 +1,120 @@
+"""In which files of a table a key can lie, and which file an unknown key belongs to.
+
+Every data file of a table carries the smallest and largest key code of its rows (`core.keycode`). The
+files of a table are sorted into *runs* whose members do not overlap, so that one binary search per run
+finds each key's candidates:
+
+    run 0   [a───c] [d────g]      [m───────t]
+    run 1          [e──────k]  [l───────r]          a key between e and g has two candidates
+
+The *home* of a key is the last file that begins at or before it. It is a pure function of the key, so
+every task sends a key's events to the same places without knowing what other tasks saw. The home is
+always among the places, candidate or not: it takes the key if nobody holds it, and it is the one that
+vouches for it (see `merging`).
+
+Key codes are compared by their first 32 bytes, padded: monotone, so a candidate is never missed; two
+keys that agree so far only cost a look into one file more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+WIDTH = 32
+Prefixes = np.ndarray[Any, np.dtype[np.bytes_]]
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def prefixes(keys: pa.Array) -> Prefixes:
+    """The first 32 bytes of each key code, as a numpy array that sorts as the codes do."""
+    count = len(keys)
+    if count == 0:
+        return np.empty(0, dtype=f"S{WIDTH}")
+    keys = keys.cast(pa.large_binary())
+    offsets = np.frombuffer(keys.buffers()[1], dtype=np.int64)[keys.offset : keys.offset + count + 1]
+    data = np.frombuffer(keys.buffers()[2] or b"", dtype=np.uint8)
+    padded = np.concatenate([data[: offsets[-1]], np.zeros(WIDTH, dtype=np.uint8)])
+    matrix = padded[offsets[:-1, None] + np.arange(WIDTH)]
+    matrix[np.arange(WIDTH) >= np.diff(offsets)[:, None]] = 0
+    return np.ascontiguousarray(matrix).view(f"S{WIDTH}").reshape(count)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """A data file and the key codes between which its rows lie, cut to `WIDTH`."""
+
+    path: str
+    size: int
+    rows: int
+    low: bytes
+    high: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where rows go: row `rows[i]` to file `files[i]`; `home[i]` where that file is the key's home."""
+
+    rows: Rows
+    files: Rows
+    home: np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The files of one table in the order of their lowest keys, and the runs they fall into."""
+
+    files: tuple[FileRange, ...]
+    runs: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def over(cls, files: list[FileRange]) -> Routes:
+        ordered = tuple(sorted(files, key=lambda file: (file.low, file.high, file.path)))
+        runs: list[list[int]] = []
+        for number, file in enumerate(ordered):
+            for run in runs:
+                if ordered[run[-1]].high < file.low:
+                    run.append(number)
+                    break
+            else:
+                runs.append([number])
+        return cls(ordered, tuple(tuple(run) for run in runs))
+
+    def _bounds(self, numbers: tuple[int, ...] | range, side: str) -> Prefixes:
+        return np.array([getattr(self.files[n], side) for n in numbers], dtype=f"S{WIDTH}")
+
+    def homes(self, keys: Prefixes) -> Rows:
+        """Each key's home; 0 where the table has no file yet."""
+        lows = self._bounds(range(len(self.files)), "low")
+        return np.maximum(np.searchsorted(lows, keys, side="right") - 1, 0).astype(np.int64)
+
+    def places(self, keys: Prefixes) -> Places:
+        """Every file that may hold each key, its home among them exactly once."""
+        home = self.homes(keys)
+        everyone = np.arange(len(keys), dtype=np.int64)
+        rows, files = [everyone], [home]
+        for run in self.runs:
+            found = np.searchsorted(self._bounds(run, "low"), keys, side="right") - 1
+            inside = found >= 0
+            inside[inside] &= keys[inside] <= self._bounds(run, "high")[found[inside]]
+            number = np.array(run, dtype=np.int64)[np.maximum(found, 0)]
+            inside &= number != home
+            rows.append(everyone[inside])
+            files.append(number[inside])
+        flags = np.zeros(sum(map(len, rows)), dtype=np.bool_)
+        flags[: len(keys)] = True
+        return Places(np.concatenate(rows), np.concatenate(files), flags)
+
+    def touching(self, keys: Prefixes) -> list[int]:
+        """The files in whose range at least one of the keys lies."""
+        return sorted({int(n) for n in np.unique(self._candidates(keys))})
+
+    def _candidates(self, keys: Prefixes) -> Rows:
+        ordered = np.sort(keys)
+        everyone = range(len(self.files))
+        first = np.searchsorted(ordered, self._bounds(everyone, "low"), side="left")
+        last = np.searchsorted(ordered, self._bounds(everyone, "high"), side="right")
+        return np.flatnonzero(last > first).astype(np.int64)

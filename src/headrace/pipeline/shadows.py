@@ -1,0 +1,128 @@
+"""Values without a lake form: how their raw text follows its row until the row goes.
+
+An infinite timestamp is NULL in the table, and its text stands in `errors/` for as long as the row has
+it. To know when it goes, a column that met such a value gets a *shadow*: a text column that holds the
+raw value where the lake's column cannot, and NULL elsewhere. Shadows ride along with the row through
+`core.events` and `core.fold` like any column, so that an unchanged TOAST value, a key change or a
+delete treats raw text exactly as it treats the value; what comes out of the fold with a shadow that is
+not NULL is a row for `errors/`, +1 when it appears and -1 when it goes.
+
+Shadows exist inside tasks only: they are in no file of a table and in no history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.history import HISTORY_COLUMNS
+from headrace.core.schema import Column, TableSchema
+from headrace.lake import errors_table
+from headrace.lake.store import Store
+from headrace.pipeline.tasks import TableTask, to_ipc
+
+NO_LAKE_FORM = "VALUE_WITHOUT_LAKE_FORM"
+
+
+def _name(column: int) -> str:
+    return f"\0{column}"  # no identifier of a source holds a NUL
+
+
+def extend(task: TableTask) -> TableSchema:
+    """The table's schema with its shadows behind the user's columns."""
+    extra = tuple(Column(_name(i), pa.string(), "text", "text") for i in task.shadows)
+    return replace(task.schema, columns=task.schema.columns + extra)
+
+
+def widen(task: TableTask, changes: pa.Table, bad: pa.Table) -> pa.Table:
+    """A change batch with the shadows of both images, and of the holes, put in."""
+    width = len(task.schema.columns)
+    for offset, column in enumerate(task.shadows):
+        number = width + offset
+        for side in ("n", "o"):
+            changes = changes.append_column(f"{side}{number}", _raw(changes, bad, side, column))
+        if f"u{column}" in changes.column_names:
+            changes = changes.append_column(f"u{number}", changes.column(f"u{column}"))
+    return changes
+
+
+def _raw(changes: pa.Table, bad: pa.Table, side: str, column: int) -> pa.Array:
+    mask = pc.and_(pc.equal(bad["side"], side), pc.equal(bad["column"], column))
+    mine = pl.from_arrow(bad.filter(mask).select(["_time", "_ordinal", "raw"]))
+    rows = pl.from_arrow(changes.select(["_time", "_ordinal"]))
+    assert isinstance(mine, pl.DataFrame)
+    assert isinstance(rows, pl.DataFrame)
+    joined = rows.join(mine, on=["_time", "_ordinal"], how="left", maintain_order="left")
+    return joined["raw"].to_arrow().cast(pa.string())
+
+
+def attach(store: Store, task: TableTask, rows: pa.Table) -> pa.Table:
+    """Rows of the lake with the raw texts that `errors/` holds for them now."""
+    if not task.shadows:
+        return rows
+    live = errors_table.standing(store, task.source, task.name)
+    keys = key_texts(task.schema, rows)
+    for column in task.shadows:
+        name = task.schema.columns[column].name
+        of_column = live.filter(pl.col("column") == name).select("key", "raw")
+        joined = keys.to_frame("key").join(of_column, on="key", how="left", maintain_order="left")
+        rows = rows.append_column(_name(column), joined["raw"].to_arrow().cast(pa.string()))
+    return rows
+
+
+def drop(task: TableTask, rows: pa.Table) -> pa.Table:
+    """The rows without their shadows."""
+    return rows.drop_columns([n for n in map(_name, task.shadows) if n in rows.column_names])
+
+
+def errors(task: TableTask, history: pa.Table) -> bytes | None:
+    """The rows for `errors/` that this piece of history (with shadows) gives rise to."""
+    tables = []
+    for column in task.shadows:
+        raw = history.column(_name(column))
+        rows = history.filter(pc.is_valid(raw))
+        if rows.num_rows:
+            tables.append(_error_rows(task, task.schema.columns[column].name, rows, _name(column)))
+    return to_ipc(pa.concat_tables(tables)) if tables else None
+
+
+def _error_rows(task: TableTask, column: str, rows: pa.Table, shadow: str) -> pa.Table:
+    time, diff = rows.column_names[-len(HISTORY_COLUMNS) :][:2]
+    return errors_table.batch(
+        task.name,
+        keys=key_texts(task.schema, rows).to_arrow().cast(pa.string()),
+        column=column,
+        code=NO_LAKE_FORM,
+        raw=rows.column(shadow),
+        time=rows.column(time),
+        diff=rows.column(diff),
+    )
+
+
+def copied(task: TableTask, rows: pa.Table, column: int, raw: pa.Array, time: int) -> pa.Table:
+    """The rows for `errors/` of copied rows that met such a value."""
+    return errors_table.batch(
+        task.name,
+        keys=key_texts(task.schema, rows).to_arrow().cast(pa.string()),
+        column=task.schema.columns[column].name,
+        code=NO_LAKE_FORM,
+        raw=raw,
+        time=pa.array(np.full(rows.num_rows, time), pa.int64()),
+        diff=pa.array(np.ones(rows.num_rows), pa.int64()),
+    )
+
+
+def key_texts(schema: TableSchema, rows: pa.Table) -> pl.Series:
+    """The identity of each row as JSON text: how `errors/` names a row."""
+    frame = pl.from_arrow(rows.select(list(schema.identity)))
+    assert isinstance(frame, pl.DataFrame)
+    plain = frame.with_columns(
+        pl.selectors.binary().bin.encode("hex"),
+        pl.selectors.decimal().cast(pl.String),
+        pl.selectors.temporal().cast(pl.String),
+    )
+    return plain.select(pl.struct(pl.all()).struct.json_encode().alias("key"))["key"]

@@ -1,0 +1,180 @@
+"""What travels between the driver and the tasks of an epoch: plain values, pickled.
+
+    Stretch      in   a stretch of the spool and what is needed to read it
+    TableTask    in   one table as the tasks need it: schema, folders, files, what to skip
+    Part         mid  a group's share of one stretch: events as Arrow IPC
+    Outcome      out  what a task did for one table: new files, removed files, counts, a failure
+
+Nothing here holds a connection, a password or a Spark object. Rows travel inside `Part` only, as
+opaque bytes between our own functions.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
+
+import pyarrow as pa
+
+from headrace.core.errors import HeadraceError
+from headrace.core.handoff import Handoff
+from headrace.core.names import TableName
+from headrace.core.schema import TableSchema
+from headrace.lake.plan import DataFile
+from headrace.pipeline.routing import Routes
+
+T = TypeVar("T")
+
+MASK64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LakeAddress:
+    """How a task reaches the lake: its URL and the options of its object store."""
+
+    url: str
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableTask:
+    """One table in one epoch."""
+
+    source: str
+    name: TableName
+    schema: TableSchema
+    folder: str
+    history_folder: str
+    routes: Routes
+    applied: int  # updates with a smaller time are in the table already
+    handoff: Handoff | None = None  # what the copy already holds; None once the stream is past it
+    shadows: tuple[int, ...] = ()  # columns that may hold, or meet, a value without a lake form
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """The transaction in whose middle a stretch begins, and how many changes of it came before."""
+
+    time: int
+    xid: int
+    commit_ts: int
+    ordinals: tuple[tuple[int, int], ...]  # (relation oid, changes so far)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A piece of the stream that one task decodes."""
+
+    number: int
+    epoch: int
+    lake: LakeAddress
+    spool: str
+    start: int  # addresses in the spool
+    stop: int
+    xid_reference: int
+    relations: tuple[bytes, ...]  # layouts in force at its start
+    tables: tuple[tuple[int, TableTask], ...]  # by the source's relation id
+    inside: OpenTransaction | None = None
+    data: bytes | None = None  # the bytes themselves, where tasks cannot read the spool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one stretch has for one group: `task` is set so that the group's merge needs nothing else."""
+
+    epoch: int
+    lake: LakeAddress
+    task: TableTask
+    file: int | None  # the group's file in `task.routes`; None for the group of all of a multiset
+    events: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that a task wrote, and between which key codes its rows lie."""
+
+    file: DataFile
+    low: bytes
+    high: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a task did for one table. Outcomes add up: `combine` is associative and has a zero."""
+
+    table: TableName
+    add: tuple[NewFile, ...] = ()
+    remove: tuple[str, ...] = ()
+    history: tuple[DataFile, ...] = ()
+    errors: bytes | None = None
+    changes: int = 0
+    held: int = 0
+    rows: int = 0  # by how much the table grew
+    vouched: tuple[int, int] = (0, 0)  # number and hash of the keys that must be in the table
+    found: tuple[int, int] = (0, 0)  # and of those that were: both must agree
+    unforeseen: tuple[int, ...] = ()  # columns that met a value without a lake form and have no shadow
+    met: tuple[int, ...] = ()  # columns that have one, or met such a value
+    last_commit_ts: int = 0
+    failure: HeadraceError | None = None
+
+    def combine(self, other: Outcome) -> Outcome:
+        return replace(
+            self,
+            add=self.add + other.add,
+            remove=self.remove + other.remove,
+            history=self.history + other.history,
+            errors=join_ipc(self.errors, other.errors),
+            changes=self.changes + other.changes,
+            held=self.held + other.held,
+            rows=self.rows + other.rows,
+            vouched=_sum(self.vouched, other.vouched),
+            found=_sum(self.found, other.found),
+            unforeseen=tuple(sorted({*self.unforeseen, *other.unforeseen})),
+            met=tuple(sorted({*self.met, *other.met})),
+            last_commit_ts=max(self.last_commit_ts, other.last_commit_ts),
+            failure=self.failure or other.failure,
+        )
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """The outcomes of an epoch, one a table."""
+
+    tables: dict[TableName, Outcome] = field(default_factory=dict)
+
+    def take(self, outcome: Outcome) -> None:
+        known = self.tables.get(outcome.table)
+        self.tables[outcome.table] = outcome if known is None else known.combine(outcome)
+
+
+def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] + other[0], (one[1] + other[1]) & MASK64
+
+
+def pack(value: object) -> bytes:
+    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def unpack(data: bytes, kind: type[T]) -> T:
+    value = pickle.loads(data)
+    assert isinstance(value, kind), type(value)
+    return value
+
+
+def to_ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return cast(bytes, sink.getvalue().to_pybytes())
+
+
+def from_ipc(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+
+
+def join_ipc(one: bytes | None, other: bytes | None) -> bytes | None:
+    """The rows of both, where either may be absent."""
+    if one is None or other is None:
+        return one if other is None else other
+    return to_ipc(pa.concat_tables([from_ipc(one), from_ipc(other)]))
