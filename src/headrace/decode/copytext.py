@@ -27,6 +27,10 @@ _ESCAPES = np.full(256, _UNKNOWN, np.uint8)
 for _letter, _meaning in zip(b"bfnrtv\\", b"\b\f\n\r\t\v\\", strict=True):
     _ESCAPES[_letter] = _meaning
 
+# What a plain run of bytes ends at.
+_ENDS = np.zeros(256, np.uint8)
+_ENDS[[_TAB, _NEWLINE, _BACKSLASH]] = 1
+
 _FINE, _COLUMN_COUNT, _UNFINISHED, _BAD_ESCAPE = range(4)
 _WORDS = {
     _COLUMN_COUNT: "it has another number of values than columns were asked for",
@@ -87,15 +91,20 @@ def _count_rows(data: Bytes) -> int:
 def _tokenise(data: Bytes, kinds: Bytes, starts: Ints, lengths: Lengths) -> tuple[int, int, bool]:
     """Find each value; a value whose kind is a backslash still holds escapes."""
     ncols, nrows = kinds.shape
+    if nrows > 0 and data[-1] != _NEWLINE:
+        return _UNFINISHED, nrows - 1, False
     at, any_escaped = 0, False
     for row in range(nrows):
         for column in range(ncols):
             start, escaped = at, False
-            while at < len(data) and data[at] != _TAB and data[at] != _NEWLINE:
-                escaped |= data[at] == _BACKSLASH
+            # Ends at the last newline at the latest: there are as many rows as newlines.
+            while _ENDS[data[at]] == 0:
                 at += 1
-            if at == len(data):
-                return _UNFINISHED, row, False
+            while data[at] == _BACKSLASH:
+                escaped = True
+                at += 1
+                while _ENDS[data[at]] == 0:
+                    at += 1
             if (data[at] == _NEWLINE) != (column == ncols - 1):
                 return _COLUMN_COUNT, row, False
             starts[column, row], lengths[column, row] = start, at - start
