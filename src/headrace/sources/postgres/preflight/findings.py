@@ -26,29 +26,22 @@ class Finding:
     """One thing found; `mend` holds the statements that make it go away, where statements can."""
 
     level: Level
-    code: str
-    primary: str
-    hint: str
-    detail: str | None = None
+    error: HeadraceError  # what a run would stop with; for the lower levels, what it warns of
     mend: tuple[str, ...] = ()
     table: TableName | None = None
+
+    @property
+    def code(self) -> str:
+        return self.error.code
 
     def as_record(self) -> dict[str, Any]:
         """The finding as `--json` prints it."""
         return {
             "level": str(self.level),
-            "code": self.code,
-            "primary": self.primary,
-            "detail": self.detail,
-            "hint": self.hint,
+            **self.error.as_record(),
             "mend": list(self.mend),
             "table": None if self.table is None else str(self.table),
         }
-
-
-def found(level: Level, error: HeadraceError, table: TableName | None = None) -> Finding:
-    """An error that was met while looking, as a finding."""
-    return Finding(level, error.code, error.primary, error.hint, error.detail, table=table)
 
 
 def mended(statements: tuple[str, ...]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources.postgres.catalog import TableLook, identity_flaw
-from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, found, mended
+from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.protocol import slot_active, slot_missing
 from headrace.sources.postgres.session import Session, query
@@ -36,18 +36,22 @@ def check_publication(connection: Session, name: str, tables: Sequence[TableLook
         mend = (_creation(connection, name, tables),)
         yield Finding(
             Level.ERROR,
-            "PG_PUBLICATION_UNKNOWN",
-            f'there is no publication "{name}" in this database',
-            mended(mend),
+            Misconfigured(
+                "PG_PUBLICATION_UNKNOWN",
+                f'there is no publication "{name}" in this database',
+                hint=mended(mend),
+            ),
             mend=mend,
         )
         return
     if not tables:
         yield Finding(
             Level.ERROR,
-            "PG_PUBLICATION_EMPTY",
-            f'the publication "{name}" holds none of the tables that the patterns name',
-            f"ALTER PUBLICATION {quoted} ADD TABLE ..., or widen the patterns",
+            Misconfigured(
+                "PG_PUBLICATION_EMPTY",
+                f'the publication "{name}" holds none of the tables that the patterns name',
+                hint=f"ALTER PUBLICATION {quoted} ADD TABLE ..., or widen the patterns",
+            ),
         )
     yield from _whole(name, publication, tables)
     for look in tables:
@@ -78,28 +82,36 @@ def _whole(name: str, publication: _Publication, tables: Sequence[TableLook]) ->
         mend = (f"{alter} (publish = '{ACTIONS}')",)
         yield Finding(
             Level.ERROR,
-            "PG_PUBLICATION_PARTIAL",
-            f'the publication "{name}" leaves out some kinds of changes: the mirror would be wrong',
-            mended(mend),
+            Misconfigured(
+                "PG_PUBLICATION_PARTIAL",
+                f'the publication "{name}" leaves out some kinds of changes: the mirror would be wrong',
+                hint=mended(mend),
+            ),
             mend=mend,
         )
     if publication.via_root and any(look.ancestors for look in tables):
         mend = (f"{alter} (publish_via_partition_root = false)",)
         yield Finding(
             Level.ERROR,
-            "PG_PUBLICATION_ROOT",
-            f'the publication "{name}" sends the changes of partitions under the name of their root, '
-            "and partitions are mirrored as tables of their own",
-            mended(mend),
+            Misconfigured(
+                "PG_PUBLICATION_ROOT",
+                (
+                    f'the publication "{name}" sends the changes of partitions under the name of their root, '
+                    "and partitions are mirrored as tables of their own"
+                ),
+                hint=mended(mend),
+            ),
             mend=mend,
         )
     if publication.generated:
         mend = (f"{alter} (publish_generated_columns = none)",)
         yield Finding(
             Level.ERROR,
-            "PG_PUBLICATION_GENERATED",
-            f'the publication "{name}" sends generated columns, which are not mirrored',
-            mended(mend),
+            Misconfigured(
+                "PG_PUBLICATION_GENERATED",
+                f'the publication "{name}" sends generated columns, which are not mirrored',
+                hint=mended(mend),
+            ),
             mend=mend,
         )
 
@@ -112,9 +124,11 @@ def _membership(name: str, look: TableLook, flawed: bool) -> Iterator[Finding]:
         mend = () if flawed else (f"{alter} ADD TABLE ONLY {look.name}",)
         yield Finding(
             Level.ERROR,
-            "PG_TABLE_UNPUBLISHED",
-            f'table {look.name} is not in the publication "{name}"',
-            mended(mend) or "give it an identity first, then add it",
+            Misconfigured(
+                "PG_TABLE_UNPUBLISHED",
+                f'table {look.name} is not in the publication "{name}"',
+                hint=mended(mend) or "give it an identity first, then add it",
+            ),
             mend=mend,
             table=look.name,
         )
@@ -127,12 +141,14 @@ def _membership(name: str, look: TableLook, flawed: bool) -> Iterator[Finding]:
     mend = () if look.ancestors else again
     yield Finding(
         Level.ERROR,
-        "PG_TABLE_LIMITED",
-        f'the publication "{name}" sends only a part of table {look.name}',
-        mended(mend) or "publish the partitions, or their root, without it",
-        limited,
-        mend,
-        look.name,
+        Misconfigured(
+            "PG_TABLE_LIMITED",
+            f'the publication "{name}" sends only a part of table {look.name}',
+            detail=limited,
+            hint=mended(mend) or "publish the partitions, or their root, without it",
+        ),
+        mend=mend,
+        table=look.name,
     )
 
 
@@ -161,19 +177,23 @@ def check_making(
         mend = (_creation(connection, "headrace", tables),)
         yield Finding(
             Level.ERROR,
-            "PG_PUBLICATION_PRIVILEGE",
-            f"only the owner of a table can publish it, and {user} does not own {len(foreign)} of them",
-            f"let their owner run: {mended(mend)}; then use --publication headrace",
-            ", ".join(str(name) for name in foreign[:5]),
-            mend,
+            Misconfigured(
+                "PG_PUBLICATION_PRIVILEGE",
+                f"only the owner of a table can publish it, and {user} does not own {len(foreign)} of them",
+                detail=", ".join(str(name) for name in foreign[:5]),
+                hint=f"let their owner run: {mended(mend)}; then use --publication headrace",
+            ),
+            mend=mend,
         )
     elif not may_create:
         mend = (f"GRANT CREATE ON DATABASE {quote_identifier(database)} TO {user}",)
         yield Finding(
             Level.ERROR,
-            "PG_PUBLICATION_PRIVILEGE",
-            f"the user {user} may not make a publication in this database",
-            mended(mend),
+            Misconfigured(
+                "PG_PUBLICATION_PRIVILEGE",
+                f"the user {user} may not make a publication in this database",
+                hint=mended(mend),
+            ),
             mend=mend,
         )
 
@@ -190,11 +210,19 @@ def check_own_slot(connection: Session, wish: Wish, database: str) -> Iterator[F
         missing = slot_missing(wish.slot)
         literal = wish.slot.replace("'", "''")
         mend = (f"SELECT pg_create_logical_replication_slot('{literal}', 'pgoutput')",)
-        yield Finding(Level.ERROR, missing.code, missing.primary, mended(mend), mend=mend)
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                missing.code,
+                missing.primary,
+                hint=mended(mend),
+            ),
+            mend=mend,
+        )
         return
     try:
         check_slot(wish.slot, state, database)
     except HeadraceError as error:
-        yield found(Level.ERROR, error)
+        yield Finding(Level.ERROR, error)
     if state.active_pid is not None:
-        yield found(Level.WARNING, slot_active(wish.slot, state.active_pid, "it is being read now"))
+        yield Finding(Level.WARNING, slot_active(wish.slot, state.active_pid, "it is being read now"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
-from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, found, mended
+from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
 from headrace.sources.postgres.session import Address, Identity, Session, query, replication, verify
 from headrace.sources.postgres.upstream import blockers
 
@@ -80,7 +80,7 @@ def _identity(identity: Identity, wish: Wish) -> Iterator[Finding]:
     try:
         verify(identity, wish.expected)
     except HeadraceError as error:
-        yield found(Level.ERROR, error)
+        yield Finding(Level.ERROR, error)
 
 
 def _version(identity: Identity) -> Iterator[Finding]:
@@ -88,31 +88,41 @@ def _version(identity: Identity) -> Iterator[Finding]:
     if major < OLDEST:
         yield Finding(
             Level.ERROR,
-            "PG_VERSION_UNSUPPORTED",
-            f"the server is PostgreSQL {major}, the oldest supported is {OLDEST}",
-            f"upgrade the server to PostgreSQL {OLDEST} or later",
+            Misconfigured(
+                "PG_VERSION_UNSUPPORTED",
+                f"the server is PostgreSQL {major}, the oldest supported is {OLDEST}",
+                hint=f"upgrade the server to PostgreSQL {OLDEST} or later",
+            ),
         )
     if major > NEWEST:
         yield Finding(
             Level.WARNING,
-            "PG_VERSION_NEW",
-            f"the server is PostgreSQL {major}, the newest that was tried is {NEWEST}",
-            "watch the first run, and see whether a newer headrace knows this version",
+            Misconfigured(
+                "PG_VERSION_NEW",
+                f"the server is PostgreSQL {major}, the newest that was tried is {NEWEST}",
+                hint="watch the first run, and see whether a newer headrace knows this version",
+            ),
         )
     if identity.standby and identity.version < STANDBY_DECODES:
         yield Finding(
             Level.ERROR,
-            "PG_STANDBY_UNFIT",
-            f"the server is a standby, and PostgreSQL {major} streams changes from a primary only",
-            "give the address of the primary",
+            Misconfigured(
+                "PG_STANDBY_UNFIT",
+                f"the server is a standby, and PostgreSQL {major} streams changes from a primary only",
+                hint="give the address of the primary",
+            ),
         )
     elif identity.standby:
         yield Finding(
             Level.WARNING,
-            "PG_STANDBY",
-            "the server is a standby: nothing can be made there, and its slot dies with a promotion",
-            "set hot_standby_feedback = on there, make the publication on the primary and name it with "
-            "--publication",
+            Misconfigured(
+                "PG_STANDBY",
+                "the server is a standby: nothing can be made there, and its slot dies with a promotion",
+                hint=(
+                    "set hot_standby_feedback = on there, make the publication on the primary and name "
+                    "it with --publication"
+                ),
+            ),
         )
 
 
@@ -122,58 +132,78 @@ def _settings(facts: _Facts, identity: Identity) -> Iterator[Finding]:
         mend = ("ALTER SYSTEM SET wal_level = logical",)
         yield Finding(
             Level.ERROR,
-            "PG_WAL_LEVEL",
-            f"wal_level is {facts.settings['wal_level']}, changes can be streamed with logical only",
-            f"{mended(mend)}; then restart the server",
+            Misconfigured(
+                "PG_WAL_LEVEL",
+                f"wal_level is {facts.settings['wal_level']}, changes can be streamed with logical only",
+                hint=f"{mended(mend)}; then restart the server",
+            ),
             mend=mend,
         )
     if facts.settings.get("idle_replication_slot_timeout", "0") != "0":
         mend = ("ALTER SYSTEM SET idle_replication_slot_timeout = 0", "SELECT pg_reload_conf()")
         yield Finding(
             Level.WARNING,
-            "PG_SLOT_TIMEOUT",
-            "the server gives up slots that nobody reads for a while: idle_replication_slot_timeout is set",
-            mended(mend),
+            Misconfigured(
+                "PG_SLOT_TIMEOUT",
+                "idle_replication_slot_timeout is set: the server gives up slots that nobody reads",
+                hint=mended(mend),
+            ),
             mend=mend,
         )
     if facts.encoding == "SQL_ASCII":
         yield Finding(
             Level.WARNING,
-            "PG_ENCODING",
-            "the database's encoding is SQL_ASCII: text that is not UTF-8 stops its table",
-            "dump and restore into a database with ENCODING 'UTF8'",
+            Misconfigured(
+                "PG_ENCODING",
+                "the database's encoding is SQL_ASCII: text that is not UTF-8 stops its table",
+                hint="dump and restore into a database with ENCODING 'UTF8'",
+            ),
         )
 
 
 def _free(facts: _Facts, wish: Wish) -> Iterator[Finding]:
-    yield from _room(
-        facts, "PG_SLOTS_FULL", "max_replication_slots", facts.slots, _SLOTS, "replication slots"
-    )
-    yield from _room(facts, "PG_SENDERS_FULL", "max_wal_senders", facts.senders, _SENDERS, "walsenders")
+    more = _too_few(facts, "max_replication_slots", facts.slots, _SLOTS)
+    if more:
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_SLOTS_FULL",
+                f"{facts.slots} replication slots are in use, {_SLOTS} more are needed",
+                hint=f"{mended(more)}; then restart the server",
+            ),
+            mend=more,
+        )
+    more = _too_few(facts, "max_wal_senders", facts.senders, _SENDERS)
+    if more:
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_SENDERS_FULL",
+                f"{facts.senders} walsenders are in use, {_SENDERS} more are needed",
+                hint=f"{mended(more)}; then restart the server",
+            ),
+            mend=more,
+        )
     limit = int(facts.settings["max_connections"]) - int(facts.settings["superuser_reserved_connections"])
     wanted = wish.connections + _OTHER_CONNECTIONS
     if limit - facts.sessions < wanted:
         mend = (f"ALTER SYSTEM SET max_connections = {int(facts.settings['max_connections']) + wanted}",)
         yield Finding(
             Level.WARNING,
-            "PG_CONNECTIONS_FEW",
-            f"{limit - facts.sessions} connections are free, up to {wanted} are used during the copy",
-            f"{mended(mend)} and restart the server, or lower snapshot_connections",
+            Misconfigured(
+                "PG_CONNECTIONS_FEW",
+                f"{limit - facts.sessions} connections are free, up to {wanted} are used during the copy",
+                hint=f"{mended(mend)} and restart the server, or lower snapshot_connections",
+            ),
             mend=mend,
         )
 
 
-def _room(facts: _Facts, code: str, setting: str, used: int, wanted: int, what: str) -> Iterator[Finding]:
-    limit = int(facts.settings[setting])
-    if limit - used < wanted:
-        mend = (f"ALTER SYSTEM SET {setting} = {used + wanted + 2}",)
-        yield Finding(
-            Level.ERROR,
-            code,
-            f"{limit - used} of {limit} {what} are free, {wanted} are needed",
-            f"{mended(mend)}; then restart the server",
-            mend=mend,
-        )
+def _too_few(facts: _Facts, setting: str, used: int, wanted: int) -> tuple[str, ...]:
+    """The statement that makes room, or nothing where there is room."""
+    if int(facts.settings[setting]) - used >= wanted:
+        return ()
+    return (f"ALTER SYSTEM SET {setting} = {used + wanted + 2}",)
 
 
 def _replication(address: Address, facts: _Facts, connection: Session) -> Iterator[Finding]:
@@ -183,11 +213,9 @@ def _replication(address: Address, facts: _Facts, connection: Session) -> Iterat
     try:
         replication(address, role="check").finish()
     except HeadraceError as error:
-        mend = (f"ALTER ROLE {quote_identifier(connection.info.user)} REPLICATION",)
-        if error.code != "PG_REPLICATION_PRIVILEGE":
-            yield found(Level.ERROR, error)
-            return
-        yield Finding(Level.ERROR, error.code, error.primary, mended(mend), error.detail, mend)
+        role = quote_identifier(connection.info.user)
+        lacking = error.code == "PG_REPLICATION_PRIVILEGE"
+        yield Finding(Level.ERROR, error, mend=(f"ALTER ROLE {role} REPLICATION",) if lacking else ())
 
 
 def _log(facts: _Facts, copy_bytes: int) -> Iterator[Finding]:
@@ -205,20 +233,26 @@ def _log(facts: _Facts, copy_bytes: int) -> Iterator[Finding]:
         )
         yield Finding(
             Level.WARNING,
-            "PG_LOG_LIMIT",
-            f"the copy will hold back about {_size(held)} of log, "
-            f"and the server gives up a slot at {_size(limit)}",
-            mended(mend),
-            detail,
-            mend,
+            Misconfigured(
+                "PG_LOG_LIMIT",
+                (
+                    f"the copy will hold back about {_size(held)} of log, "
+                    f"and the server gives up a slot at {_size(limit)}"
+                ),
+                detail=detail,
+                hint=mended(mend),
+            ),
+            mend=mend,
         )
         return
     yield Finding(
         Level.INFO,
-        "PG_LOG_HELD",
-        f"the copy will hold back about {_size(held)} of log on the server",
-        "see that its disk has room; max_wal in headrace.toml sets a limit",
-        detail,
+        Misconfigured(
+            "PG_LOG_HELD",
+            f"the copy will hold back about {_size(held)} of log on the server",
+            detail=detail,
+            hint="see that its disk has room; max_wal in headrace.toml sets a limit",
+        ),
     )
 
 
@@ -234,8 +268,10 @@ def _waiting(connection: Session, wish: Wish) -> Iterator[Finding]:
     if waiting:
         yield Finding(
             Level.WARNING,
-            "PG_TRANSACTIONS_OPEN",
-            "making a slot and a snapshot waits for transactions that are open now",
-            "end them (COMMIT, ROLLBACK PREPARED, pg_terminate_backend), or wait",
-            "; ".join(waiting),
+            Misconfigured(
+                "PG_TRANSACTIONS_OPEN",
+                "making a slot and a snapshot waits for transactions that are open now",
+                detail="; ".join(waiting),
+                hint="end them (COMMIT, ROLLBACK PREPARED, pg_terminate_backend), or wait",
+            ),
         )

@@ -18,7 +18,7 @@ from headrace.sources.postgres.catalog import (
     identity_flaw,
     schema_of,
 )
-from headrace.sources.postgres.preflight.findings import Finding, Level, found, mended
+from headrace.sources.postgres.preflight.findings import Finding, Level, mended
 from headrace.sources.postgres.session import Session, query
 from headrace.sources.postgres.types import doubtful_key
 
@@ -50,7 +50,7 @@ def choose(patterns: Sequence[str], among: Sequence[Candidate]) -> tuple[list[Ch
             pattern = Pattern.parse(text)
             matched = [by_name[name] for name in pattern.of(by_name)]
         except Misconfigured as error:
-            findings.append(found(Level.ERROR, error))
+            findings.append(Finding(Level.ERROR, error))
             continue
         if not matched:
             findings.append(_nothing(text))
@@ -62,16 +62,20 @@ def choose(patterns: Sequence[str], among: Sequence[Candidate]) -> tuple[list[Ch
                 chosen[candidate.name] = Choice(candidate, meant)
             else:
                 findings.append(_refusal(candidate, why, pattern.exact))
-    return list(chosen.values()), list(dict.fromkeys(findings))
+    return list(chosen.values()), findings
 
 
 def _nothing(text: str) -> Finding:
     return Finding(
         Level.ERROR,
-        "PG_PATTERN_EMPTY",
-        f'the pattern "{text}" names no table of this database',
-        "headrace check URL lists what there is; names keep their case, "
-        'odd ones want "double quotes": \'public."Orders"\'',
+        Misconfigured(
+            "PG_PATTERN_EMPTY",
+            f'the pattern "{text}" names no table of this database',
+            hint=(
+                "headrace check URL lists what there is; names keep their case, "
+                'odd ones want "double quotes": \'public."Orders"\''
+            ),
+        ),
     )
 
 
@@ -97,12 +101,14 @@ def _refusal(candidate: Candidate, why: str, meant: bool) -> Finding:
         hint = mended(mend)
     return Finding(
         Level.ERROR if meant else Level.WARNING,
-        "PG_NOT_STREAMED",
-        f"{candidate.name} is not mirrored",
-        hint,
-        why,
-        mend,
-        candidate.name,
+        Misconfigured(
+            "PG_NOT_STREAMED",
+            f"{candidate.name} is not mirrored",
+            detail=why,
+            hint=hint,
+        ),
+        mend=mend,
+        table=candidate.name,
     )
 
 
@@ -148,9 +154,11 @@ def _columns(look: TableLook) -> Iterator[Finding]:
         mend = (f"ALTER TABLE {look.name} ADD COLUMN id bigserial PRIMARY KEY",)
         yield Finding(
             Level.ERROR,
-            "PG_COLUMNS_NONE",
-            f"table {look.name} has no columns to mirror",
-            mended(mend),
+            Misconfigured(
+                "PG_COLUMNS_NONE",
+                f"table {look.name} has no columns to mirror",
+                hint=mended(mend),
+            ),
             mend=mend,
             table=look.name,
         )
@@ -163,12 +171,14 @@ def _columns(look: TableLook) -> Iterator[Finding]:
         )
         yield Finding(
             Level.ERROR,
-            "PG_COLUMNS_ALIKE",
-            f"columns of table {look.name} differ only in case, which Delta cannot hold",
-            mended(mend),
-            ", ".join(f'"{name}"' for name in alike),
-            mend,
-            look.name,
+            Misconfigured(
+                "PG_COLUMNS_ALIKE",
+                f"columns of table {look.name} differ only in case, which Delta cannot hold",
+                detail=", ".join(f'"{name}"' for name in alike),
+                hint=mended(mend),
+            ),
+            mend=mend,
+            table=look.name,
         )
 
 
@@ -179,12 +189,14 @@ def _identity(look: TableLook, version: int) -> Iterator[Finding]:
     mend = _mend_identity(look, version)
     yield Finding(
         Level.ERROR,
-        "PG_IDENTITY_MISSING",
-        f"table {look.name} has no identity by which UPDATE and DELETE could be published",
-        mended(mend),
-        flaw,
-        mend,
-        look.name,
+        Misconfigured(
+            "PG_IDENTITY_MISSING",
+            f"table {look.name} has no identity by which UPDATE and DELETE could be published",
+            detail=flaw,
+            hint=mended(mend),
+        ),
+        mend=mend,
+        table=look.name,
     )
 
 
@@ -215,9 +227,11 @@ def _privileges(look: TableLook, rights: Access, user: str) -> Iterator[Finding]
         )
         yield Finding(
             Level.ERROR,
-            "PG_TABLE_PRIVILEGE",
-            f'the user "{user}" may not read table {look.name}',
-            mended(mend),
+            Misconfigured(
+                "PG_TABLE_PRIVILEGE",
+                f'the user "{user}" may not read table {look.name}',
+                hint=mended(mend),
+            ),
             mend=mend,
             table=look.name,
         )
@@ -225,9 +239,11 @@ def _privileges(look: TableLook, rights: Access, user: str) -> Iterator[Finding]
         mend = (f"ALTER ROLE {role} BYPASSRLS",)
         yield Finding(
             Level.ERROR,
-            "PG_ROW_SECURITY",
-            f"row-level security would hide rows of table {look.name} from the copy",
-            mended(mend),
+            Misconfigured(
+                "PG_ROW_SECURITY",
+                f"row-level security would hide rows of table {look.name} from the copy",
+                hint=mended(mend),
+            ),
             mend=mend,
             table=look.name,
         )
@@ -243,10 +259,12 @@ def _key(look: TableLook) -> Iterator[Finding]:
     if doubtful:
         yield Finding(
             Level.WARNING,
-            "PG_KEY_DOUBTFUL",
-            f"a value in the key of table {look.name} may have no place in the lake, and stops it then",
-            "keep such values out of the key, or choose another one by REPLICA IDENTITY USING INDEX",
-            "; ".join(f'"{name}" may hold {values}' for name, values in doubtful.items()),
+            Misconfigured(
+                "PG_KEY_DOUBTFUL",
+                f"a value in the key of table {look.name} may have no place in the lake, and stops it then",
+                detail="; ".join(f'"{name}" may hold {values}' for name, values in doubtful.items()),
+                hint="keep such values out of the key, or choose another one by REPLICA IDENTITY USING INDEX",
+            ),
             table=look.name,
         )
 
@@ -266,9 +284,11 @@ def _types(look: TableLook) -> Iterator[Finding]:
     if as_text:
         yield Finding(
             Level.INFO,
-            "PG_TYPES_AS_TEXT",
-            f"columns of table {look.name} are kept as text, as the server prints them",
-            "cast them where they are read; docs/types.md has the whole list",
-            ", ".join(as_text),
+            Misconfigured(
+                "PG_TYPES_AS_TEXT",
+                f"columns of table {look.name} are kept as text, as the server prints them",
+                detail=", ".join(as_text),
+                hint="cast them where they are read; docs/types.md has the whole list",
+            ),
             table=look.name,
         )
