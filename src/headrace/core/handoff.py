@@ -1,0 +1,129 @@
+"""Handoffs: which transactions of the stream a snapshot already holds.
+
+A snapshot is a set of transactions. The stream starts before the copy, so that some of what it brings
+is in the copy already; the handoff is the test that tells, for each transaction of the stream, which.
+
+    ByPosition   held iff the frontier of the snapshot covers the transaction's time
+                 (a slot's consistent point; a GTID set; a tick)
+    ByXid        held iff its *top-level* xid is visible in `xmin:xmax:xip`
+
+                 xid:   ...  xmin        xip members        xmax  ...
+                        held  |  held, but for the members   |  not held
+
+`ByXid` is exact where `commit_lsn < pg_current_wal_lsn()` is not: a commit is in the log before it is
+visible, and the order of the two differs between transactions. It needs two things of its caller:
+
+* Top-level xids. `pg_current_snapshot()` lists no sub-transactions: the number of a sub-transaction may
+  lie below xmax and in no list while its transaction is still running.
+* `settled`, a frontier that covers every transaction that the snapshot can see (the WAL insert position,
+  read after the snapshot was taken). Past it nothing is held, whatever its xid: 32-bit xids come round
+  again after four billion transactions, and the test must not.
+
+Not for standbys: there `pg_current_snapshot()` lists no running transaction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.columns import contiguous
+from headrace.core.errors import Misconfigured
+from headrace.core.frontier import AnyFrontier, frontier_as_record, frontier_from_record
+
+_SNAPSHOT = re.compile(r"([0-9]{1,20}):([0-9]{1,20}):((?:[0-9]{1,20},)*[0-9]{1,20})?\Z")
+
+
+class Handoff(Protocol):
+    """The test that joins a snapshot to a stream."""
+
+    def held(self, times: Any, xids: Any) -> pa.BooleanArray:
+        """For each transaction, given by its time and its top-level xid: does the snapshot hold it?"""
+
+    def as_record(self) -> dict[str, Any]:
+        """The handoff as it is written into the catalog; `handoff_from_record` reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByPosition:
+    """The snapshot holds exactly what its frontier covers."""
+
+    frontier: AnyFrontier
+
+    def held(self, times: Any, xids: Any) -> pa.BooleanArray:
+        return self.frontier.mask(times)
+
+    def as_record(self) -> dict[str, Any]:
+        return {"by": "position", "frontier": frontier_as_record(self.frontier)}
+
+
+@dataclass(frozen=True, slots=True)
+class ByXid:
+    """The snapshot holds what is visible in it: 64-bit `xmin`, `xmax` and the running `xip`."""
+
+    xmin: int
+    xmax: int
+    xip: tuple[int, ...]
+    settled: AnyFrontier | None = None
+
+    @classmethod
+    def parse(cls, text: str, settled: AnyFrontier | None = None) -> ByXid:
+        """Read what `pg_current_snapshot()` prints."""
+        match = _SNAPSHOT.match(text)
+        running = tuple(sorted(int(xid) for xid in (match[3] or "").split(",") if xid)) if match else ()
+        if match is None or not int(match[1]) <= int(match[2]):
+            raise Misconfigured(
+                "SNAPSHOT_MALFORMED",
+                f"{text[:100]!r} is not a snapshot",
+                hint="pass the text of pg_current_snapshot(), for example 10:20:10,14",
+            )
+        return cls(int(match[1]), int(match[2]), running, settled)
+
+    def __str__(self) -> str:
+        return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.xip))}"
+
+    def held(self, times: Any, xids: Any) -> pa.BooleanArray:
+        visible = self._visible(contiguous(xids))
+        return visible if self.settled is None else pc.and_(visible, self.settled.mask(times))
+
+    def _visible(self, xids: pa.Array) -> pa.BooleanArray:
+        full = widen(xids, self.xmax)
+        running = pc.is_in(full, value_set=pa.array(self.xip, pa.int64()))
+        finished = pc.and_(pc.less(full, self.xmax), pc.invert(running))
+        return pc.or_(pc.less(full, self.xmin), finished)
+
+    def as_record(self) -> dict[str, Any]:
+        settled = frontier_as_record(self.settled) if self.settled is not None else None
+        return {"by": "xid", "snapshot": str(self), "settled": settled}
+
+
+def widen(xids: Any, near: int) -> pa.Array:
+    """64-bit xids: as they are, or, of 32-bit ones (uint32), those that are nearest to `near`.
+
+    Xids that are alive together lie within 2^31 of each other, so that the nearest is the right one
+    for every transaction that ran at about the time of the snapshot.
+    """
+    xids = contiguous(xids)
+    if xids.null_count or pc.any(pc.less(xids, pa.scalar(0, xids.type)), min_count=0).as_py():
+        # A source without xids writes -1, which every snapshot would seem to hold.
+        raise ValueError("an update without an xid")
+    if xids.type != pa.uint32():
+        return xids.cast(pa.int64())
+    low = xids.to_numpy(zero_copy_only=False)
+    # The difference, taken modulo 2^32 and read as a signed number, is the way from `near`.
+    away = (low - np.uint32(near & 0xFFFFFFFF)).view(np.int32)
+    return pa.array(near + away.astype(np.int64))
+
+
+def handoff_from_record(record: Mapping[str, Any]) -> ByPosition | ByXid:
+    """The inverse of `as_record`."""
+    if record["by"] == "position":
+        return ByPosition(frontier_from_record(record["frontier"]))
+    settled = record["settled"]
+    return ByXid.parse(record["snapshot"], frontier_from_record(settled) if settled else None)
