@@ -1,0 +1,196 @@
+"""Fold: what a table's rows become under a list of key events, and exactly what happened to each.
+
+For every key, its events in the order of (time, ordinal, DELETE before INSERT) meet the row that is
+there, if one is:
+
+    INSERT   no row is there       the row appears              history: +1
+    PUT      a row is there        the row becomes another      history: -1 the row before, +1 the row
+    DELETE   a row is there        the row goes                 history: -1 the row before, whole
+
+The row before comes from the state and not from the event, so that history is whole however little of an
+old row the source sends, and values that were not sent (holes) are carried forward from it. After a change
+of key they are found under the old key as it was at that moment: both keys must be in one fold.
+
+What does not fit is reported and never guessed:
+
+    missing    keys at which a PUT or DELETE met no row
+    conflict   keys at which an INSERT met a row (the new row counts, the old one goes to history as -1)
+    holes      keys of rows with a value that is nowhere; these rows are left out, not filled with NULL
+
+A caller that gets one of them does not publish. When none is reported: contents(base) + history = final,
+and folding in any split into epochs gives the same history and the same end. Called by the apply step for
+the files that an epoch touches; pure, and about a million events a second for ten columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.columns import Flags, Ints, column, flags_or_none_set, ints
+from headrace.core.errors import Definite
+from headrace.core.events import Event
+from headrace.core.groups import Groups, rank
+from headrace.core.history import history_schema
+from headrace.core.keycode import keycode
+from headrace.core.lives import NOWHERE, Lives, What
+from headrace.core.schema import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The outcome of a fold. Keycodes are distinct and in order; `final` is in the order of `keys`."""
+
+    final: pa.Table  # the rows that are there afterwards, those of untouched keys among them
+    keys: pa.Array  # the keycode of each row of `final`
+    touched: pa.Array
+    history: pa.Table
+    missing: pa.Array
+    conflict: pa.Array
+    holes: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What a fold works on: base rows, then events, laid out as lives."""
+
+    schema: TableSchema
+    base: pa.Table
+    events: pa.Table
+    codes: pa.Array
+    keys: Groups
+    lives: Lives
+
+    def codes_at(self, positions: Flags) -> pa.Array:
+        """The distinct keycodes at the marked positions, in order."""
+        hit = np.zeros(len(self.keys.first), np.bool_)
+        hit[self.keys.ids[self.lives.row[positions]]] = True
+        return self.codes.take(pa.array(self.keys.first[hit]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Where the values stand: one list of source positions by column, None where it is the position."""
+
+    sources: tuple[Ints | None, ...]
+    lost: Flags  # positions of which some value is nowhere
+
+
+def fold(schema: TableSchema, events: pa.Table, base: pa.Table) -> Folded:
+    """Apply the events to the present rows (`schema.arrow()`) of their keys, and to no others."""
+    stage = _stage(schema, in_order(events), base)
+    lives = stage.lives
+    values = _trace(stage)
+    present = lives.ends & (lives.what != What.DELETE)
+    last = np.flatnonzero(present & ~values.lost)
+    happened = lives.what != What.BASE
+    met_none = ((lives.what == What.PUT) | (lives.what == What.DELETE)) & ~lives.alive
+    met_one = (lives.what == What.INSERT) & lives.alive
+    return Folded(
+        final=pa.Table.from_arrays(_take(stage, values, last), schema=schema.arrow()),
+        keys=stage.codes.take(pa.array(lives.row[last])),
+        touched=stage.codes_at(happened),
+        history=_history(stage, values),
+        missing=stage.codes_at(met_none),
+        conflict=stage.codes_at(met_one),
+        holes=stage.codes_at(values.lost),
+    )
+
+
+def in_order(events: pa.Table) -> pa.Table:
+    """The events by time, ordinal, and DELETE before INSERT; they mostly are already."""
+    time, ordinal = ints(events, "_time"), ints(events, "_ordinal")
+    appears = ints(events, "_event") != Event.DELETE
+    later = _later(time, _later(ordinal, appears[1:] >= appears[:-1]))
+    if later.all():
+        return events
+    return events.take(pa.array(np.lexsort((appears, ordinal, time))))
+
+
+def _later(values: Ints, if_equal: Flags) -> Flags:
+    """Whether each value but the first is not before the one before it."""
+    return np.asarray((values[1:] > values[:-1]) | ((values[1:] == values[:-1]) & if_equal))
+
+
+def _stage(schema: TableSchema, events: pa.Table, base: pa.Table) -> _Stage:
+    base_codes = keycode([base.column(name) for name in schema.key])
+    codes = pa.concat_arrays([base_codes, column(events, "_key")])
+    keys = rank(codes)
+    what = np.zeros(len(codes), np.uint8)
+    what[base.num_rows :] = ints(events, "_event")
+    lives = Lives.of(keys, what)
+    doubled = int(((lives.what == What.BASE) & lives.alive).sum())
+    if doubled:
+        raise Definite(
+            "FOLD_KEY_NOT_UNIQUE",
+            f"the lake holds {doubled} rows with the key of another row",
+            hint="copy the table anew with `headrace tables resync`",
+        )
+    return _Stage(schema, base, events, codes, keys, lives)
+
+
+def _trace(stage: _Stage) -> _Values:
+    """Find every value of every column."""
+    rows = len(stage.codes)
+    came_from = _came_from(stage)
+    sources: list[Ints | None] = []
+    lost = np.zeros(rows, np.bool_)
+    for index in range(len(stage.schema.columns)):
+        hole = np.zeros(rows, np.bool_)
+        hole[stage.base.num_rows :] = flags_or_none_set(stage.events, f"u{index}")
+        if not hole.any():
+            sources.append(None)
+            continue
+        found = stage.lives.sources(hole, came_from)
+        # What a DELETE would read is of no interest, and may lie beyond its key.
+        lost |= (found == NOWHERE) & (stage.lives.what != What.DELETE)
+        sources.append(found)
+    return _Values(tuple(sources), lost)
+
+
+def _came_from(stage: _Stage) -> Ints:
+    """For each row the row of the DELETE of the same change, which stands just before its INSERT."""
+    start, rows = stage.base.num_rows, len(stage.codes)
+    came_from = np.full(rows, NOWHERE, np.int64)
+    moved = np.flatnonzero(np.asarray(column(stage.events, "_from").is_valid()))
+    moved = moved[moved > 0]
+    time, ordinal = ints(stage.events, "_time"), ints(stage.events, "_ordinal")
+    same = (time[moved] == time[moved - 1]) & (ordinal[moved] == ordinal[moved - 1])
+    moved = moved[same & (ints(stage.events, "_event")[moved - 1] == Event.DELETE)]
+    came_from[start + moved] = start + moved - 1
+    return came_from
+
+
+def _history(stage: _Stage, values: _Values) -> pa.Table:
+    """Each event's row before (-1) and after (+1), in the order of the log."""
+    lives, start = stage.lives, stage.base.num_rows
+    at = lives.place[start:]
+    before = lives.alive[at] & ~values.lost[at - 1]
+    after = (lives.what[at] != What.DELETE) & ~values.lost[at]
+    event = np.repeat(np.arange(len(at)), before.astype(np.int64) + after)
+    first = np.ones(len(event), np.bool_)
+    first[1:] = event[1:] != event[:-1]
+    old = first & before[event]
+    chosen = pa.array(event)
+
+    def of_event(name: str) -> pa.Array:
+        return column(stage.events, name).take(chosen)
+
+    ours = [of_event("_time"), pa.array(np.where(old, -1, 1), pa.int64())]
+    ours += [of_event(name) for name in ("_ordinal", "_xid", "_commit_ts")]
+    rows = _take(stage, values, at[event] - old)
+    return pa.Table.from_arrays([*rows, *ours], schema=history_schema(stage.schema))
+
+
+def _take(stage: _Stage, values: _Values, positions: Ints) -> list[pa.Array]:
+    """The columns of the rows as they were at these positions."""
+    taken: list[pa.Array] = []
+    plain = pa.array(stage.lives.row[positions])
+    for index, name in enumerate(stage.schema.names):
+        source = values.sources[index]
+        rows = plain if source is None else pa.array(stage.lives.row[source[positions]])
+        both = [column(stage.base, name), column(stage.events, f"c{index}")]
+        taken.append(pa.concat_arrays(both).take(rows))
+    return taken

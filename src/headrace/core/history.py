@@ -1,0 +1,62 @@
+"""History: every side of every change, as the lake keeps it.
+
+A row of history is the user's columns, then
+
+    _time, _diff, _ordinal, _xid, _commit_ts
+
+An insert is one row with `_diff` +1, a delete one with -1 that carries the whole old row, an update two
+with one ordinal, -1 first. Nothing is netted: the history of a table is what its rows went through, and
+its sum between two times is the difference of the contents.
+
+`history` makes it straight from the changes, for tables whose changes carry whole old rows. For the
+others `fold` makes the same rows from the state.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.changes import TIMESTAMP
+from headrace.core.columns import column
+from headrace.core.schema import TableSchema
+from headrace.core.sides import Sides, whole_images
+
+HISTORY_COLUMNS = (
+    pa.field("_time", pa.int64(), nullable=False),
+    pa.field("_diff", pa.int64(), nullable=False),
+    pa.field("_ordinal", pa.int64(), nullable=False),
+    pa.field("_xid", pa.int64(), nullable=False),
+    pa.field("_commit_ts", TIMESTAMP, nullable=False),
+)
+
+
+def history_schema(schema: TableSchema) -> pa.Schema:
+    """The columns of the table's history.
+
+    Where the user has a column of our name, in any case, ours gets a further `_` at its front, as the
+    lake's own tables have it.
+    """
+    taken = {name.lower() for name in schema.names}
+    ours = []
+    for field in HISTORY_COLUMNS:
+        name = field.name
+        while name in taken:
+            name = f"_{name}"
+        taken.add(name)
+        ours.append(field.with_name(name))
+    return pa.schema([*schema.arrow(), *ours])
+
+
+def history(schema: TableSchema, changes: pa.Table) -> pa.Table:
+    """The history of changes that carry whole old rows, in their order."""
+    sides, values = whole_images(schema, changes)
+    return pa.Table.from_arrays([*values, *_ours(sides, changes)], schema=history_schema(schema))
+
+
+def _ours(sides: Sides, changes: pa.Table) -> list[pa.Array]:
+    def of_change(name: str) -> pa.Array:
+        return sides.shared(column(changes, name))
+
+    diffs = pa.array(np.where(sides.old, -1, 1), pa.int64())
+    return [of_change("_time"), diffs, *map(of_change, ("_ordinal", "_xid", "_commit_ts"))]
