@@ -1,1 +1,25 @@
-"""TODO_ESSAY"""
+"""core: the algebra. What updates, times, snapshots and rows are, apart from any server, file or engine.
+
+    names · position · gtid · schema · errors      the words: tables, times, columns, failures
+    frontier      up to where a stream is complete; three kinds of time, one order
+    handoff       which transactions of the stream a snapshot already holds
+    collection    updates `(row, time, diff)`; consolidate, negate, contents
+    rewind        snapshot minus updates: the contents at the start of the stream; or skip what is held
+    changes       the batch in which changes travel from a decoder to the lake
+    sides         the old and new rows of such a batch
+    keycode       a tuple of values as one byte string: the identity of rows
+    events        what a batch means for each key
+    fold, lives   events onto rows: the end state and the exact history
+    history       the history of changes that carry whole old rows
+    multiset      the same for tables without a key
+    evolve        may a table go on under a new schema
+    columns, groups      columns as numpy, rows that share a code
+
+Everything above calls this room; it calls nobody. It promises to be pure: no I/O, no clock, no globals,
+the same values from the same values, whichever process asks (`failpoint`, which tests stop and kill us
+with, is the one exception). It works on whole columns: loops run over columns, or over rounds that halve
+what is left, never over rows. Its laws stand in `docs/model.md` and, to be run, in `tests/laws/core/`.
+
+It must never import anything but numpy, pyarrow and polars, decide what to do about an error, put a
+value of a row into one, or take a time for a number where an order is enough.
+"""
