@@ -19,14 +19,22 @@ _REBUILDS = SOURCE / "core" / "errors.py"
 
 
 def _raised(path: Path) -> set[tuple[str, str]]:
-    found = set()
-    for family in FAMILIES:
-        for call in calls(path, family):
-            code = call.args[0] if call.args else None
-            assert isinstance(code, ast.Constant), f"{relative(path)}:{call.lineno}: no literal code"
-            assert isinstance(code.value, str), f"{relative(path)}:{call.lineno}: no literal code"
-            found.add((code.value, family.lower()))
-    return found
+    return {
+        (code, family.lower())
+        for family in FAMILIES
+        for call in calls(path, family)
+        for code in _codes(call, f"{relative(path)}:{call.lineno}")
+    }
+
+
+def _codes(call: ast.Call, place: str) -> list[str]:
+    """The code that a call names, or both where it chooses between two."""
+    assert call.args, f"{place}: no literal code"
+    first = call.args[0]
+    named = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
+    codes = [node.value for node in named if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    assert len(codes) == len(named), f"{place}: no literal code"
+    return codes
 
 
 def _all_raised() -> set[tuple[str, str]]:
@@ -46,9 +54,12 @@ def test_codes_are_upper_case_words() -> None:
     assert {code for code, _ in _all_raised() if not _CODE.fullmatch(code)} == set()
 
 
-def test_a_code_is_described_once_a_family() -> None:
-    counted = Counter((entry.code, entry.family) for entry in entries())
-    assert [key for key, count in counted.items() if count > 1] == []
+def test_a_code_has_one_family_and_one_line_a_room() -> None:
+    found = entries()
+    families = {(entry.code, entry.family) for entry in found}
+    assert [code for code, count in Counter(code for code, _ in families).items() if count > 1] == []
+    rooms = Counter((entry.code, entry.room) for entry in found)
+    assert [key for key, count in rooms.items() if count > 1] == []
 
 
 def test_the_page_is_in_step_with_its_fragments() -> None:
