@@ -24,6 +24,8 @@ from headrace import interpreter as interpreter
 
 if TYPE_CHECKING:
     from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+    from headrace.lake.reader import Lake
+    from headrace.pipeline.mirror import mirror
 
 __version__ = "0.1.0"
 
