@@ -1,0 +1,76 @@
+"""How people name tables: wildcards, quotes, and a bare name that is unique or refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.errors import Misconfigured
+from headrace.core.names import TableName
+from headrace.sources.patterns import Pattern
+
+NAMES = [
+    TableName("public", "orders"),
+    TableName("public", "order_items"),
+    TableName("public", "Orders"),
+    TableName("sales", "orders"),
+    TableName("Odd * Schema", 'a"b.c'),
+    TableName("sales", "naïve\nname"),
+]
+
+
+def named(text: str) -> list[str]:
+    return [f"{name.schema}/{name.name}" for name in Pattern.parse(text).of(NAMES)]
+
+
+def test_a_star_is_any_characters_within_its_part() -> None:
+    assert named("public.order*") == ["public/order_items", "public/orders"]
+    assert named("*.orders") == ["public/orders", "sales/orders"]
+    assert len(named("*.*")) == len(NAMES)
+
+
+def test_a_question_mark_is_one_character() -> None:
+    assert named("public.?rders") == ["public/Orders", "public/orders"]
+    assert named("public.orders?") == []
+
+
+def test_names_keep_their_case() -> None:
+    assert named("public.Orders") == ["public/Orders"]
+
+
+def test_quoted_parts_mean_themselves() -> None:
+    assert named('"Odd * Schema"."a""b.c"') == ['Odd * Schema/a"b.c']
+    assert named('"*".*') == []
+
+
+def test_other_characters_of_a_pattern_are_not_special() -> None:
+    assert named("public.orde+s") == []
+    assert named("sales.na?ve*") == ["sales/naïve\nname"]
+
+
+def test_a_bare_name_is_looked_for_in_every_schema() -> None:
+    assert named("order_items") == ["public/order_items"]
+
+
+def test_a_bare_name_in_two_schemas_is_refused() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        named("orders")
+    assert caught.value.code == "TABLE_AMBIGUOUS"
+    assert "sales.orders" in str(caught.value.detail)
+
+
+@pytest.mark.parametrize("text", ["", ".", "a.", ".b", "a.b.c", '"a', 'a"b"', '"a"b.c', "a..b"])
+def test_what_is_no_pattern_is_refused(text: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        Pattern.parse(text)
+    assert caught.value.code == "PATTERN_MALFORMED"
+
+
+@given(st.builds(TableName, st.text(min_size=1), st.text(min_size=1)))
+def test_every_name_is_matched_by_its_own_spelling(name: TableName) -> None:
+    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (name.schema, name.name))
+    pattern = Pattern.parse(quoted)
+    assert pattern.exact
+    assert pattern.matches(name)
+    assert not pattern.matches(TableName(name.schema, name.name + "x"))
