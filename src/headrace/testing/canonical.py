@@ -1,0 +1,237 @@
+"""Rows as text, the same text from a server and from a lake, made on two independent ways.
+
+The validators compare what the source holds with what the lake holds. The server itself turns its values
+into text (nothing of `headrace.decode` is asked, which is what is on trial), Polars turns the lake's:
+
+    bool                 true, false
+    integers, oid        decimal
+    real, double         the IEEE bits as an integer, so that -0 is not 0; NaN
+    numeric(p,s)         decimal with s digits
+    bytea                hex
+    date, timestamp(tz)  days, microseconds since 1970 (UTC)
+    arrays               {...} of the elements, each as hex of its text, N for NULL
+    everything else      as the server prints it under pinned settings
+
+A value that the lake's type cannot hold (infinity, NaN in a decimal, an array of two dimensions) is NULL on
+both sides: the lake keeps it in its errors table. Rows are multisets: a frame has one line for each
+distinct row, and how many times it is there in `n`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+from psycopg import sql
+
+from headrace.core.names import TableName
+
+Connection = psycopg.Connection[Any]
+
+# What a session must have, so that a hostile ALTER ROLE or ALTER DATABASE cannot change how values print.
+SETTINGS = {
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+    "xmlbinary": "base64",
+    "client_encoding": "UTF8",
+    "search_path": "",
+}
+
+_INT64_MAX = 2**63 - 1
+_BOOL, _BYTEA, _DATE, _TIMESTAMPS, _NUMERIC = 16, 17, 1082, (1114, 1184), 1700
+_FLOATS = {700: ("float4send", 32, "int"), 701: ("float8send", 64, "bigint")}
+
+_COLUMNS = """
+    WITH RECURSIVE plain AS (
+        SELECT attnum, attname, atttypid AS oid, atttypmod AS typmod FROM pg_attribute
+        WHERE attrelid = (quote_ident(%s) || '.' || quote_ident(%s))::regclass
+          AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+        UNION ALL
+        SELECT attnum, attname, typbasetype, typtypmod FROM plain JOIN pg_type t ON t.oid = plain.oid
+        WHERE typtype = 'd')
+    SELECT attname, plain.oid, typmod, CASE WHEN typsubscript = 'array_subscript_handler'::regproc
+        AND typlen = -1 AND typdelim = ',' THEN typelem ELSE 0 END
+    FROM plain JOIN pg_type t ON t.oid = plain.oid WHERE typtype <> 'd' ORDER BY attnum
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A multiset of rows: columns `c0 ... ck` as text and `n`, how many times; and what `c<i>` is called."""
+
+    names: tuple[str, ...]
+    frame: pl.DataFrame
+
+    def select(self, names: Sequence[str]) -> Rows:
+        """The same rows with these columns only, in this order."""
+        order = [pl.col(f"c{self.names.index(name)}").alias(f"c{i}") for i, name in enumerate(names)]
+        return Rows(tuple(names), counted(self.frame.select(*order, "n")))
+
+
+def pin(connection: Connection) -> None:
+    """Give the session the settings under which values are compared."""
+    for name, value in SETTINGS.items():
+        connection.execute("SELECT set_config(%s, %s, false)", [name, value])
+
+
+def source_rows(connection: Connection, table: TableName) -> Rows:
+    """What the source holds in the transaction (or at the moment) of this connection."""
+    pin(connection)
+    columns = connection.execute(_COLUMNS, [table.schema, table.name]).fetchall()
+    shown = [_shown(sql.Identifier(name), oid, typmod, element) for name, oid, typmod, element in columns]
+    names = tuple(str(row[0]) for row in columns)
+    query = sql.SQL("COPY (SELECT {} FROM ONLY {}) TO STDOUT (FORMAT csv)").format(
+        sql.SQL(", ").join(shown), sql.Identifier(table.schema, table.name)
+    )
+    with connection.cursor().copy(query) as copy:
+        data = b"".join(bytes(part) for part in copy)
+    return Rows(names, counted(_read_csv(data, len(names)).with_columns(n=pl.lit(1, pl.Int64))))
+
+
+def lake_rows(table: pa.Table) -> Rows:
+    """What a lake's table holds."""
+    frame = texts(table).with_columns(n=pl.lit(1, pl.Int64))
+    return Rows(tuple(table.schema.names), counted(frame))
+
+
+def texts(table: pa.Table) -> pl.DataFrame:
+    """The columns of a lake's table as text, `c0 ... ck`, row for row."""
+    columns = [_text(column).alias(f"c{i}") for i, column in enumerate(table.columns)]
+    return pl.DataFrame(columns) if columns else pl.DataFrame()
+
+
+def counted(frame: pl.DataFrame) -> pl.DataFrame:
+    """One line for each distinct row, with the sum of `n`; rows that are there no times are left out."""
+    columns = [name for name in frame.columns if name != "n"]
+    return frame.group_by(columns).agg(pl.col("n").sum()).filter(pl.col("n") != 0)
+
+
+def difference(have: pl.DataFrame, want: pl.DataFrame) -> pl.DataFrame:
+    """The rows of which there are too many (n > 0) or too few (n < 0)."""
+    return counted(pl.concat([have, want.with_columns(-pl.col("n"))]))
+
+
+def _shown(value: sql.Composable, oid: int, typmod: int, element: int) -> sql.Composed:
+    """The SQL expression of a value's text."""
+    if element:
+        return _shown_array(value, element, typmod)
+    if oid == _BYTEA:
+        shape = "encode({v}, 'hex')"
+    elif oid == _DATE:
+        shape = "CASE WHEN isfinite({v}) THEN ({v} - date '1970-01-01')::text END"
+    elif oid in _TIMESTAMPS:
+        micros = "extract(epoch FROM {v}) * 1000000"
+        shape = f"CASE WHEN isfinite({{v}}) AND {micros} <= {_INT64_MAX} THEN ({micros})::bigint::text END"
+    elif oid in _FLOATS:
+        send, bits, integer = _FLOATS[oid]
+        bit_text = f"('x' || encode({send}({{v}}), 'hex'))::bit({bits})::{integer}::text"
+        shape = f"CASE WHEN {{v}} = 'NaN' THEN 'NaN' ELSE {bit_text} END"
+    elif oid == _NUMERIC and _is_decimal(typmod):
+        shape = "nullif({v}::text, 'NaN')"
+    elif oid == _BOOL:
+        shape = "{v}::text"
+    else:
+        # By the type's output function, as replication and COPY do; a cast to text would strip char(n).
+        shape = "CASE WHEN {v} IS DISTINCT FROM NULL THEN format('%s', {v}) END"
+    return sql.SQL(shape).format(v=value)
+
+
+def _shown_array(value: sql.Composable, element: int, typmod: int) -> sql.Composed:
+    return sql.SQL(
+        "CASE WHEN cardinality({v}) = 0 THEN '{{}}'"
+        " WHEN array_ndims({v}) = 1 AND array_lower({v}, 1) = 1 THEN (SELECT '{{' ||"
+        " string_agg(coalesce(encode(convert_to({e}, 'UTF8'), 'hex'), 'N'), ',' ORDER BY i) || '}}'"
+        " FROM unnest({v}) WITH ORDINALITY AS u (e, i)) END"
+    ).format(v=value, e=_shown(sql.SQL("u.e"), element, typmod, 0))
+
+
+def _is_decimal(typmod: int) -> bool:
+    """Whether a numeric with this type modifier has a decimal type in the lake."""
+    precision, scale = ((typmod - 4) >> 16) & 0xFFFF, (typmod - 4) & 0x7FF
+    return typmod >= 0 and precision <= 38 and scale <= precision
+
+
+def _read_csv(data: bytes, width: int) -> pl.DataFrame:
+    names = [f"c{i}" for i in range(width)]
+    if not data:
+        return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+    # Polars' own reader cannot tell NULL (nothing) from an empty text (two quotes); this one can.
+    table = pacsv.read_csv(
+        io.BytesIO(data),
+        read_options=pacsv.ReadOptions(column_names=names),
+        parse_options=pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=pacsv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.large_string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return pl.DataFrame(table)
+
+
+def _text(column: Any) -> pl.Series:
+    """One column of a lake's table as text."""
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _list_text(column)
+    if pa.types.is_floating(kind):
+        return _float_text(column)
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64())
+    elif pa.types.is_date(kind):
+        column = column.cast(pa.int32())
+    series = pl.Series(values=column)
+    if series.dtype == pl.Binary:
+        return series.bin.encode("hex")
+    return series.cast(pl.String)
+
+
+def _float_text(column: Any) -> pl.Series:
+    width = np.int32 if column.type == pa.float32() else np.int64
+    values = pc.fill_null(column, 0.0).to_numpy()
+    frame = pl.DataFrame(
+        {
+            "bits": np.ascontiguousarray(values).view(width),
+            "nan": np.isnan(values),
+            "null": column.is_null().to_numpy(),
+        }
+    )
+    text = (
+        pl.when("null").then(None).when("nan").then(pl.lit("NaN")).otherwise(pl.col("bits").cast(pl.String))
+    )
+    return frame.select(text.alias("text")).to_series()
+
+
+def _list_text(column: Any) -> pl.Series:
+    whole = column.combine_chunks()
+    elements = pl.DataFrame(
+        {
+            "row": pl.Series(values=pc.list_parent_indices(whole)),
+            "e": _text(pa.chunked_array([pc.list_flatten(whole)])),
+        }
+    )
+    hexed = pl.col("e").cast(pl.Binary).bin.encode("hex").fill_null("N")
+    joined = elements.group_by("row").agg(hexed.str.join(",").alias("text"))
+    rows = pl.DataFrame(
+        {"row": np.arange(len(whole)), "null": whole.is_null().to_numpy(zero_copy_only=False)}
+    )
+    found = rows.join(joined.cast({"row": pl.Int64}), on="row", how="left", maintain_order="left")
+    text = (
+        pl.when("null")
+        .then(None)
+        .otherwise(pl.concat_str(pl.lit("{"), pl.col("text").fill_null(""), pl.lit("}")))
+    )
+    return found.select(text.alias("text")).to_series()
