@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.errors import HeadraceError, Misconfigured, from_record
 from headrace.core.position import Lsn
 from headrace.pipeline.config import SourceConfig
 from headrace.pipeline.ledger import Epoch, Ledger
@@ -19,7 +19,7 @@ from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.lookrecord import to_record
-from headrace.sources.postgres.preflight import Finding, Level, Report, Wish, examine
+from headrace.sources.postgres.preflight import Level, Report, Wish, examine
 from headrace.sources.postgres.session import Address, Identity, Session
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
     start = _start(connection, address, slot, identity, made=config.slot is None)
     source = SourceRecord(
         kind="postgres",
+        address=Address.parse(config.url).without_secrets(),
         system_id=identity.system_id,
         timeline=identity.timeline,
         database=identity.database,
@@ -94,23 +95,23 @@ def chosen(look: catalog.TableLook, start: Lsn) -> TableRecord:
 
 def refuse(report: Report) -> None:
     """Raise the first error of a preflight; the others stand in its detail."""
-    first: Finding | None = next(iter(report.errors), None)
-    if first is None and report.tables:
-        return
-    if first is None:
+    refused = [finding.error for finding in report.errors]
+    if refused:
+        raise _with_others(refused[0], refused[1:])
+    if not report.tables:
+        left_out = [f.error.primary for f in report.findings if f.level is Level.WARNING]
         raise Misconfigured(
             "PG_NOTHING_TO_MIRROR",
             "no table is left to mirror",
-            detail="; ".join(f.primary for f in report.findings if f.level is not Level.INFO) or None,
+            detail="; ".join(left_out) or None,
             hint="headrace check shows what the patterns name and why it is left out",
         )
-    raise _error(first, [f.primary for f in report.errors[1:]])
 
 
-def _error(first: Finding, others: list[str]) -> HeadraceError:
-    detail = first.detail
-    if others:
-        more = f"and {len(others)} more: {'; '.join(others[:5])}"
-        detail = f"{detail}; {more}" if detail else more
-    # The code is the finding's own: preflight lists it.
-    return Misconfigured(*(first.code, first.primary), detail=detail, hint=first.hint)
+def _with_others(first: HeadraceError, others: list[HeadraceError]) -> HeadraceError:
+    """The first error of a preflight; the others stand in its detail."""
+    if not others:
+        return first
+    more = f"and {len(others)} more: {'; '.join(error.primary for error in others[:5])}"
+    detail = f"{first.detail}; {more}" if first.detail else more
+    return from_record({**first.as_record(), "detail": detail})

@@ -172,6 +172,8 @@ class Run:
 
     def _advance(self) -> bool:
         attached = [r for r in self.ledger.tables.values() if r.state in ATTACHED]
+        if not attached and any(r.state is State.CHOSEN for r in self.ledger.tables.values()):
+            return False  # nothing to apply to yet, and the first copy needs the stream from its start
         reached = min([self.ledger.frontier, *(r.applied for r in attached if r.applied is not None)])
         batch = epochs.next_batch(self.workshop.reader, self.cursor, reached)
         if batch is None or not (len(batch.transactions) or self._due(batch.frontier)):

@@ -27,9 +27,13 @@ TABLE_PREFIX = "table/"
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """Which server, which objects of ours there, and where the stream began."""
+    """Which server, which objects of ours there, and where the stream began.
+
+    `address` is the connection string without its secrets: with the password it is enough to go on.
+    """
 
     kind: str
+    address: str
     system_id: str
     timeline: int
     database: str
@@ -43,6 +47,7 @@ class SourceRecord:
     def as_record(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
+            "address": self.address,
             "system_id": self.system_id,
             "timeline": self.timeline,
             "database": self.database,

@@ -73,6 +73,8 @@ NETWORK_DEFAULTS: Mapping[str, str] = {
 
 _APPLICATION_NAME_LIMIT = 63
 
+_SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Address:
@@ -108,6 +110,11 @@ class Address:
         host = said.get("host") or said.get("hostaddr") or "local"
         port = f":{said['port']}" if "port" in said else ""
         return f"{user}{host}{port}/{said.get('dbname', said.get('user', ''))}"
+
+    def without_secrets(self) -> str:
+        """The connection string as it may be written down."""
+        said = self.parameters
+        return make_conninfo(**{key: said[key] for key in said if key not in _SECRETS})
 
     def settled(self, connection: Session) -> Address:
         """The same address with what this machine's environment supplied (PGPASSWORD, a password

@@ -1,0 +1,77 @@
+"""`headrace run`: snapshot, then stream, until it is told to stop (or, with --once, has caught up)."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from typing import Any
+
+from headrace.cli.progress import Progress
+from headrace.core.errors import Misconfigured
+from headrace.pipeline import config as configuration
+from headrace.pipeline.config import Config
+
+
+def register(subparsers: Any) -> None:
+    command = subparsers.add_parser(
+        "run",
+        help="mirror tables: snapshot, then stream",
+        description="Mirrors the chosen tables of a database into a lake: a consistent snapshot, then the "
+        "change stream, published in marks. Ctrl-C or SIGTERM finishes the epoch in hand and stops.",
+    )
+    command.add_argument(
+        "url", nargs="?", help="postgresql://user@host:port/database, or host=... dbname=..."
+    )
+    command.add_argument("--lake", help="a directory, or s3://bucket/prefix")
+    command.add_argument("--tables", nargs="+", default=[], metavar="PATTERN", help="such as 'public.*'")
+    command.add_argument("--publication", help="one of yours, to be used as it is")
+    command.add_argument("--slot", help="one of yours, to be used as it is")
+    command.add_argument("--source", default="main", help="the source's name in the lake (default: main)")
+    command.add_argument("--config", help="a headrace.toml, instead of the above")
+    command.add_argument("--once", action="store_true", help="stop when caught up with the position at start")
+    command.add_argument("--json", action="store_true", help="progress as one JSON record a line")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    # Imported late: whoever asks for --help or --version does not wait for Delta, Polars and Numba.
+    from headrace.pipeline.mirror import mirror
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with Progress(as_json=args.json) as progress:
+        mirror(settled(args), once=args.once, stop=stop, listener=progress.tell)
+    return 0
+
+
+def settled(args: argparse.Namespace) -> Config:
+    """The configuration that the command line means."""
+    if args.config:
+        if args.url or args.tables or args.publication or args.slot:
+            raise Misconfigured(
+                "RUN_TWO_CONFIGURATIONS",
+                "both --config and a source on the command line are given",
+                hint="give either --config FILE, or URL --lake DIR --tables PATTERN",
+            )
+        return _in_lake(configuration.read(args.config), args.lake)
+    if not args.lake:
+        raise Misconfigured(
+            "RUN_INCOMPLETE",
+            "it is not said which lake to run",
+            hint="headrace run URL --lake DIR --tables 'public.*', or headrace run --config headrace.toml",
+        )
+    if not args.url:
+        from headrace.pipeline.remembered import configuration_of
+
+        return configuration_of(args.lake)
+    source: dict[str, Any] = {"url": args.url, "tables": list(args.tables)}
+    source |= {name: getattr(args, name) for name in ("publication", "slot") if getattr(args, name)}
+    return configuration.parse({"lake": {"path": args.lake}, "source": {args.source: source}})
+
+
+def _in_lake(config: Config, lake: str | None) -> Config:
+    if lake is None:
+        return config
+    return Config(configuration.LakeConfig(lake), config.sources, config.spark)

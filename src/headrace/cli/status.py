@@ -1,0 +1,108 @@
+"""`headrace status`: how a lake's sources are doing, as their owners last said; needs no password."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from headrace.status.picture import Source
+
+EVERY = 1.0
+
+
+def register(subparsers: Any) -> None:
+    command = subparsers.add_parser(
+        "status",
+        help="positions, lag, slots and tables of a lake",
+        description="Shows what each source's run last wrote down, and how old that is.",
+    )
+    command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
+    command.add_argument("--json", action="store_true", help="for a program to read")
+    command.add_argument("--watch", action="store_true", help="go on showing, until Ctrl-C")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.json:
+        for sources in _looks(args):
+            print(json.dumps({source.name: source.as_record() for source in sources}), flush=True)
+    elif args.watch:
+        with Live(console=Console(), auto_refresh=False) as live:
+            for sources in _looks(args):
+                live.update(_page(sources), refresh=True)
+    else:
+        for sources in _looks(args):
+            Console().print(_page(sources))
+    return 0
+
+
+def _looks(args: argparse.Namespace) -> Iterator[list[Source]]:
+    """One look, or with --watch one a second."""
+    # Imported late, as in every command: --help and --version answer at once.
+    from headrace.status.picture import pictures
+
+    yield pictures(args.lake)
+    while args.watch:
+        time.sleep(EVERY)
+        yield pictures(args.lake)
+
+
+def _page(sources: list[Source]) -> Group:
+    parts: list[Text | Table] = []
+    for source in sources:
+        parts += [Text(line) for line in _head(source)]
+        parts.append(_tables(source))
+    return Group(*parts)
+
+
+def _head(source: Source) -> Iterator[str]:
+    age = "never said" if source.age is None else f"as of {source.age:.0f} s ago"
+    yield f"{source.name}: {source.state} ({age})"
+    position, slot = source.position, source.slot
+    if position:
+        yield (
+            f"  mark {source.epoch} at {position['frontier']} · received {position['received']} · "
+            f"{position['lag_bytes']:,} bytes, {position['lag_seconds']} s behind · "
+            f"acknowledged {position['acknowledged'] or '-'}"
+        )
+    if slot:
+        yield (
+            f"  slot {slot['wal_status']} · restart {slot['restart_lsn']} · "
+            f"confirmed {slot['confirmed_flush_lsn']} · {slot['retained_bytes'] or 0:,} bytes retained · "
+            f"catalog_xmin age {slot['catalog_xmin_age']}"
+        )
+    for code, primary in source.warnings.items():
+        yield f"  warning {code}: {primary}"
+    if source.error:
+        yield f"  error {source.error['code']}: {source.error['primary']}"
+        yield f"    {source.error['hint']}"
+
+
+def _tables(source: Source) -> Table:
+    table = Table("table", "state", "join", "rows", "copied", "last change", "error", box=None)
+    for name, each in source.tables.items():
+        error = each.get("error")
+        table.add_row(
+            name,
+            each["state"],
+            f"{each['join']}, {each['held_transactions']} held",
+            "" if each["rows"] is None else f"{each['rows']:,}",
+            _copied(each),
+            each["last_change"] or "",
+            f"{error['code']}: {error['hint']}" if error else "",
+        )
+    return table
+
+
+def _copied(each: dict[str, Any]) -> str:
+    known = each.get("snapshot_bytes_known")
+    return f"{100 * each['snapshot_bytes_done'] // known}%" if known else ""
