@@ -13,8 +13,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,10 @@ from headrace.pipeline.opening import opened
 from headrace.pipeline.policy import Patience
 from headrace.pipeline.reporting import Listener, Reporter
 from headrace.pipeline.states import State
+from headrace.spark.awaited import Awaited, Opened
 from headrace.spark.jobs import DriverRunner, Runner
 from headrace.spark.paths import local_probe, prove_shared
-from headrace.spark.session import Session, SparkConfig, borrow_session, is_local, open_session
+from headrace.spark.session import SparkConfig, borrow_session, is_local, open_session
 from headrace.spark.warmth import Heartbeat, warm
 
 if TYPE_CHECKING:
@@ -67,14 +69,11 @@ def mirror(
     control = Control(once, stop or threading.Event(), listener)
     store = open_store(settled.lake.path)
     lake_id = formatfile.create_lake(store).lake_id
-    with ExitStack() as stack:
-        session = borrow_session(spark) if spark is not None else _open(stack, settled)
-        runner = Runner(session)
-        local = _is_local(session)
-        if isinstance(store, LocalStore):
-            prove_shared(runner, runner.slots, local_probe(Path(store.path)))
-        warm(runner)
-        stack.enter_context(Heartbeat(runner))
+    local = spark is None and not settled.spark.remote and is_local(settled.spark.master or "local")
+    engine = Awaited(partial(_start, store, settled, spark))
+    with closing(engine):
+        if not once:
+            engine.begin()
         places = [
             Place(
                 name=name,
@@ -82,7 +81,7 @@ def mirror(
                 store=store,
                 spool=_spool(store, name, lake_id),
                 driver=DriverRunner(),
-                spark=runner,
+                spark=engine,
                 lake_id=lake_id,
                 ships_bytes=not local and not isinstance(store, LocalStore),
             )
@@ -99,15 +98,21 @@ def _settled(config: Config | Mapping[str, Any] | str | Path) -> Config:
     return configuration.read(config)
 
 
-def _open(stack: ExitStack, config: Config) -> Session:
-    session = open_session(SparkConfig(config.spark.master, config.spark.remote, config.spark.conf))
-    if session.owned:
-        stack.callback(session.spark.stop)
-    return session
-
-
-def _is_local(session: Session) -> bool:
-    return not session.connect and is_local(session.jobs.sparkContext.master)
+def _start(store: Store, config: Config, spark: SparkSession | None) -> Opened:
+    """Spark, its workers warm, the lake proved to be shared with them; and how to end it all."""
+    with ExitStack() as stack:
+        if spark is not None:
+            session = borrow_session(spark)
+        else:
+            session = open_session(SparkConfig(config.spark.master, config.spark.remote, config.spark.conf))
+        if session.owned:
+            stack.callback(session.spark.stop)
+        runner = Runner(session)
+        if isinstance(store, LocalStore):
+            prove_shared(runner, runner.slots, local_probe(Path(store.path)))
+        warm(runner)
+        stack.enter_context(Heartbeat(runner))
+        return runner, stack.pop_all().close
 
 
 def _spool(store: Store, name: str, lake_id: str) -> Path:

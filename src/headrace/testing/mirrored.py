@@ -1,0 +1,191 @@
+"""A mirror at work, as a process of its own: what a user starts, and what a test may kill.
+
+    with Mirrored(lake, "postgresql://...", "public.*") as mirror:
+        mirror.until_live()            every table exact in the newest mark
+        mirror.kill()                  as by kill -9
+        mirror.start()                 again, on the same lake
+
+The process is `headrace run` with the password in its environment, so that what is tested is what is
+documented. Its output is kept and shown when something was waited for in vain.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from headrace.core.errors import HeadraceError
+from headrace.lake.reader import Lake
+from headrace.status.picture import Source, pictures
+
+DEADLINE = 120.0
+
+
+class Mirrored:
+    """A `headrace run` that tests start, watch and end."""
+
+    def __init__(
+        self,
+        lake: Path,
+        url: str,
+        *tables: str,
+        environment: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        spark: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.lake_path = lake
+        address = {key: str(value) for key, value in conninfo_to_dict(url).items()}
+        password = address.pop("password", None)
+        self._environment = dict(os.environ) | dict(environment or {})
+        if password is not None:
+            self._environment["PGPASSWORD"] = password
+        self._folder = tempfile.TemporaryDirectory(prefix="headrace-mirrored-")
+        self._config = Path(self._folder.name, "headrace.toml")
+        source = {"url": make_conninfo(**address), "tables": list(tables), **(options or {})}
+        self._config.write_text(_toml(lake, source, {"master": "local[2]", **(spark or {})}))
+        self._log = Path(self._folder.name, "log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Mirrored:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        self._folder.cleanup()
+
+    # --- the process ----------------------------------------------------------------------------
+
+    def start(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        """Run it (again)."""
+        assert not self.running
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "headrace.cli.main", "run", "--config", str(self._config), *arguments],
+                env=self._environment | dict(environment or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End it at once, and with it the JVM and the workers that it started."""
+        if self._process is not None:
+            _kill_session(self._process)
+
+    def stop(self, within: float = DEADLINE) -> int:
+        """Ask it to finish (SIGTERM); its exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self.wait(within)
+
+    def wait(self, within: float = DEADLINE) -> int:
+        """Its exit code, once it has ended."""
+        assert self._process is not None
+        try:
+            return self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it has not ended within {within} s\n{self.log()}") from None
+
+    def once(self, *arguments: str, within: float = DEADLINE) -> int:
+        """Run until it has caught up; its exit code."""
+        self.start("--once", *arguments)
+        return self.wait(within)
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    # --- what it does ---------------------------------------------------------------------------
+
+    @property
+    def lake(self) -> Lake:
+        return Lake(self.lake_path)
+
+    def status(self) -> Source:
+        """What `headrace status` knows of it."""
+        [source] = pictures(str(self.lake_path))
+        return source
+
+    def until(self, condition: Callable[[], bool], what: str, within: float = DEADLINE) -> None:
+        """Wait for a condition while it runs."""
+        deadline = time.monotonic() + within
+        while not _holds(condition):
+            if not self.running:
+                raise AssertionError(f"it ended while {what} was waited for\n{self.log()}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no {what} within {within} s\n{self.log()}")
+            time.sleep(0.05)
+
+    def until_live(self, within: float = DEADLINE) -> None:
+        """Wait until every table is exact in the newest mark."""
+        self.until(self._live, "mark that names every table", within)
+
+    def _live(self) -> bool:
+        catalog = self.lake.catalog()
+        names = {key.removeprefix("table/") for key in catalog if key.startswith("table/")}
+        return bool(names) and names <= set(self.lake.marks()[-1].versions)
+
+
+def _holds(condition: Callable[[], bool]) -> bool:
+    """A lake that is not there yet is a condition that does not hold yet."""
+    try:
+        return condition()
+    except (HeadraceError, IndexError, ValueError):
+        return False
+
+
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
+    """The process leads a session of its own (`start_new_session`): nobody else is in it."""
+    for pid in [process.pid, *_members(process.pid)]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.wait()
+
+
+def _members(session: int) -> list[int]:
+    """The processes of a session: the JVM and its workers (a receiver ends when its parent does)."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session:
+                found.append(int(entry.name))
+    return found
+
+
+def _toml(lake: Path, source: Mapping[str, Any], spark: Mapping[str, Any]) -> str:
+    """A configuration file; JSON's spelling of strings, numbers and lists is TOML's too."""
+    lines = ["[lake]", f"path = {json.dumps(str(lake))}", "[source.main]"]
+    lines += [f"{key} = {json.dumps(value)}" for key, value in source.items()]
+    conf = spark.get("conf", {})
+    lines += ["[spark]", *(f"{key} = {json.dumps(value)}" for key, value in spark.items() if key != "conf")]
+    lines += ["[spark.conf]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in conf.items())]
+    return "\n".join(lines) + "\n"
