@@ -1,0 +1,152 @@
+"""One table of a lake through all of its marks: contents, history, and contents at any time between.
+
+    contents(mark)              what the table's version at that mark holds
+    net(after, until)           the sum of the history's updates with after < _time <= until
+    contents_at(time)           the first mark at or after that time, minus the history between them
+
+The validators are equations between these. All frames have the table's columns as text (`c0 ... ck`,
+see `headrace.testing.canonical`) and a count `n`. The history is read once, when the timeline is made;
+the contents of a mark when they are asked for, which costs a read of the whole table.
+
+`Lake`, `Cut` and `Mark` are what is asked of `headrace.lake.reader`; tests hand in lakes made by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import polars as pl
+import pyarrow as pa
+
+from headrace.core.errors import Misconfigured
+from headrace.lake.history import OWN, own_names
+from headrace.testing.canonical import counted, lake_rows, texts
+
+
+class Mark(Protocol):
+    """A published cut; see `headrace.lake.marks`."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def time(self) -> int: ...
+
+    @property
+    def versions(self) -> Mapping[str, int]: ...
+
+
+class Cut(Protocol):
+    """The tables at a mark; see `headrace.lake.cut`."""
+
+    def arrow(self, name: str) -> Any: ...
+
+    def history(self, name: str) -> Any: ...
+
+
+class Lake(Protocol):
+    """The public door of a lake; see `headrace.lake.reader`."""
+
+    def marks(self, source: str | None = None) -> Sequence[Mark]: ...
+
+    def at(self, *, epoch: int | None = None, source: str | None = None) -> Cut: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A table, the marks that have it, and everything that its history says."""
+
+    name: str
+    columns: tuple[str, ...]
+    marks: tuple[Mark, ...]
+    runs: tuple[tuple[Mark, ...], ...]  # the marks, broken where one between them has not the table
+    history: pl.DataFrame  # c0 ... ck, n, time, ordinal, xid
+    lake: Lake
+    source: str | None
+
+    @classmethod
+    def read(cls, lake: Lake, name: str, source: str | None = None) -> Timeline:
+        marks = lake.marks(source)
+        runs = runs_of(marks, name)
+        if not runs:
+            raise ValueError(f"no mark has table {name}")
+        newest = lake.at(epoch=runs[-1][-1].epoch, source=source)
+        columns = tuple(newest.arrow(name).schema.names)
+        return cls(
+            name=name,
+            columns=columns,
+            marks=tuple(mark for run in runs for mark in run),
+            runs=runs,
+            history=_history(newest, name, columns),
+            lake=lake,
+            source=source,
+        )
+
+    @property
+    def texts(self) -> list[str]:
+        """The names of the columns of every frame, but for `n`."""
+        return [f"c{i}" for i in range(len(self.columns))]
+
+    def contents(self, mark: Mark) -> pl.DataFrame:
+        """What the table holds at that mark."""
+        table = self.lake.at(epoch=mark.epoch, source=self.source).arrow(self.name)
+        # Before a column was added, every row has NULL there.
+        for column in self.columns:
+            if column not in table.schema.names:
+                table = table.append_column(column, pa.nulls(table.num_rows, pa.string()))
+        return lake_rows(table.select(list(self.columns))).frame
+
+    def net(self, after: int | None, until: int) -> pl.DataFrame:
+        """What the history adds up to between two times; None: since its beginning."""
+        within = pl.col("time") <= until
+        if after is not None:
+            within &= pl.col("time") > after
+        return counted(self.history.filter(within).select(*self.texts, "n"))
+
+    def contents_at(self, time: int) -> pl.DataFrame | None:
+        """What the table held when every update up to `time` had been done; None after the last mark."""
+        mark = next((mark for mark in self.marks if mark.time >= time), None)
+        if mark is None:
+            return None
+        later = self.net(time, mark.time).with_columns(-pl.col("n"))
+        return counted(pl.concat([self.contents(mark), later]))
+
+
+def runs_of(marks: Sequence[Mark], *names: str) -> tuple[tuple[Mark, ...], ...]:
+    """The marks that have all of these tables, broken where a mark between them has not."""
+    having = [i for i, mark in enumerate(marks) if all(name in mark.versions for name in names)]
+    if not having:
+        return ()
+    breaks = [at for at, (one, next_one) in enumerate(pairwise(having), 1) if next_one != one + 1]
+    edges = [0, *breaks, len(having)]
+    return tuple(tuple(marks[i] for i in having[a:b]) for a, b in pairwise(edges))
+
+
+def spread(run: Sequence[Mark], sample: int) -> list[Mark]:
+    """The first mark, the last, and so many between them, evenly."""
+    last = len(run) - 1
+    places = {0, last, *(round(i * last / (sample + 1)) for i in range(1, sample + 1))}
+    return [run[place] for place in sorted(places)]
+
+
+def history_table(cut: Cut, name: str) -> Any:
+    """The history as the lake gives it; without rows for a table that never changed, which has none."""
+    try:
+        return cut.history(name)
+    except Misconfigured as error:
+        if error.code != "LAKE_NO_HISTORY":
+            raise
+    schema = cut.arrow(name).schema
+    ours = [field.with_name(own_names(schema.names)[field.name]) for field in OWN]
+    return pa.schema([*schema, *ours]).empty_table()
+
+
+def _history(cut: Cut, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
+    own = own_names(columns)
+    table = history_table(cut, name)
+    ours = {"_time": "time", "_diff": "n", "_ordinal": "ordinal", "_xid": "xid"}
+    series = [pl.Series(called, table.column(own[column])) for column, called in ours.items()]
+    return texts(table.select(list(columns))).with_columns(series)

@@ -1,0 +1,241 @@
+"""The guarantees G1, G2 and G3 as functions from a lake to a list of violations.
+
+    exact(lake, database)          G1  each table of the newest mark equals the source, row for row
+    exact_at(lake, recordings)     G1  at times in the past of which `record` took what the source held
+    whole(lake)                    G2  no mark, and no time in history, shows a part of a transaction
+    definite(lake)                 G3  contents(later mark) = contents(earlier) + history between them,
+                                       no row is there less than no times, no change is told twice
+
+They know nothing of how a lake comes about, only its public reader, so they run on any pipeline. `exact`
+needs a source that is at rest and a lake that has caught up with it; the others may run at any time.
+
+Reading a whole table at each of thousands of marks would take hours. The history is therefore judged at
+*every* time, and the tables themselves at the first, the last and `sample` marks between (`every=True`:
+all of them); between two of those, the equation covers what lies there.
+
+A violation says how many rows differ and, where keys are known, which; values only if `values=True`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import polars as pl
+import psycopg
+
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.testing.canonical import Connection, Rows, counted, difference, lake_rows, source_rows
+from headrace.testing.timeline import Lake, Mark, Timeline, spread
+from headrace.testing.violation import Show, Violation
+from headrace.testing.wholeness import whole
+
+__all__ = ["Recording", "Show", "Violation", "definite", "exact", "exact_at", "record", "whole"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What the source's tables held when exactly the commits below `position` had been done."""
+
+    position: Lsn
+    rows: Mapping[str, Rows]
+
+
+def exact(
+    lake: Lake,
+    url: str,
+    tables: Iterable[str] | None = None,
+    *,
+    source: str | None = None,
+    values: bool = False,
+) -> list[Violation]:
+    """Compare the newest mark with the source as it is now; the source is at rest, the lake caught up."""
+    mark = lake.marks(source)[-1]
+    cut = lake.at(epoch=mark.epoch, source=source)
+    found: list[Violation] = []
+    with psycopg.connect(url) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        for name in sorted(mark.versions) if tables is None else tables:
+            if name not in mark.versions:
+                found.append(Violation("G1", name, "the newest mark does not have it", mark.epoch))
+                continue
+            table = TableName.parse(name)
+            have = lake_rows(cut.arrow(name))
+            wrong = difference(have.frame, source_rows(connection, table).select(have.names).frame)
+            if wrong.height:
+                show = Show({name: identity(connection, table)}, values)
+                found.append(Violation("G1", name, show.describe(wrong, name, have.names), mark.epoch))
+    return found
+
+
+def record(url: str, tables: Iterable[str]) -> Recording:
+    """What the source holds at one position, whatever is being written meanwhile.
+
+    The consistent point of a temporary slot is exact: its snapshot holds the commits below it, no others.
+    """
+    with (
+        psycopg.connect(url, autocommit=True, replication="database") as stream,
+        psycopg.connect(url, autocommit=True) as reader,
+    ):
+        made = stream.execute(
+            "CREATE_REPLICATION_SLOT headrace_recording TEMPORARY LOGICAL pgoutput (SNAPSHOT 'export')"
+        ).fetchall()
+        _, position, snapshot, _ = made[0]
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        reader.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
+        rows = {name: source_rows(reader, TableName.parse(name)) for name in tables}
+        reader.execute("COMMIT")
+    return Recording(Lsn.parse(position), rows)
+
+
+def exact_at(
+    lake: Lake, recordings: Iterable[Recording], *, source: str | None = None, values: bool = False
+) -> list[Violation]:
+    """Compare the lake at past positions with what the source held there."""
+    recordings = list(recordings)
+    found: list[Violation] = []
+    for name in sorted({name for recording in recordings for name in recording.rows}):
+        timeline = Timeline.read(lake, name, source)
+        for recording in recordings:
+            if name in recording.rows:
+                found += _exact_then(timeline, recording, Show(values=values))
+    return found
+
+
+def definite(
+    lake: Lake,
+    *,
+    source: str | None = None,
+    tables: Iterable[str] | None = None,
+    sample: int = 20,
+    every: bool = False,
+    show: Show | None = None,
+) -> list[Violation]:
+    """Everything that history and marks say of each other agrees."""
+    marks = lake.marks(source)
+    found = list(_marks_go_forward(marks))
+    names = sorted({name for mark in marks for name in mark.versions}) if tables is None else tables
+    for name in names:
+        timeline = Timeline.read(lake, name, source)
+        found += _history_is_sound(timeline, marks[-1])
+        for number, run in enumerate(timeline.runs):
+            chosen = run if every else spread(run, sample)
+            found += _adds_up(timeline, chosen, show or Show())
+            found += _stands_still(timeline, run, show or Show())
+            found += _never_negative(timeline, run, show or Show(), first=number == 0)
+    return found
+
+
+def identity(connection: Connection, table: TableName) -> tuple[str, ...]:
+    """The columns of the table's primary key, in its order."""
+    rows = connection.execute(
+        "SELECT a.attname FROM pg_index i CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)"
+        " JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE i.indisprimary"
+        " AND i.indrelid = (quote_ident(%s) || '.' || quote_ident(%s))::regclass ORDER BY k.place",
+        [table.schema, table.name],
+    ).fetchall()
+    return tuple(str(row[0]) for row in rows)
+
+
+def _exact_then(timeline: Timeline, recording: Recording, show: Show) -> list[Violation]:
+    # The recording is of the commits *below* its position.
+    time = int(recording.position) - 1
+    have = timeline.contents_at(time)
+    if have is None:
+        return [Violation("G1", timeline.name, "no mark has reached this position", time=time)]
+    want = recording.rows[timeline.name].select(timeline.columns).frame
+    wrong = difference(have, want)
+    if not wrong.height:
+        return []
+    what = show.describe(wrong, timeline.name, timeline.columns)
+    return [Violation("G1", timeline.name, what, time=time)]
+
+
+def _marks_go_forward(marks: Sequence[Mark]) -> Iterator[Violation]:
+    for earlier, later in pairwise(marks):
+        if later.epoch <= earlier.epoch or later.time < earlier.time:
+            yield Violation("G3", "marks", f"goes back behind epoch {earlier.epoch}", later.epoch, later.time)
+
+
+def _history_is_sound(timeline: Timeline, newest: Mark) -> Iterator[Violation]:
+    """Each side of each change is told once, by one transaction for each time, and not too early."""
+    history = timeline.history
+    sides = (
+        history.group_by("time", "ordinal", "n").len().filter((pl.col("len") > 1) | (pl.col("n").abs() != 1))
+    )
+    if sides.height:
+        first = int(sides["time"].to_list()[0])
+        what = f"{sides.height} sides of changes in history are told twice or count more than once"
+        yield Violation("G4", timeline.name, what, time=first)
+    times = history.group_by("time").agg(pl.col("xid").n_unique()).filter(pl.col("xid") > 1)
+    if times.height:
+        what = f"{times.height} times in history have rows of more than one transaction"
+        yield Violation("G3", timeline.name, what, time=int(times["time"].to_list()[0]))
+    early = history.filter(pl.col("time") > newest.time)
+    if early.height:
+        what = f"{early.height} rows of history are later than the newest mark"
+        yield Violation("G3", timeline.name, what, newest.epoch, newest.time)
+
+
+def _adds_up(timeline: Timeline, marks: Sequence[Mark], show: Show) -> Iterator[Violation]:
+    """contents(later) = contents(earlier) + history between them."""
+    before = timeline.contents(marks[0])
+    for earlier, later in pairwise(marks):
+        after = before if _same(timeline, earlier, later) else timeline.contents(later)
+        explained = counted(pl.concat([before, timeline.net(earlier.time, later.time)]))
+        wrong = difference(after, explained)
+        if wrong.height:
+            what = show.describe(wrong, timeline.name, timeline.columns)
+            yield Violation(
+                "G3", timeline.name, f"against epoch {earlier.epoch} and history, {what}", later.epoch
+            )
+        before = after
+
+
+def _stands_still(timeline: Timeline, run: Sequence[Mark], show: Show) -> Iterator[Violation]:
+    """Where a mark names the version of the mark before it, history adds up to nothing between them."""
+    bounds = pl.DataFrame({"until": [mark.time for mark in run], "at": range(len(run))}).unique(
+        "until", keep="first"
+    )
+    history = timeline.history.filter(pl.col("time") > run[0].time, pl.col("time") <= run[-1].time)
+    placed = history.sort("time").join_asof(
+        bounds.sort("until"), left_on="time", right_on="until", strategy="forward"
+    )
+    net = placed.group_by("at", *timeline.texts).agg(pl.col("n").sum()).filter(pl.col("n") != 0)
+    for at in sorted(net["at"].unique().to_list()):
+        if _same(timeline, run[at - 1], run[at]):
+            rows = net.filter(pl.col("at") == at)
+            rest = show.describe(rows, timeline.name, timeline.columns)
+            what = f"history changes it and its version stays: {rest}"
+            yield Violation("G3", timeline.name, what, run[at].epoch)
+
+
+def _never_negative(
+    timeline: Timeline, run: Sequence[Mark], show: Show, *, first: bool
+) -> Iterator[Violation]:
+    """From the beginning of history to the end of the run, no row is there less than no times."""
+    mark, last = run[0], run[-1]
+    history = timeline.history.filter(pl.col("time") <= last.time)
+    if not first:
+        history = history.filter(pl.col("time") > mark.time)
+    # What was there before the first update: the first mark, minus all of history that it holds.
+    held = (
+        timeline.net(None, mark.time).with_columns(-pl.col("n"))
+        if first
+        else timeline.net(last.time, last.time)
+    )
+    base = counted(pl.concat([timeline.contents(mark), held])).with_columns(time=pl.lit(None, pl.Int64))
+    updates = pl.concat([base, history.select(*timeline.texts, "n", "time")])
+    steps = updates.group_by(*timeline.texts, "time").agg(pl.col("n").sum()).sort("time", nulls_last=False)
+    counts = steps.with_columns(pl.col("n").cum_sum().over(timeline.texts))
+    wrong = counts.filter(pl.col("n") < 0).sort("time", nulls_last=False)
+    if wrong.height:
+        time = wrong["time"].to_list()[0]
+        what = f"there less than no times: {show.describe(wrong, timeline.name, timeline.columns)}"
+        yield Violation("G3", timeline.name, what, time=time)
+
+
+def _same(timeline: Timeline, one: Mark, other: Mark) -> bool:
+    return one.versions[timeline.name] == other.versions[timeline.name]

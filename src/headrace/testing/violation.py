@@ -1,0 +1,55 @@
+"""What a validator found: a guarantee that does not hold, where, and what differs.
+
+How much of the rows it shows is the caller's choice. Without it there are counts only, so that a report
+may be printed wherever tests are; keys and values of a test's own rows help whoever looks for the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from headrace.core.position import Lsn
+
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A guarantee that does not hold, where, and what differs."""
+
+    guarantee: str
+    table: str
+    what: str
+    epoch: int | None = None
+    time: int | None = None
+
+    def __str__(self) -> str:
+        mark = "" if self.epoch is None else f" at epoch {self.epoch}"
+        time = "" if self.time is None else f" at time {self.time} ({Lsn(self.time)})"
+        return f"{self.guarantee} {self.table}{mark}{time}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """What a violation may show of the rows that differ, besides how many there are."""
+
+    keys: Mapping[str, Sequence[str]] | None = None
+    values: bool = False
+
+    def describe(self, rows: pl.DataFrame, table: str, columns: Sequence[str]) -> str:
+        surplus = int(rows.filter(pl.col("n") > 0)["n"].sum())
+        lacking = -int(rows.filter(pl.col("n") < 0)["n"].sum())
+        text = f"{surplus} rows too many, {lacking} too few"
+        shown = columns if self.values else (self.keys or {}).get(table, ())
+        if not shown:
+            return text
+        picked = rows.select("n", *(pl.col(f"c{columns.index(name)}").alias(name) for name in shown))
+        some = [f"{row['n']:+d} x " + _named(row, shown) for row in picked.sort("n").head(SHOWN).to_dicts()]
+        return f"{text}: {'; '.join(some)}"
+
+
+def _named(row: Mapping[str, object], names: Sequence[str]) -> str:
+    return ", ".join(f"{name}={row[name]}" for name in names)
