@@ -57,12 +57,9 @@ def test_codes_are_upper_case_words() -> None:
     assert {code for code, _ in _all_raised() if not _CODE.fullmatch(code)} == set()
 
 
-def test_a_code_has_one_family_and_one_line_a_room() -> None:
-    found = entries()
-    families = {(entry.code, entry.family) for entry in found}
-    assert [code for code, count in Counter(code for code, _ in families).items() if count > 1] == []
-    rooms = Counter((entry.code, entry.room) for entry in found)
-    assert [key for key, count in rooms.items() if count > 1] == []
+def test_a_room_describes_a_code_once_a_family() -> None:
+    counted = Counter((entry.code, entry.family, entry.room) for entry in entries())
+    assert [key for key, count in counted.items() if count > 1] == []
 
 
 def test_the_page_is_in_step_with_its_fragments() -> None:
