@@ -88,12 +88,25 @@ def test_a_message_that_is_too_short_is_a_definite_error(message: bytes) -> None
     assert caught.value.code == "PG_BAD_MESSAGE"
 
 
-@pytest.mark.parametrize(
-    ("message", "in_stream"), [(b"E", False), (START, True), (begin(), True), (commit(), True)]
-)
-def test_a_message_out_of_place_is_a_definite_error(message: bytes, in_stream: bool) -> None:
+@pytest.mark.parametrize("letter", "BCSAcbPpKr")
+def test_no_transaction_begins_or_ends_inside_of_a_streamed_block(letter: str) -> None:
+    message = letter.encode() + bytes(60)
+    assert len(_scan(plugin(message))) == 1
     with pytest.raises(Definite) as caught:
-        _scan(plugin(message), in_stream=in_stream)
+        _scan(plugin(message), in_stream=True)
+    assert caught.value.code == "PG_BAD_MESSAGE"
+
+
+def test_a_streamed_block_ends_only_where_one_began() -> None:
+    with pytest.raises(Definite) as caught:
+        _scan(plugin(b"E"))
+    assert caught.value.code == "PG_BAD_MESSAGE"
+
+
+@pytest.mark.parametrize("message", [b"I", b"I\0\0\0", b"M" + XID])
+def test_a_streamed_message_that_ends_within_its_xid_is_a_definite_error(message: bytes) -> None:
+    with pytest.raises(Definite) as caught:
+        _scan(plugin(message), in_stream=True)
     assert caught.value.code == "PG_BAD_MESSAGE"
 
 
