@@ -128,13 +128,13 @@ NUMBERS = st.one_of(st.none(), st.integers(-3, 3))
 
 
 @st.composite
-def worlds(draw: st.DrawFn, max_transactions: int = 7) -> World:
+def worlds(draw: st.DrawFn, min_transactions: int = 0, most_changes: int = 4) -> World:
     """A world in which few keys live often: they are deleted, come again, move, swap and chain."""
     start = {key: (key, draw(NUMBERS), draw(TEXTS)) for key in draw(st.sets(st.integers(0, 5), max_size=4))}
     world = World(dict(start))
     state = dict(start)
-    for _ in range(draw(st.integers(0, max_transactions))):
-        done = [draw(_change(state)) for _ in range(draw(st.integers(1, 4)))]
+    for _ in range(draw(st.integers(min_transactions, 7))):
+        done = [draw(_change(state)) for _ in range(draw(st.integers(1, most_changes)))]
         world.transactions.append([change for change in done if change is not None])
         world.states.append(dict(state))
     return world
