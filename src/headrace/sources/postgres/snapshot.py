@@ -21,7 +21,6 @@ table that grows or has grown since only skews the work, for the last range has 
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -51,7 +50,7 @@ from headrace.sources.postgres.session import (
     replication,
     verify,
 )
-from headrace.sources.postgres.upstream import PLUGIN, create_slot, release_slot
+from headrace.sources.postgres.upstream import PLUGIN, bound, create_slot, release_slot
 from headrace.sources.postgres.wire import SocketWire
 
 Bytes = npt.NDArray[np.uint8]
@@ -135,7 +134,7 @@ def _attempt(
     try:
         verify(identify(pgconn), identity)
         # Before BEGIN: USE_SNAPSHOT must come first within the transaction.
-        ask(pgconn, f"SET lock_timeout = '{math.ceil(seconds * 1000)}ms'")
+        bound(pgconn, seconds)
         ask(pgconn, "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
         slot = f"{name[:50]}_{secrets.token_hex(5)}"
         description = f"{quote_identifier(slot)} TEMPORARY LOGICAL {PLUGIN} USE_SNAPSHOT"

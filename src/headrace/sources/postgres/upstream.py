@@ -16,6 +16,7 @@ server removes a slot whose making was cancelled, so that no half-made one is le
 
 from __future__ import annotations
 
+import math
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -219,6 +220,7 @@ def ensure_slot(address: Address, name: str, *, seconds: float = 30.0) -> Lsn:
         if state is None:
             pgconn = replication(address, role="slot")
             try:
+                bound(pgconn, seconds)
                 return create_slot(
                     pgconn,
                     connection,
@@ -235,6 +237,11 @@ def ensure_slot(address: Address, name: str, *, seconds: float = 30.0) -> Lsn:
                 hint="it is tried again",
             )
         return state.confirmed_flush_lsn
+
+
+def bound(pgconn: pq.abc.PGconn, seconds: float) -> None:
+    """Let the server end a wait for locks by itself: while it waits it does not notice that we died."""
+    ask(pgconn, f"SET lock_timeout = '{math.ceil(seconds * 1000)}ms'")
 
 
 def create_slot(pgconn: pq.abc.PGconn, observer: Session, description: str, seconds: float) -> Lsn:

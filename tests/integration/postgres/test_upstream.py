@@ -1,0 +1,261 @@
+"""What we make upstream: in the right order, bounded, named, and gone when it is dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.names import TableName
+from headrace.sources.postgres.session import Address, Session, connect, query, replication
+from headrace.sources.postgres.upstream import (
+    blockers,
+    bound,
+    check_slot,
+    drop_upstream,
+    ensure_publication,
+    ensure_slot,
+    object_name,
+    slot_state,
+    withdraw,
+    writers,
+)
+from headrace.testing.postgres import Database
+from headrace.testing.postmaster import wait_for
+
+pytestmark = pytest.mark.server
+
+NAME = object_name("1a2b3c4d5e6f", "main")
+T, U, KEYLESS = TableName("public", "t"), TableName("public", "u"), TableName("public", "keyless")
+ODD = TableName('Ödd "Schema', "Select")
+
+
+@pytest.fixture
+def address(database: Database) -> Address:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v int); CREATE TABLE u (id int PRIMARY KEY);"
+        " CREATE TABLE keyless (v int); INSERT INTO keyless VALUES (1); INSERT INTO t VALUES (1, 1);"
+        ' CREATE SCHEMA "Ödd ""Schema"; CREATE TABLE "Ödd ""Schema"."Select" (id int PRIMARY KEY)',
+        user="app",
+    )
+    return Address.parse(database.url(user="app"))
+
+
+@pytest.fixture
+def session(address: Address) -> Iterator[Session]:
+    with closing(connect(address, role="test")) as connection:
+        yield connection
+
+
+def published(session: Session) -> set[TableName]:
+    rows = query(
+        session, "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", [NAME]
+    )
+    return {TableName(*row) for row in rows}
+
+
+def slots(session: Session) -> list[str]:
+    return [name for (name,) in query(session, "SELECT slot_name::text FROM pg_replication_slots")]
+
+
+# --- publication --------------------------------------------------------------------------------
+
+
+def test_a_publication_is_made_once_and_grows(session: Session) -> None:
+    ensure_publication(session, NAME, [T])
+    ensure_publication(session, NAME, [T])
+    assert published(session) == {T}
+    ensure_publication(session, NAME, [T, U, ODD])
+    assert published(session) == {T, U, ODD}
+    withdraw(session, NAME, [U, KEYLESS])
+    assert published(session) == {T, ODD}
+
+
+@pytest.mark.parametrize("first", [[KEYLESS], [T]])
+def test_a_table_without_identity_never_gets_into_the_publication(
+    session: Session, database: Database, first: list[TableName]
+) -> None:
+    if first == [T]:
+        ensure_publication(session, NAME, first)
+    with pytest.raises(Misconfigured) as caught:
+        ensure_publication(session, NAME, [U, KEYLESS])
+    assert caught.value.code == "PG_IDENTITY_MISSING"
+    assert published(session) == ({T} if first == [T] else set())
+    # What it is about: the application goes on.
+    database.execute("UPDATE keyless SET v = 2; DELETE FROM keyless; UPDATE u SET id = 2", user="app")
+
+
+def test_a_publication_that_somebody_altered_is_refused(session: Session) -> None:
+    ensure_publication(session, NAME, [T])
+    query(session, f"ALTER PUBLICATION {NAME} SET (publish = 'insert')".encode())
+    with pytest.raises(Misconfigured) as caught:
+        ensure_publication(session, NAME, [T, U])
+    assert caught.value.code == "PG_PUBLICATION_ALTERED"
+
+
+def test_a_publication_of_foreign_tables_is_left_to_their_owner(session: Session, database: Database) -> None:
+    database.execute("CREATE TABLE theirs (id int PRIMARY KEY)")
+    with pytest.raises(Misconfigured) as caught:
+        ensure_publication(session, NAME, [TableName("public", "theirs")])
+    assert caught.value.code == "PG_PUBLICATION_PRIVILEGE"
+    assert f"CREATE PUBLICATION {NAME} FOR TABLE ONLY public.theirs" in caught.value.hint
+
+
+def test_the_publication_waits_only_a_moment_for_a_lock(
+    session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.sources.postgres.upstream._PUBLICATION_LOCK", "100ms")
+    with database.connect() as other, other.transaction():
+        other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(Transient) as caught:
+            ensure_publication(session, NAME, [T])
+        assert caught.value.code == "PG_LOCK_TIMEOUT"
+    ensure_publication(session, NAME, [T])
+
+
+# --- slot ---------------------------------------------------------------------------------------
+
+
+def test_a_slot_is_made_once_and_found_again(address: Address, session: Session) -> None:
+    made = ensure_slot(address, NAME)
+    assert ensure_slot(address, NAME) == made
+    state = slot_state(session, NAME)
+    assert state is not None
+    assert (state.plugin, state.confirmed_flush_lsn, state.two_phase) == ("pgoutput", made, False)
+    assert state.restart_lsn is not None
+    assert state.restart_lsn <= made
+    assert not state.lost
+    assert slot_state(session, "nothing") is None
+
+
+@pytest.mark.parametrize("how", ["open", "prepared"])
+def test_a_slot_that_waits_names_the_transaction_and_is_not_left_half_made(
+    address: Address, session: Session, database: Database, how: str
+) -> None:
+    with database.connect(user="app") as writer:
+        writer.execute("BEGIN; SAVEPOINT s; INSERT INTO t VALUES (2); RELEASE s; INSERT INTO t VALUES (3)")
+        named = f"pid {writer.info.backend_pid}"
+        if how == "prepared":
+            writer.execute("PREPARE TRANSACTION 'half done'")
+            named = 'prepared transaction "half done"'
+        with pytest.raises(Transient) as caught:
+            ensure_slot(address, NAME, seconds=0.3)
+        assert caught.value.code == "PG_SLOT_WAITS"
+        assert named in str(caught.value.detail)
+        assert str(caught.value.detail).count("(") == 1, "one line for a transaction with sub-transactions"
+        assert slots(session) == []
+        writer.execute("ROLLBACK PREPARED 'half done'" if how == "prepared" else "ROLLBACK")
+    ensure_slot(address, NAME)
+    assert slots(session) == [NAME]
+
+
+def test_blockers_that_are_young_are_not_named(session: Session, database: Database) -> None:
+    with database.connect(user="app") as writer:
+        writer.execute("BEGIN; INSERT INTO t VALUES (2)")
+        assert len(blockers(session)) == 1
+        assert blockers(session, older_than=60) == []
+
+
+def test_a_slot_of_another_kind_is_refused(address: Address, session: Session) -> None:
+    query(session, "SELECT pg_create_logical_replication_slot('two', 'pgoutput', twophase => true)")
+    query(session, "SELECT pg_create_physical_replication_slot('other', false, true)")
+    for name in ("two", "other"):
+        with pytest.raises(Misconfigured) as caught:
+            ensure_slot(address, name)
+        assert caught.value.code == "PG_SLOT_UNFIT"
+    ensure_slot(address, NAME)
+    state = slot_state(session, NAME)
+    assert state is not None
+    with pytest.raises(Misconfigured):
+        check_slot(NAME, state, "another database")
+    with pytest.raises(Definite) as lost:
+        check_slot(NAME, replace(state, wal_status="lost"), session.info.dbname)
+    assert lost.value.code == "PG_SLOT_LOST"
+
+
+# --- W ------------------------------------------------------------------------------------------
+
+
+def test_writers_are_those_that_hold_a_write_lock_on_a_table(session: Session, database: Database) -> None:
+    (oid,) = query(session, "SELECT 'public.t'::regclass::oid::bigint")[0]
+    with (
+        database.connect(user="app") as writer,
+        database.connect(user="app") as elsewhere,
+        database.connect(user="app") as reader,
+        database.connect(user="app") as waiting,
+    ):
+        elsewhere.execute("BEGIN; INSERT INTO u VALUES (5)")
+        reader.execute("BEGIN; SELECT * FROM t; SELECT pg_current_xact_id()")
+        waiting.execute("BEGIN; LOCK TABLE t IN ROW EXCLUSIVE MODE")  # has written nothing yet
+        assert writers(session, [oid]) == set()
+        writer.execute("BEGIN; INSERT INTO t VALUES (9); SAVEPOINT s; INSERT INTO t VALUES (10)")
+        (xid,) = writer.execute("SELECT pg_current_xact_id()::text::bigint").fetchall()[0]
+        assert xid in writers(session, [oid])
+        assert writers(session, []) == set()
+        writer.execute("PREPARE TRANSACTION 'w'")
+        assert xid in writers(session, [oid])
+        writer.execute("ROLLBACK PREPARED 'w'")
+        assert writers(session, [oid]) == set()
+
+
+# --- removing -----------------------------------------------------------------------------------
+
+
+def reading(address: Address, role: str) -> psycopg.pq.abc.PGconn:
+    """A session that reads the slot."""
+    pgconn = replication(address, role=role)
+    pgconn.exec_(
+        f"START_REPLICATION SLOT {NAME} LOGICAL 0/0 (proto_version '1', publication_names '{NAME}')".encode()
+    )
+    return pgconn
+
+
+def test_drop_removes_everything_and_says_so(address: Address, session: Session) -> None:
+    ensure_publication(session, NAME, [T])
+    ensure_slot(address, NAME)
+    removed = drop_upstream(address, publication=NAME, slot=NAME, application="headrace stream x")
+    assert removed == [f'slot "{NAME}"', f'publication "{NAME}"']
+    assert slots(session) == []
+    assert published(session) == set()
+    assert drop_upstream(address, publication=NAME, slot=NAME, application="headrace stream x") == []
+
+
+def test_drop_ends_our_own_zombie_on_the_slot(address: Address, session: Session) -> None:
+    ensure_slot(address, NAME)
+    zombie = reading(address, "stream 1a2b3c4d")
+    removed = drop_upstream(address, publication=None, slot=NAME, application="headrace stream 1a2b3c4d")
+    assert f'slot "{NAME}"' in removed
+    assert any("walsender" in line for line in removed)
+    zombie.finish()
+    assert slots(session) == []
+
+
+def test_drop_leaves_a_slot_that_somebody_else_reads(address: Address, session: Session) -> None:
+    ensure_slot(address, NAME)
+    other = reading(address, "stream of another lake")
+    with pytest.raises(HeadraceError) as caught:
+        drop_upstream(address, publication=None, slot=NAME, application="headrace stream 1a2b3c4d")
+    assert caught.value.code == "PG_SLOT_TAKEN"
+    assert str(other.backend_pid) in str(caught.value.detail)
+    assert query(session, "SELECT active_pid FROM pg_replication_slots") == [(other.backend_pid,)]
+    other.finish()
+
+
+def test_a_dead_creator_leaves_no_slot(address: Address, session: Session, database: Database) -> None:
+    with database.connect(user="app") as writer:
+        writer.execute("BEGIN; INSERT INTO t VALUES (2)")
+        pgconn = replication(address, role="slot")
+        bound(pgconn, 0.2)
+        pgconn.send_query(f"CREATE_REPLICATION_SLOT {NAME} LOGICAL pgoutput NOEXPORT_SNAPSHOT".encode())
+        pid = pgconn.backend_pid
+        pgconn.finish()
+        # The server does not look at its client while it waits: the lock's time limit ends it.
+        wait_for(
+            lambda: not query(session, "SELECT 1 FROM pg_stat_activity WHERE pid = %s", [pid]),
+            "the walsender has ended",
+        )
+        assert slots(session) == []
