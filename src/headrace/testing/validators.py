@@ -18,6 +18,7 @@ A violation says how many rows differ and, where keys are known, which; values o
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -79,8 +80,10 @@ def record(url: str, tables: Iterable[str]) -> Recording:
         psycopg.connect(url, autocommit=True, replication="database") as stream,
         psycopg.connect(url, autocommit=True) as reader,
     ):
+        # A name of its own: the slot of a session that was just closed may be there for a moment yet.
+        slot = f"headrace_recording_{secrets.token_hex(8)}"
         made = stream.execute(
-            "CREATE_REPLICATION_SLOT headrace_recording TEMPORARY LOGICAL pgoutput (SNAPSHOT 'export')"
+            f"CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput (SNAPSHOT 'export')".encode()
         ).fetchall()
         _, position, snapshot, _ = made[0]
         reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
