@@ -5,7 +5,7 @@
 The rows have 8 columns: bigint, integer, two texts, numeric(12,2), timestamptz, boolean, double
 precision. Peers: the reference twin (a plain Python loop over the bytes), and psycopg's C text loaders
 on the values already cut out by us, which is less work than the step beside it does. One process, one
-core; the best of the repeats is shown, since other sessions share most machines.
+thread; seconds are of CPU time, the best of the repeats, since a machine is rarely quiet.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ def by_psycopg(rows: list[Row]) -> None:
 def best(repeat: int, step: Callable[[], object]) -> float:
     took = []
     for _ in range(repeat):
-        start = time.perf_counter()
+        start = time.process_time()
         step()
-        took.append(time.perf_counter() - start)
+        took.append(time.process_time() - start)
     return min(took)
 
 

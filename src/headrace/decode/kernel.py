@@ -11,10 +11,10 @@ What every kernel promises:
 * It reports trouble as a value (a code, a row), never as an exception; its caller words the error.
 * It releases the GIL, so that a thread which answers keepalives is not starved.
 
-Two traps of Numba's cache. It looks at the file of the kernel alone, and code of other kernels is
-inlined: so a kernel calls kernels of its own file only (the readers below are the exception, and are
-not to change their meaning). And an array from `np.frombuffer(bytes)` is read-only, a type of its
-own: inputs are declared read-only, which takes both.
+Two traps of Numba. Its cache looks at the file of the kernel alone, while other kernels and constants
+are built in: so a kernel calls kernels of its own file only, and what it takes from other files (the
+readers below, letters and limits of the protocol) never changes its meaning. And an array from
+`np.frombuffer(bytes)` is read-only, a type of its own: inputs are declared read-only, which takes both.
 """
 
 from __future__ import annotations
@@ -53,7 +53,16 @@ def several(*members: Any) -> Any:
 
 def kernel(returns: Any, *arguments: Any) -> Callable[[Kernel], Kernel]:
     """Compile the function for exactly these types."""
-    compiled: Callable[[Kernel], Kernel] = njit(returns(*arguments), cache=True, nogil=True)
+
+    def compiled(function: Kernel) -> Kernel:
+        signature = returns(*arguments)
+        try:
+            made: Kernel = njit(signature, cache=True, nogil=True)(function)
+        except RuntimeError:
+            # Neither the package's folder nor the user's can be written: compile in each process.
+            made = njit(signature, nogil=True)(function)
+        return made
+
     return compiled
 
 

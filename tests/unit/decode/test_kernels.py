@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import types
 from numba.core.registry import CPUDispatcher
 
 from headrace import decode
 from headrace.decode import copydata, pgoutput
+from headrace.decode.kernel import kernel
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,9 +35,9 @@ def _kernels() -> dict[str, Any]:
 def test_every_kernel_is_compiled_for_one_set_of_types_when_it_is_imported() -> None:
     found = _kernels()
     assert len(found) > 30
-    for name, kernel in found.items():
-        assert len(kernel.signatures) == 1, name
-        assert not kernel._can_compile, f"{name} may be compiled again in the middle of a stream"
+    for name, made in found.items():
+        assert len(made.signatures) == 1, name
+        assert not made._can_compile, f"{name} may be compiled again in the middle of a stream"
 
 
 def test_kernels_take_what_is_read_only_and_what_is_not() -> None:
@@ -43,6 +45,15 @@ def test_kernels_take_what_is_read_only_and_what_is_not() -> None:
     for data in (frozen, frozen.copy()):
         assert pgoutput.scan(data, 0, 5).tail == 0
         assert copydata.frames(data).tail == 0
+
+
+def test_a_kernel_that_cannot_be_cached_is_compiled_all_the_same() -> None:
+    # As on a machine where nothing can be written: there is no folder for what has no file.
+    space: dict[str, Any] = {}
+    exec("def double(x):\n    return 2 * x", space)  # noqa: S102
+    double = kernel(types.int64, types.int64)(space["double"])
+    assert double(21) == 42
+    assert len(double.signatures) == 1
 
 
 @pytest.mark.full

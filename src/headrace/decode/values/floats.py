@@ -21,6 +21,7 @@ from headrace.decode.text import TEXT, TextColumn
 from headrace.decode.values.decoded import Decoded
 
 _ZERO, _MINUS, _PLUS, _POINT, _E = ord("0"), ord("-"), ord("+"), ord("."), ord("e")
+_TAME = 38
 _NAN = np.frombuffer(b"NaN", np.uint8)
 _INFINITY = np.frombuffer(b"Infinity", np.uint8)
 
@@ -28,9 +29,11 @@ _INFINITY = np.frombuffer(b"Infinity", np.uint8)
 def decode(column: TextColumn, type: pa.DataType) -> Decoded:
     """Form `float`."""
     bad, special = np.zeros(len(column), np.bool_), np.zeros(len(column), np.bool_)
-    _check(column.kinds, column.starts, column.lengths, column.data, bad, special)
+    wild = _check(column.kinds, column.starts, column.lengths, column.data, bad, special)
     rows = np.flatnonzero(bad)
     texts = (column.without(rows) if len(rows) else column).binary(pa.string())
+    if not wild:
+        return Decoded(texts.cast(type), rows)
     array = _cast(texts, type)
     beyond = _flags(pc.and_(pc.is_valid(texts), pc.fill_null(pc.invert(pc.is_finite(array)), True)))
     beyond &= ~special
@@ -93,8 +96,15 @@ def _is_number(data: Bytes, at: int, stop: int) -> bool:
     return fine and end == stop
 
 
+@kernel(types.boolean, given(types.uint8), types.int64, types.int64)
+def _has_exponent(data: Bytes, at: int, stop: int) -> bool:
+    while at < stop and data[at] != _E:
+        at += 1
+    return at < stop
+
+
 @kernel(
-    types.void,
+    types.boolean,
     given(types.uint8),
     given(types.int64),
     given(types.int32),
@@ -102,7 +112,9 @@ def _is_number(data: Bytes, at: int, stop: int) -> bool:
     filled(types.boolean),
     filled(types.boolean),
 )
-def _check(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, bad: Flags, special: Flags) -> None:
+def _check(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, bad: Flags, special: Flags) -> bool:
+    """Mark what is no float and what is no number; tells whether a number may be beyond the range."""
+    wild = False
     for i in range(len(kinds)):
         if kinds[i] != TEXT:
             continue
@@ -110,5 +122,8 @@ def _check(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, bad: Flags
         minus = at < stop and data[at] == _MINUS
         if minus:
             at += 1
+        # The smallest range ends at 3.4e38: nothing short that has no exponent comes near it.
+        wild |= stop - at > _TAME or _has_exponent(data, at, stop)
         special[i] = _spells(data, at, stop, _INFINITY) or (not minus and _spells(data, at, stop, _NAN))
         bad[i] = not special[i] and not _is_number(data, at, stop)
+    return wild
