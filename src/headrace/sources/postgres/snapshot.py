@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
@@ -140,7 +140,7 @@ def _attempt(
         description = f"{quote_identifier(slot)} TEMPORARY LOGICAL {PLUGIN} USE_SNAPSHOT"
         point = create_slot(pgconn, observer, description, seconds)
         ((visible,),) = ask(pgconn, "SELECT pg_current_snapshot()::text")
-        _accept(pgconn, visible or "", barred)
+        accept(pgconn, visible or "", barred)
         ((snapshot_id,),) = ask(pgconn, "SELECT pg_export_snapshot()")
         release_slot(pgconn, slot)
         return Leader(pgconn, snapshot_id or "", point, visible or "")
@@ -149,15 +149,19 @@ def _attempt(
         raise
 
 
-def running(visible: str) -> frozenset[int]:
-    """The transactions that `pg_current_snapshot()` lists as running."""
-    _, _, xip = visible.split(":")
-    return frozenset(int(xid) for xid in xip.split(",") if xid)
+def unseen(visible: str, xids: Set[int]) -> frozenset[int]:
+    """Those of the transactions that the snapshot (`pg_current_snapshot()` as text) does not show.
+
+    Not only those of its list: one that is the newest of all may run at or above xmax, unlisted.
+    """
+    _, xmax, listed = visible.split(":")
+    running = {int(xid) for xid in listed.split(",") if xid}
+    return frozenset(xid for xid in xids if xid >= int(xmax) or xid in running)
 
 
-def _accept(pgconn: pq.abc.PGconn, visible: str, barred: Set[int]) -> None:
-    """Refuse the snapshot if a transaction of W runs in it, unless it has rolled back since."""
-    for xid in sorted(running(visible) & barred):
+def accept(pgconn: pq.abc.PGconn, visible: str, barred: Set[int]) -> None:
+    """Refuse the snapshot if it does not show a transaction of W, unless that has rolled back."""
+    for xid in sorted(unseen(visible, barred)):
         ((status,),) = ask(pgconn, f"SELECT pg_xact_status('{xid}'::xid8)")
         if status != "aborted":
             raise Transient(
@@ -210,7 +214,7 @@ _WAIT = 1.0
 
 def copy(
     address: Address, identity: Identity, snapshot_id: str, columns: Sequence[str], piece: CopyRange
-) -> Iterator[Bytes]:
+) -> Generator[Bytes, None, None]:
     """The rows of a range as they were at the leader's snapshot: COPY text, in pieces of whole lines."""
     with closing(connect(address, role="copy")) as connection:
         verify(identify(connection), identity)

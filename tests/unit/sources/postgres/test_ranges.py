@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog import ReplicaIdentity, Size, TableLook
-from headrace.sources.postgres.snapshot import CopyRange, copy_statement, ranges, running
+from headrace.sources.postgres.snapshot import CopyRange, copy_statement, ranges, unseen
 from headrace.sources.postgres.upstream import object_name, widen
 
 TABLE = TableName("public", "t")
@@ -55,9 +55,12 @@ def test_the_copy_of_a_range_bounds_it_by_page() -> None:
     assert "ctid <" not in copy_statement(["id"], CopyRange(odd, 5, None, 0, 0))
 
 
-@pytest.mark.parametrize(("text", "xids"), [("10:10:", []), ("10:20:11,15", [11, 15])])
-def test_running_transactions_are_read_from_a_snapshot(text: str, xids: list[int]) -> None:
-    assert running(text) == frozenset(xids)
+@pytest.mark.parametrize(
+    ("visible", "hidden"),
+    [("10:10:", {10, 11, 15, 20}), ("10:20:11,15", {11, 15, 20}), ("30:30:", set())],
+)
+def test_a_transaction_at_or_above_xmax_is_unseen_though_not_listed(visible: str, hidden: set[int]) -> None:
+    assert unseen(visible, {9, 10, 11, 15, 20}) == hidden
 
 
 @given(st.integers(2**31, 2**40), st.integers(-(2**31), 2**31 - 1))

@@ -1,0 +1,336 @@
+"""A snapshot is one moment, copied whole whatever the ranges are, and joined where it says it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from headrace.core.errors import Definite, Misconfigured, Transient
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.sources.postgres.catalog import Size, TableLook, look_by_name, schema_of, sizes
+from headrace.sources.postgres.session import Address, Identity, Session, connect, identify, query
+from headrace.sources.postgres.snapshot import CopyRange, Leader, accept, copy, lead, ranges
+from headrace.sources.postgres.upstream import ensure_publication, ensure_slot, object_name, writers
+from headrace.testing.postgres import Database, postgres
+from headrace.testing.postmaster import wait_for
+from headrace.testing.tls import issue
+
+pytestmark = pytest.mark.server
+
+NAME = object_name("1a2b3c4d5e6f", "main")
+T = TableName("public", "t")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A database with a table of some thousand rows, and what a copy of it needs."""
+
+    database: Database
+    address: Address
+    session: Session
+    identity: Identity
+
+    def look(self, table: TableName = T) -> TableLook:
+        return look_by_name(self.session, [table])[table]
+
+    def lead(self) -> Leader:
+        return lead(self.address, self.identity, NAME)
+
+    def rows(self, leader: Leader, pieces: Sequence[CopyRange]) -> list[str]:
+        """Every line that the ranges yield, sorted."""
+        names = schema_of(self.look(pieces[0].table)).names
+        lines: list[str] = []
+        for piece in pieces:
+            for data in copy(self.address, self.identity, leader.snapshot_id, names, piece):
+                assert data[-1] == ord("\n"), "a piece is made of whole lines"
+                lines += data.tobytes().decode().splitlines()
+        return sorted(lines)
+
+
+@pytest.fixture
+def source(database: Database) -> Iterator[Source]:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE other (id int PRIMARY KEY)", user="app"
+    )
+    database.execute("INSERT INTO t SELECT g, 'row ' || g FROM generate_series(1, 20000) g", user="app")
+    address = Address.parse(database.url(user="app"))
+    with closing(connect(address, role="test")) as session:
+        yield Source(database, address, session, identify(session))
+
+
+ALL = sorted(f"{i}\trow {i}" for i in range(1, 20001))
+
+
+# --- exactness ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [10**9, 200_000, 20_000])
+def test_ranges_of_any_size_hold_every_row_once(source: Source, target: int) -> None:
+    look = source.look()
+    cut = ranges([look], sizes(source.session, [look.oid]), target)
+    assert (len(cut) == 1) == (target == 10**9)
+    with source.lead() as leader:
+        assert source.rows(leader, cut) == ALL
+
+
+@pytest.mark.parametrize("pages", [0, 1, 7, 100_000])
+def test_wrong_statistics_only_skew_the_work(source: Source, pages: int) -> None:
+    cut = ranges(
+        [source.look()], {source.look().oid: Size(pages, pages * 8192, 5)}, 4 * 8192 * (pages // 20 + 1)
+    )
+    with source.lead() as leader:
+        assert source.rows(leader, cut) == ALL
+
+
+def test_what_happens_after_the_leader_is_not_in_the_copy(source: Source) -> None:
+    look = source.look()
+    cut = ranges([look], sizes(source.session, [look.oid]), 100_000)
+    with source.lead() as leader:
+        source.database.execute(
+            "DELETE FROM t WHERE id % 2 = 0; UPDATE t SET v = 'changed'; INSERT INTO t"
+            " SELECT g, 'new' FROM generate_series(30000, 60000) g",
+            user="app",
+        )
+        assert source.rows(leader, cut) == ALL
+
+
+def test_an_empty_table_is_one_empty_range(source: Source) -> None:
+    look = source.look(TableName("public", "other"))
+    (piece,) = ranges([look], sizes(source.session, [look.oid]), 100_000)
+    with source.lead() as leader:
+        assert source.rows(leader, [piece]) == []
+
+
+def test_children_of_a_table_are_not_copied_with_it(source: Source) -> None:
+    source.database.execute(
+        "CREATE TABLE child () INHERITS (t); INSERT INTO child VALUES (0, 'x')", user="app"
+    )
+    with source.lead() as leader:
+        assert source.rows(leader, [CopyRange(T, 0, None, 0, 0)]) == ALL
+
+
+def test_odd_names_and_values_pass(source: Source) -> None:
+    source.database.execute(
+        'CREATE SCHEMA "Ödd ""S"; CREATE TABLE "Ödd ""S"."Ta\'ble" ("select" int PRIMARY KEY, "Ü %s" text);'
+        """INSERT INTO "Ödd ""S"."Ta'ble" VALUES (1, E'tab\\there\\nand \\\\ slash'), (2, NULL), (3, '')""",
+        user="app",
+    )
+    odd = TableName('Ödd "S', "Ta'ble")
+    with source.lead() as leader:
+        lines = source.rows(leader, [CopyRange(odd, 0, None, 0, 0)])
+    assert lines == ["1\ttab\\there\\nand \\\\ slash", "2\t\\N", "3\t"]
+
+
+def test_a_row_longer_than_the_buffer_passes_whole(source: Source) -> None:
+    source.database.execute("INSERT INTO t VALUES (0, repeat('x', 9000000))", user="app")
+    with source.lead() as leader:
+        lines = source.rows(leader, [CopyRange(T, 0, None, 0, 0)])
+    assert len(lines) == 20001
+    assert len(lines[0]) == 9000002
+
+
+def test_the_copy_through_tls_is_the_same(tmp_path: Path) -> None:
+    certificates = issue(tmp_path)
+    with postgres(tls=certificates) as server, server.database() as database:
+        database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", user="app")
+        database.execute(
+            "INSERT INTO t SELECT g, repeat('x', 50) FROM generate_series(1, 50000) g", user="app"
+        )
+        copies = []
+        for mode in ("disable", "verify-full"):
+            url = database.url(user="app", sslmode=mode, sslrootcert=str(certificates.authority))
+            address = Address.parse(url)
+            with closing(connect(address, role="test")) as session:
+                source = Source(database, address, session, identify(session))
+                with source.lead() as leader:
+                    copies.append(source.rows(leader, [CopyRange(T, 0, None, 0, 0)]))
+                    with pytest.raises(Definite):
+                        list(
+                            copy(
+                                address,
+                                source.identity,
+                                leader.snapshot_id,
+                                ["gone"],
+                                CopyRange(T, 0, None, 0, 0),
+                            )
+                        )
+    assert copies[0] == copies[1]
+    assert len(copies[0]) == 50000
+
+
+# --- the handoff --------------------------------------------------------------------------------
+
+
+def test_the_snapshot_holds_exactly_the_commits_below_its_consistent_point(source: Source) -> None:
+    """Writers commit all the while; the stream from the slot on says which commits are where."""
+    ensure_publication(source.session, NAME, [TableName("public", "other")])
+    start = ensure_slot(source.address, NAME)
+    stop = threading.Event()
+    writers_ = [threading.Thread(target=_write, args=(source.database, k, stop)) for k in range(3)]
+    for thread in writers_:
+        thread.start()
+    held: list[tuple[Lsn, set[int]]] = []
+    try:
+        for _ in range(5):
+            with source.lead() as leader:
+                lines = source.rows(leader, [CopyRange(TableName("public", "other"), 0, None, 0, 0)])
+                held.append((leader.consistent_point, {int(line) for line in lines}))
+    finally:
+        stop.set()
+        for thread in writers_:
+            thread.join()
+    commits = _commits(source)
+    assert len(commits) > 20
+    for point, rows in held:
+        assert rows == {row for lsn, row in commits if lsn < point}
+    assert all(lsn >= start for lsn, _ in commits)
+    assert held[0][1] != held[-1][1], "nothing was written meanwhile"
+
+
+def _write(database: Database, number: int, stop: threading.Event) -> None:
+    with database.connect(user="app") as connection:
+        row = number
+        while not stop.is_set():
+            connection.execute("INSERT INTO other VALUES (%s)", [row])
+            row += 3
+
+
+def _commits(source: Source) -> list[tuple[Lsn, int]]:
+    """(commit LSN, row) of each streamed insert, by the server's own reading of its log."""
+    rows = query(
+        source.session,
+        "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL,"
+        " 'proto_version', '1', 'publication_names', %s)",
+        [NAME, NAME],
+    )
+    found: list[tuple[Lsn, int]] = []
+    row = 0
+    for (message,) in rows:
+        if message[:1] == b"I":
+            row = int(message[1 + 4 + 1 + 2 + 1 + 4 :])
+        if message[:1] == b"C":
+            found.append((Lsn(int.from_bytes(message[2:10], "big")), row))
+    return found
+
+
+def test_a_snapshot_is_refused_while_a_transaction_of_w_runs(source: Source) -> None:
+    with source.database.connect(user="app") as writer:
+        writer.execute("BEGIN; INSERT INTO t VALUES (0, 'x')")
+        writer.execute("PREPARE TRANSACTION 'w'")
+        barred = writers(source.session, [source.look().oid])
+        assert barred
+        with pytest.raises(Transient) as caught:
+            lead(source.address, source.identity, NAME, barred=barred, attempt_seconds=0.2, seconds=0.5)
+        assert caught.value.code in ("PG_SLOT_WAITS", "PG_SNAPSHOT_BARRED")
+        writer.execute("COMMIT PREPARED 'w'")
+        with lead(source.address, source.identity, NAME, barred=barred) as leader:
+            assert "0\tx" in source.rows(leader, [CopyRange(T, 0, None, 0, 0)])
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK", None])
+def test_of_w_only_a_transaction_that_rolled_back_is_accepted_as_running(
+    source: Source, end: str | None
+) -> None:
+    pgconn = source.session.pgconn
+    with source.database.connect(user="app") as writer:
+        writer.execute("BEGIN; INSERT INTO t VALUES (0, 'x')")
+        barred = writers(source.session, [source.look().oid])
+        ((visible,),) = query(source.session, "SELECT pg_current_snapshot()::text")
+        if end is not None:
+            writer.execute(end.encode())
+        accept(pgconn, visible, {xid - 1 for xid in barred})
+        if end == "ROLLBACK":
+            accept(pgconn, visible, barred)
+            return
+        with pytest.raises(Transient) as caught:
+            accept(pgconn, visible, barred)
+    assert caught.value.code == "PG_SNAPSHOT_BARRED"
+
+
+def test_the_leader_leaves_no_slot_behind_nor_holds_one(source: Source) -> None:
+    with source.lead() as leader:
+        assert leader.alive()
+        assert query(source.session, "SELECT slot_name FROM pg_replication_slots") == []
+    _no_session(source, "headrace snapshot")
+
+
+def _no_session(source: Source, application: str) -> None:
+    """Wait until the server has seen that a session of that name has ended."""
+    statement = "SELECT 1 FROM pg_stat_activity WHERE application_name = %s AND datname = %s"
+    parameters = [application, source.database.name]
+    wait_for(lambda: not query(source.session, statement, parameters), f'"{application}" has ended')
+
+
+# --- what goes wrong ----------------------------------------------------------------------------
+
+
+def test_a_dead_leader_is_noticed_and_its_snapshot_is_gone(source: Source) -> None:
+    leader = source.lead()
+    source.database.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'headrace snapshot'"
+    )
+    assert not leader.alive()
+    with pytest.raises(Transient) as caught:
+        source.rows(leader, [CopyRange(T, 0, None, 0, 0)])
+    assert caught.value.code == "PG_SNAPSHOT_GONE"
+    leader.close()
+
+
+def test_a_follower_that_has_begun_needs_the_leader_no_more(source: Source) -> None:
+    leader = source.lead()
+    source.database.execute("INSERT INTO t SELECT g, repeat('y', 500) FROM generate_series(30000, 60000) g")
+    with source.lead() as second:
+        names = schema_of(source.look()).names
+        pieces = copy(source.address, source.identity, second.snapshot_id, names, CopyRange(T, 0, None, 0, 0))
+        first = next(pieces)
+    leader.close()
+    lines = first.tobytes().count(b"\n") + sum(piece.tobytes().count(b"\n") for piece in pieces)
+    assert lines == 50001
+
+
+def test_a_copy_that_is_given_up_ends_its_session(source: Source) -> None:
+    source.database.execute("INSERT INTO t SELECT g, repeat('y', 5000) FROM generate_series(30000, 50000) g")
+    with source.lead() as leader:
+        pieces = copy(source.address, source.identity, leader.snapshot_id, ["v"], CopyRange(T, 0, None, 0, 0))
+        next(pieces)
+        pieces.close()
+        _no_session(source, "headrace copy")
+        assert leader.alive()
+
+
+@pytest.mark.parametrize("change", ["DROP TABLE t", "ALTER TABLE t RENAME COLUMN v TO w"])
+def test_a_table_that_changed_under_the_copy_is_definite(source: Source, change: str) -> None:
+    look = source.look()
+    with source.lead() as leader:
+        source.database.execute(change, user="app")
+        with pytest.raises(Definite) as caught:
+            list(
+                copy(
+                    source.address,
+                    source.identity,
+                    leader.snapshot_id,
+                    schema_of(look).names,
+                    CopyRange(T, 0, None, 0, 0),
+                )
+            )
+    assert caught.value.code == "PG_TABLE_GONE"
+
+
+def test_a_follower_that_reaches_another_server_copies_nothing(source: Source) -> None:
+    other = replace(source.identity, system_id="1")
+    with source.lead() as leader, pytest.raises(Misconfigured) as caught:
+        list(copy(source.address, other, leader.snapshot_id, ["id"], CopyRange(T, 0, None, 0, 0)))
+    assert caught.value.code == "PG_ANOTHER_SERVER"
+
+
+def test_rows_that_a_policy_would_hide_stop_the_copy(source: Source) -> None:
+    source.database.execute("ALTER TABLE t ENABLE ROW LEVEL SECURITY; ALTER TABLE t FORCE ROW LEVEL SECURITY")
+    with source.lead() as leader, pytest.raises(Misconfigured) as caught:
+        source.rows(leader, [CopyRange(T, 0, None, 0, 0)])
+    assert caught.value.code == "PG_PRIVILEGE_MISSING"
