@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from types import ModuleType
 
 import headrace
-from headrace.cli import check, drop, run, status, version
+from headrace.cli import check, demo, drop, run, status, version
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 
-COMMANDS: tuple[ModuleType, ...] = (check, run, status, drop, version)
+COMMANDS: tuple[ModuleType, ...] = (demo, check, run, status, drop, version)
 
 EXIT_CODES: dict[type[HeadraceError], int] = {Misconfigured: 2, Definite: 3, Transient: 4}
 _INTERRUPTED = 130

@@ -75,7 +75,7 @@ class Progress:
         turning = said.split(":", 1)[0] != text.split(":", 1)[0]
         if text != said and (turning or now - at >= LINE_EVERY):
             self._lines[str(record["source"])] = (text, now)
-            self._console.print(text, highlight=False, markup=False)
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def summary(record: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from functools import partial
 import pyarrow as pa
 
 from headrace.core.errors import Definite, HeadraceError, Transient
+from headrace.core.failpoint import failpoint
 from headrace.core.frontier import LsnFrontier
 from headrace.core.handoff import ByPosition, Handoff
 from headrace.core.names import TableName
@@ -206,7 +207,9 @@ class Copying:
             address=sealed,
             time=int(leader.consistent_point) - 1,
         )
+        failpoint("copy.range.before", str(each.table))
         [answer] = self._jobs.run(partial(copy_range, key), [pack(task)])
+        failpoint("copy.range.after", str(each.table))
         return unpack(answer, RangeDone)
 
     def _take(self, name: TableName, future: Future[RangeDone], handoff: Handoff) -> None:

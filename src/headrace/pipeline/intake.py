@@ -60,6 +60,7 @@ class Intake:
         self._open: _Open | None = None
         self._newest = -1  # the commit LSN that came last
         self._reached = writer.frontier
+        self.asked = False  # whether the server has asked for a reply; the caller takes it back
 
     @property
     def needed_from(self) -> int | None:
@@ -97,6 +98,7 @@ class Intake:
         if not len(alive.row):
             return
         self._writer.heard(int(alive.wal_end[-1]), int(alive.time[-1]))
+        self.asked = self.asked or bool(alive.reply_requested.any())
         if found.last_is_open:
             return
         last_commit = int(found.row[-1]) if len(found.row) else -1

@@ -14,10 +14,15 @@ server is answered in time while the driver's process is busy, stopped or starve
 One connection, one session of the spool: when the connection is lost the process ends with a transient
 error, and whether and when another one starts is the driver's policy. While the spool is full nothing is
 read, and the server is answered all the same.
+
+A server that is shut down waits for its walsenders, and those wait until their clients have flushed
+everything, which here means: until the lake holds it. Nobody's shutdown shall hang on our lake. The
+one sign of it is that the server goes on asking for replies though it has just had one; then we go.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
@@ -26,9 +31,9 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Lsn
 from headrace.pipeline.intake import Intake, Known
 from headrace.sources.postgres.protocol import Options
@@ -39,6 +44,7 @@ from headrace.spool.writer import SpoolWriter
 
 READ_TIMEOUT = 0.25  # how long a command waits at most
 UNSETTLED_TIMEOUT = 0.02  # how long the news of an idle source waits at most
+STOPPING_ROUNDS = 3  # replies in a row that the server was not content with
 PROGRESS_EVERY = 1.0
 SETTLE_EVERY = 0.1
 
@@ -70,7 +76,7 @@ class Orders:
 class Commands(threading.Thread):
     """Reads the driver's lines, so that the loop never waits for them."""
 
-    def __init__(self, lines: BinaryIO, acknowledged: int) -> None:
+    def __init__(self, lines: io.FileIO, acknowledged: int) -> None:
         super().__init__(daemon=True)
         self._lines = lines
         self.acknowledged = acknowledged
@@ -98,6 +104,7 @@ class Receiving:
         self._commands = commands
         self._received = 0
         self._full = False
+        self._unanswerable = 0  # rounds in which the server asked again
         self._next_feedback = self._next_progress = self._next_settling = 0.0
 
     def run(self) -> None:
@@ -121,6 +128,7 @@ class Receiving:
         now = time.monotonic()
         if now >= self._next_feedback:
             self._next_feedback = now + self._stream.pause
+            self._see_whether_it_stops()
             self._feedback()
         if now >= self._next_settling:
             self._next_settling = now + SETTLE_EVERY
@@ -128,6 +136,16 @@ class Receiving:
         if now >= self._next_progress:
             self._next_progress = now + PROGRESS_EVERY
             self._progress()
+
+    def _see_whether_it_stops(self) -> None:
+        self._unanswerable = self._unanswerable + 1 if self._intake.asked else 0
+        self._intake.asked = False
+        if self._unanswerable >= STOPPING_ROUNDS:
+            raise Transient(
+                "PG_SERVER_STOPPING",
+                "the server is being shut down and waits for this connection to end",
+                hint="nothing to do: it is tried again once the server is back",
+            )
 
     def _feedback(self) -> None:
         self._stream.feedback(Lsn(self._commands.acknowledged), Lsn(self._writer.frontier))
@@ -157,7 +175,7 @@ def emit(*, last: bool = False, **event: Any) -> None:
         os._exit(0)
 
 
-def receive(orders: Orders, lines: BinaryIO) -> None:
+def receive(orders: Orders, lines: io.FileIO) -> None:
     """Do as ordered until told to stop."""
     commands = Commands(lines, orders.frontier)
     commands.start()
@@ -185,7 +203,8 @@ def receive(orders: Orders, lines: BinaryIO) -> None:
 
 
 def main() -> int:
-    lines = sys.stdin.buffer
+    # Unbuffered: a thread that waits in a buffered reader holds a lock that the interpreter's end wants.
+    lines = io.FileIO(0, closefd=False)
     orders = Orders.from_json(lines.readline())
     try:
         receive(orders, lines)

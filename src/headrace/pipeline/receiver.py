@@ -127,6 +127,7 @@ class Receiver:
         ended = self._process is not None and not self.alive  # before the reading of its last words
         self._listen()
         if self._failure is not None:
+            self.kill()  # that was its last word
             raise self._failure
         if ended:
             raise self._sudden_end()

@@ -64,6 +64,10 @@ class Mirrored:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it, and forget its configuration and its output."""
         self.kill()
         self._folder.cleanup()
 

@@ -1,0 +1,128 @@
+"""One mirror that everything happens to, on which the guarantees are then judged.
+
+    writers all the time     pgbench, Transfers, Keyed (identity DEFAULT and FULL), Bag
+    faults                   a kill -9 and a cut during the snapshot and during the stream, a crash of the
+                             server, chosen and placed by the seed
+    at the end               the writers stop, the mirror catches up and ends
+
+It is done once a session: `stormy` holds the lake and the source at rest. `make integration` does the same
+with many more faults (`test_g4_nothing_lost`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from headrace.lake.reader import Lake
+from headrace.testing import workload
+from headrace.testing.mirrored import Mirrored
+from headrace.testing.postgres import Database, Server
+from headrace.testing.proxy import Proxy
+
+TABLES = 4 + 2 + 2 + 1
+SECRET = "tell-nobody-7c1f"  # a value that is planted in rows
+
+
+@dataclass(frozen=True)
+class Stormy:
+    """A lake and its source after the storm, both at rest."""
+
+    path: Path
+    lake: Lake
+    database: Database
+    events: Path
+    output: str
+    password: str
+
+    @property
+    def url(self) -> str:
+        return self.database.url()
+
+
+@pytest.fixture(scope="session")
+def stormy(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Stormy]:
+    """See the module's essay."""
+    folder = tmp_path_factory.mktemp("stormy")
+    events = folder / "events"
+    events.mkdir()
+    with ExitStack() as stack:
+        database = stack.enter_context(postgres_server.database())
+        proxy = stack.enter_context(Proxy(postgres_server.host, postgres_server.port))
+        mirror = _mirror(folder / "lake", database, proxy, events)
+        stack.callback(mirror.close)
+        with ExitStack() as writers:
+            _write(writers, database, seed)
+            _weather(mirror, proxy, postgres_server)
+        assert mirror.once() == 0, mirror.log()
+        assert mirror.once() == 0, mirror.log()
+        yield Stormy(
+            path=folder / "lake",
+            lake=mirror.lake,
+            database=database,
+            events=events,
+            output=mirror.log(),
+            password=postgres_server.password,
+        )
+
+
+def _mirror(lake: Path, database: Database, proxy: Proxy, events: Path) -> Mirrored:
+    """As the ordinary user `app`, through the proxy, with Spark's event log on."""
+    conf = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events.as_uri(),
+    }
+    url = database.url(user="app", port=proxy.port)
+    return Mirrored(lake, url, "public.*", options={"driver_epochs": 400}, spark={"conf": conf})
+
+
+def _write(stack: ExitStack, database: Database, seed: int) -> None:
+    """Writers that go on until the stack is closed."""
+    url = database.url(user="app")
+    database.pgbench_tables(1)
+    kinds = (
+        workload.Transfers(),
+        workload.Keyed("keyed", "default"),
+        workload.Keyed("keyed_full", "full"),
+        workload.Bag(),
+    )
+    for number, kind in enumerate(kinds):
+        running = workload.running(kind, url, seed=seed + number, writers=1, pause=0.02)
+        stack.enter_context(running)
+    database.execute("UPDATE keyed SET note = %s WHERE id <= 50", [SECRET])
+    stack.enter_context(database.pgbench(clients=4, rate=60))
+
+
+def _weather(mirror: Mirrored, proxy: Proxy, server: Server) -> None:
+    """The faults: two while tables are copied, three while the stream flows."""
+    mirror.start(environment={"HEADRACE_FAILPOINT": "copy.range.after=kill"})
+    mirror.wait()  # killed in the midst of the snapshot
+    mirror.start()
+    mirror.until(lambda: mirror.status().state == "running", "run")
+    proxy.cut()
+    mirror.until_live()
+    _onward(mirror)
+    mirror.kill()
+    mirror.start()
+    _onward(mirror)
+    proxy.half_open()
+    _onward(mirror)
+    server.crash()
+    server.start()
+    _onward(mirror)
+    assert mirror.stop() == 0, mirror.log()
+
+
+def _onward(mirror: Mirrored, epochs: int = 4) -> None:
+    """Wait until some more marks with transactions are published."""
+    known = mirror.lake.marks()[-1].epoch
+
+    def moved() -> bool:
+        return sum(m.transactions > 0 for m in mirror.lake.marks() if m.epoch > known) >= epochs
+
+    mirror.until(moved, "further marks")

@@ -1,0 +1,19 @@
+"""G1: at every mark each table equals the source at that frontier, row for row, duplicates included."""
+
+from __future__ import annotations
+
+from headrace.testing import validators
+from tests.guarantees.conftest import TABLES, Stormy
+
+
+def test_g1_after_every_fault_each_table_equals_its_source(stormy: Stormy) -> None:
+    newest = stormy.lake.marks()[-1]
+    assert len(newest.versions) == TABLES
+    assert validators.exact(stormy.lake, stormy.url) == []
+
+
+def test_g1_the_comparison_counts_rows_that_are_really_there(stormy: Stormy) -> None:
+    cut = stormy.lake.at()
+    rows = {name: cut.arrow(name).num_rows for name in cut.tables()}
+    assert len(rows) == TABLES
+    assert min(rows.values()) > 0, rows
