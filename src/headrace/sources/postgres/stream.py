@@ -87,7 +87,8 @@ class Stream:
         self._slot = wanted.slot
         self.identity = identity
         self.start = start  # the slot's position: everything from here on comes again
-        self.pause = min(1.0, timeout / 2) if timeout else 1.0
+        # The server asks for a reply by itself at half of its timeout: be earlier.
+        self.pause = min(1.0, timeout / 3) if timeout else 1.0
         self._silence = wanted.silence or max(LEAST_SILENCE, timeout or SILENCE_UNLIMITED)
         self._silent = 0.0
         self._buffer: Bytes = np.empty(BUFFER, np.uint8)
