@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
@@ -150,6 +150,7 @@ def check_table(look: TableLook, rights: Access, user: str, version: int) -> Ite
 
 
 def _columns(look: TableLook) -> Iterator[Finding]:
+    mend: tuple[str, ...]
     if not look.columns:
         mend = (f"ALTER TABLE {look.name} ADD COLUMN id bigserial PRIMARY KEY",)
         yield Finding(
@@ -162,24 +163,36 @@ def _columns(look: TableLook) -> Iterator[Finding]:
             mend=mend,
             table=look.name,
         )
-    counts = Counter(column.name.casefold() for column in look.columns)
-    alike = [column.name for column in look.columns if counts[column.name.casefold()] > 1]
-    if alike:
-        new = f"{alike[-1]}_2"
-        mend = (
-            f"ALTER TABLE {look.name} RENAME COLUMN {quote_identifier(alike[-1])} TO {quote_identifier(new)}",
+    renamed = _renamed([column.name for column in look.columns])
+    if renamed:
+        mend = tuple(
+            f"ALTER TABLE {look.name} RENAME COLUMN {quote_identifier(old)} TO {quote_identifier(new)}"
+            for old, new in renamed.items()
         )
         yield Finding(
             Level.ERROR,
             Misconfigured(
                 "PG_COLUMNS_ALIKE",
                 f"columns of table {look.name} differ only in case, which Delta cannot hold",
-                detail=", ".join(f'"{name}"' for name in alike),
+                detail=", ".join(f'"{name}"' for name in renamed),
                 hint=mended(mend),
             ),
             mend=mend,
             table=look.name,
         )
+
+
+def _renamed(names: Sequence[str]) -> dict[str, str]:
+    """New names for those that differ from an earlier one only in case."""
+    taken = {name.casefold() for name in names}
+    met: set[str] = set()
+    renamed: dict[str, str] = {}
+    for name in names:
+        if name.casefold() in met:
+            renamed[name] = next(new for k in count(2) if (new := f"{name}_{k}").casefold() not in taken)
+            taken.add(renamed[name].casefold())
+        met.add(name.casefold())
+    return renamed
 
 
 def _identity(look: TableLook, version: int) -> Iterator[Finding]:

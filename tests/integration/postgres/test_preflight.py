@@ -1,0 +1,376 @@
+"""Each finding, found on a real server, mended by the statements it gives, and gone.
+
+The application's own UPDATE and DELETE are run after every case, refused or accepted: whatever a
+preflight says and whatever is then published, they must succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.names import TableName
+from headrace.sources.postgres.preflight import Finding, Level, Report, Wish, examine
+from headrace.sources.postgres.session import Address, connect
+from headrace.sources.postgres.upstream import ensure_publication
+from headrace.testing.postgres import Database, Setting, postgres
+
+pytestmark = pytest.mark.server
+
+GOOD = "CREATE TABLE good (id int PRIMARY KEY, v text); INSERT INTO good VALUES (1, 'a')"
+
+
+@pytest.fixture
+def db(database: Database) -> Iterator[Database]:
+    database.execute(GOOD, user="app")
+    yield database
+    database.execute("ALTER ROLE app NOBYPASSRLS REPLICATION")
+
+
+def check(db: Database, *patterns: str, publication: str | None = None, slot: str | None = None) -> Report:
+    wish = Wish(patterns or ("public.*",), publication=publication, slot=slot)
+    return examine(Address.parse(db.url(user="app")), wish)
+
+
+def serious(report: Report) -> list[str]:
+    return [finding.code for finding in report.findings if finding.level is not Level.INFO]
+
+
+def the(report: Report, code: str) -> Finding:
+    (finding,) = [finding for finding in report.findings if finding.code == code]
+    return finding
+
+
+def mend(db: Database, finding: Finding) -> None:
+    for statement in finding.mend:
+        db.execute(statement)
+
+
+def publish(db: Database, report: Report) -> None:
+    """What a run would do next."""
+    with closing(connect(Address.parse(db.url(user="app")), role="test")) as session:
+        ensure_publication(session, "headrace_test", [look.name for look in report.tables])
+
+
+def applies_its_own(db: Database, table: str) -> None:
+    """The application updates and deletes."""
+    columns = db.execute(
+        "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND attgenerated = ''"
+        " AND NOT attisdropped",
+        [table],
+        user="app",
+    )
+    for (column,) in columns:
+        db.execute(f'UPDATE {table} SET "{column}" = "{column}"', user="app")
+    db.execute(f"DELETE FROM {table}", user="app")
+
+
+def test_a_good_table_has_nothing_to_mend(db: Database) -> None:
+    report = check(db)
+    assert serious(report) == []
+    assert [look.name for look in report.tables] == [TableName("public", "good")]
+    assert report.errors == ()
+    publish(db, report)
+    applies_its_own(db, "good")
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+IDENTITIES = [
+    "CREATE TABLE t (id int)",
+    "CREATE TABLE t (id int PRIMARY KEY); ALTER TABLE t REPLICA IDENTITY NOTHING",
+    "CREATE TABLE t (id int PRIMARY KEY DEFERRABLE)",
+    "CREATE TABLE t (id int UNIQUE)",
+    "CREATE TABLE t (id int, g int GENERATED ALWAYS AS (id) STORED); ALTER TABLE t REPLICA IDENTITY FULL",
+    "CREATE TABLE t (id int, g int GENERATED ALWAYS AS (id) VIRTUAL); ALTER TABLE t REPLICA IDENTITY FULL",
+    "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id) STORED);"
+    " ALTER TABLE t REPLICA IDENTITY FULL",
+    "CREATE TABLE t (id int, g int GENERATED ALWAYS AS (id) STORED PRIMARY KEY)",
+    "CREATE TABLE t (id int NOT NULL); CREATE UNIQUE INDEX i ON t (id);"
+    " ALTER TABLE t REPLICA IDENTITY USING INDEX i; DROP INDEX i",
+]
+
+
+@pytest.mark.parametrize("ddl", IDENTITIES)
+def test_a_table_without_a_usable_identity_is_refused_and_mended(db: Database, ddl: str) -> None:
+    db.execute(f"{ddl}; INSERT INTO t (id) VALUES (1), (2)", user="app")
+    report = check(db)
+    assert serious(report) == ["PG_IDENTITY_MISSING"]
+    assert [look.name.name for look in report.tables] == ["good"]
+    publish(db, report)
+    db.execute("UPDATE t SET id = id", user="app")
+    applies_its_own(db, "good")
+    mend(db, the(report, "PG_IDENTITY_MISSING"))
+    mended = check(db)
+    assert mended.errors == ()
+    publish(db, mended)
+    applies_its_own(db, "t")
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE t (id int); ALTER TABLE t REPLICA IDENTITY FULL",
+        "CREATE TABLE t (id int NOT NULL UNIQUE); ALTER TABLE t REPLICA IDENTITY USING INDEX t_id_key",
+        "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id) STORED)",
+        "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id) VIRTUAL)",
+        "CREATE TABLE t (id int, w int, PRIMARY KEY (w, id) INCLUDE (id))",
+    ],
+)
+def test_a_table_that_is_accepted_stays_writable(db: Database, ddl: str) -> None:
+    db.execute(ddl, user="app")
+    report = check(db)
+    assert report.errors == ()
+    publish(db, report)
+    applies_its_own(db, "t")
+
+
+@pytest.mark.parametrize(
+    ("ddl", "code", "hides"),
+    [
+        ('CREATE TABLE t (a int PRIMARY KEY, "A" int, "a_2" int)', "PG_COLUMNS_ALIKE", True),
+        (
+            "CREATE TABLE t (id int PRIMARY KEY); ALTER TABLE t ENABLE ROW LEVEL SECURITY, "
+            "FORCE ROW LEVEL SECURITY",
+            "PG_ROW_SECURITY",
+            True,
+        ),
+        ("CREATE UNLOGGED TABLE t (id int PRIMARY KEY)", "PG_NOT_STREAMED", False),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_mended_by_its_statement(
+    db: Database, ddl: str, code: str, hides: bool
+) -> None:
+    db.execute(ddl, user="app")
+    report = check(db)
+    assert [finding.table for finding in report.findings if finding.code == code] == [
+        TableName("public", "t")
+    ]
+    assert (the(report, code).level is Level.ERROR) == hides
+    assert "t" not in [look.name.name for look in report.tables]
+    mend(db, the(report, code))
+    mended = check(db)
+    assert mended.errors == ()
+    assert "t" in [look.name.name for look in mended.tables]
+
+
+def test_a_table_without_columns_is_refused(db: Database) -> None:
+    db.execute("CREATE TABLE t (); ALTER TABLE t REPLICA IDENTITY FULL", user="app")
+    report = check(db)
+    assert [finding.code for finding in report.errors] == ["PG_COLUMNS_NONE"]
+    mend(db, the(report, "PG_COLUMNS_NONE"))
+    assert [finding.code for finding in check(db).errors] == []
+
+
+def test_a_table_that_may_not_be_read_is_refused_and_mended(db: Database) -> None:
+    db.execute(
+        'CREATE SCHEMA "Pri vate"; CREATE TABLE "Pri vate"."T" (id int PRIMARY KEY);'
+        ' CREATE PUBLICATION theirs FOR TABLE "Pri vate"."T"'
+    )
+    report = check(db, '"Pri vate".*', publication="theirs")
+    assert [finding.code for finding in report.errors] == ["PG_TABLE_PRIVILEGE"]
+    assert len(the(report, "PG_TABLE_PRIVILEGE").mend) == 2
+    mend(db, the(report, "PG_TABLE_PRIVILEGE"))
+    assert check(db, '"Pri vate".*', publication="theirs").errors == ()
+
+
+def test_what_cannot_be_streamed_is_named_and_never_chosen(db: Database) -> None:
+    db.execute(
+        "CREATE VIEW v AS SELECT 1 AS x; CREATE MATERIALIZED VIEW m AS SELECT 1 AS x;"
+        " CREATE TABLE root (id int PRIMARY KEY) PARTITION BY LIST (id);"
+        " CREATE TABLE leaf PARTITION OF root FOR VALUES IN (1);"
+        " CREATE UNLOGGED TABLE u (id int PRIMARY KEY)",
+        user="app",
+    )
+    report = check(db, "public.*", "public.v")
+    named = {(str(f.table), f.level) for f in report.findings if f.code == "PG_NOT_STREAMED"}
+    swept = {(f"public.{name}", Level.WARNING) for name in ("v", "m", "root", "u")}
+    assert named == {*swept, ("public.v", Level.ERROR)}
+    assert [look.name.name for look in report.tables] == ["good", "leaf"]
+
+
+def test_a_temporary_table_is_named_and_never_chosen(db: Database) -> None:
+    with db.connect(user="app") as other:
+        other.execute("CREATE TEMPORARY TABLE passing (id int PRIMARY KEY)")
+        report = check(db, "passing", "good")
+    assert the(report, "PG_NOT_STREAMED").level is Level.ERROR
+    assert [look.name.name for look in report.tables] == ["good"]
+
+
+@pytest.mark.parametrize("pattern", ["public.nothing*", "Good", "pg_catalog.*", "information_schema.*"])
+def test_a_pattern_that_names_nothing_is_an_error(db: Database, pattern: str) -> None:
+    report = check(db, pattern, "good")
+    assert [finding.code for finding in report.errors] == ["PG_PATTERN_EMPTY"]
+    assert [look.name.name for look in report.tables] == ["good"]
+
+
+def test_a_malformed_pattern_is_an_error_beside_the_others(db: Database) -> None:
+    assert [finding.code for finding in check(db, "a.b.c", "good").errors] == ["PATTERN_MALFORMED"]
+
+
+def test_doubtful_keys_and_types_kept_as_text_are_told(db: Database) -> None:
+    db.execute(
+        "CREATE TABLE t (at timestamptz PRIMARY KEY, i interval, n numeric, u uuid, x text)", user="app"
+    )
+    report = check(db)
+    assert serious(report) == ["PG_KEY_DOUBTFUL"]
+    assert '"at" may hold infinity' in str(the(report, "PG_KEY_DOUBTFUL").error.detail)
+    assert the(report, "PG_TYPES_AS_TEXT").error.detail == '"i" interval, "n" numeric'
+
+
+# --- publication and slot -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ddl", "code"),
+    [
+        ("SELECT 1", "PG_PUBLICATION_UNKNOWN"),
+        ("CREATE PUBLICATION p", "PG_TABLE_UNPUBLISHED"),
+        ("CREATE PUBLICATION p FOR TABLE good WITH (publish = 'insert')", "PG_PUBLICATION_PARTIAL"),
+        ("CREATE PUBLICATION p FOR TABLE good WHERE (id > 1)", "PG_TABLE_LIMITED"),
+        ("CREATE PUBLICATION p FOR TABLE good (id)", "PG_TABLE_LIMITED"),
+        (
+            "CREATE PUBLICATION p FOR TABLE good WITH (publish_generated_columns = stored)",
+            "PG_PUBLICATION_GENERATED",
+        ),
+    ],
+)
+def test_a_publication_that_would_make_the_mirror_wrong_is_refused_and_mended(
+    db: Database, ddl: str, code: str
+) -> None:
+    db.execute(ddl, user="app")
+    report = check(db, "good", publication="p")
+    assert [finding.code for finding in report.errors] == [code]
+    mend(db, the(report, code))
+    assert check(db, "good", publication="p").errors == ()
+    applies_its_own(db, "good")
+
+
+def test_partitions_under_the_name_of_their_root_are_refused(db: Database) -> None:
+    db.execute(
+        "CREATE TABLE root (id int PRIMARY KEY) PARTITION BY LIST (id);"
+        " CREATE TABLE leaf PARTITION OF root FOR VALUES IN (1);"
+        " CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)",
+        user="app",
+    )
+    report = check(db, "leaf", publication="p")
+    assert [finding.code for finding in report.errors] == ["PG_PUBLICATION_ROOT"]
+    mend(db, the(report, "PG_PUBLICATION_ROOT"))
+    assert check(db, "leaf", publication="p").errors == ()
+
+
+def test_a_column_list_of_every_column_is_no_limit(db: Database) -> None:
+    db.execute("CREATE PUBLICATION p FOR TABLE good (id, v)", user="app")
+    assert check(db, "good", publication="p").errors == ()
+
+
+def test_wildcards_select_within_a_publication_that_is_named(db: Database) -> None:
+    db.execute("CREATE TABLE other (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE good", user="app")
+    report = check(db, "public.*", publication="p")
+    assert report.errors == ()
+    assert [look.name.name for look in report.tables] == ["good"]
+    db.execute("ALTER PUBLICATION p DROP TABLE good")
+    empty = check(db, "public.*", publication="p")
+    assert [finding.code for finding in empty.errors] == ["PG_PUBLICATION_EMPTY"]
+
+
+def test_statements_never_publish_a_table_without_identity(db: Database) -> None:
+    db.execute("CREATE TABLE t (id int); INSERT INTO t VALUES (1)", user="app")
+    for publication in ("p", "q"):
+        report = check(db, "good", "t", publication=publication)
+        for finding in report.findings:
+            if finding.code != "PG_IDENTITY_MISSING":
+                mend(db, finding)
+        applies_its_own(db, "t")
+        db.execute("CREATE PUBLICATION q; INSERT INTO t VALUES (1)" if publication == "p" else "SELECT 1")
+
+
+def test_whether_our_own_publication_can_be_made_is_told_and_mended(db: Database) -> None:
+    db.execute("CREATE TABLE theirs (id int PRIMARY KEY); GRANT SELECT ON theirs TO app")
+    report = check(db, "theirs")
+    assert [finding.code for finding in report.errors] == ["PG_PUBLICATION_PRIVILEGE"]
+    mend(db, the(report, "PG_PUBLICATION_PRIVILEGE"))
+    assert check(db, "theirs", publication="headrace").errors == ()
+
+
+def test_the_right_to_make_a_publication_is_asked_for(db: Database) -> None:
+    db.execute(f'ALTER DATABASE "{db.name}" OWNER TO postgres')
+    report = check(db, "good")
+    assert [finding.code for finding in report.errors] == ["PG_PUBLICATION_PRIVILEGE"]
+    with pytest.raises(Misconfigured) as caught:
+        publish(db, report if report.tables else check(db, "good", publication="p"))
+    assert caught.value.code == "PG_PUBLICATION_PRIVILEGE"
+    mend(db, the(report, "PG_PUBLICATION_PRIVILEGE"))
+    publish(db, check(db, "good"))
+
+
+def test_a_slot_of_the_users_is_examined(db: Database) -> None:
+    missing = check(db, "good", slot="mine")
+    assert [finding.code for finding in missing.errors] == ["PG_SLOT_MISSING"]
+    mend(db, the(missing, "PG_SLOT_MISSING"))
+    assert check(db, "good", slot="mine").errors == ()
+    db.execute("SELECT pg_create_logical_replication_slot('two', 'pgoutput', twophase => true)")
+    assert [finding.code for finding in check(db, "good", slot="two").errors] == ["PG_SLOT_UNFIT"]
+
+
+# --- server -------------------------------------------------------------------------------------
+
+
+def test_the_replication_attribute_is_asked_for_and_mended(db: Database) -> None:
+    db.execute("ALTER ROLE app NOREPLICATION")
+    report = check(db)
+    assert [finding.code for finding in report.errors] == ["PG_REPLICATION_PRIVILEGE"]
+    mend(db, the(report, "PG_REPLICATION_PRIVILEGE"))
+    assert check(db).errors == ()
+
+
+def test_another_server_than_expected_is_an_error(db: Database) -> None:
+    address = Address.parse(db.url(user="app"))
+    elsewhere = examine(Address.parse(db.server.url(user="app")), Wish(("*.*",))).identity
+    report = examine(address, Wish(("good",), expected=elsewhere))
+    assert [finding.code for finding in report.errors] == ["PG_ANOTHER_DATABASE"]
+
+
+def test_a_server_that_is_not_set_up_is_told_how_to_be() -> None:
+    settings: dict[str, Setting] = {
+        "wal_level": "replica",
+        "max_replication_slots": 1,
+        "max_wal_senders": 1,
+        "max_connections": 10,
+        "idle_replication_slot_timeout": "1d",
+    }
+    with postgres(settings=settings) as server, server.database() as db:
+        db.execute(GOOD, user="app")
+        report = check(db)
+        assert {f.code for f in report.errors} == {"PG_WAL_LEVEL", "PG_SLOTS_FULL", "PG_SENDERS_FULL"}
+        assert {"PG_SLOT_TIMEOUT", "PG_CONNECTIONS_FEW"} <= set(serious(report))
+        for finding in report.findings:
+            mend(db, finding)
+        server.restart()
+        assert serious(check(db)) == []
+
+
+def test_log_that_the_copy_holds_back_is_compared_with_the_servers_limit(db: Database) -> None:
+    assert the(check(db), "PG_LOG_HELD").level is Level.INFO
+
+
+def test_transactions_that_a_slot_would_wait_for_are_named(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.sources.postgres.preflight.server._OLD_TRANSACTION", 0)
+    with db.connect(user="app") as writer:
+        writer.execute("BEGIN; INSERT INTO good VALUES (7, 'secret value')")
+        finding = the(check(db), "PG_TRANSACTIONS_OPEN")
+        assert f"pid {writer.info.backend_pid}" in str(finding.error.detail)
+        assert "secret value" not in str(finding.as_record())
+
+
+def test_a_login_that_fails_is_raised_and_not_a_finding(db: Database) -> None:
+    wrong = Address.parse(db.url(user="app", password="not it"))
+    with pytest.raises(HeadraceError) as caught:
+        examine(wrong, Wish(("*.*",)))
+    assert caught.value.code == "PG_PASSWORD_REFUSED"
