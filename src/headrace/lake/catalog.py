@@ -16,14 +16,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.core.errors import Definite
 from headrace.lake import layout
 from headrace.lake.plan import Plan
-from headrace.lake.store import Store
 
 INTERVAL = 100
+
+
+class Files(Protocol):
+    """The part of a `Store` that is needed here."""
+
+    def put_if_absent(self, key: str, data: bytes) -> bool: ...
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def list(self, prefix: str) -> tuple[str, ...]: ...
+
+    def delete(self, key: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +52,59 @@ class Catalog:
         kept = {key: record for key, record in merged.items() if record is not None}
         return Catalog(self.source, plan.epoch, kept)
 
+    def at(self, epoch: int) -> Catalog:
+        """The same records at the mark of a withdrawal or a takeover, which change none."""
+        return Catalog(self.source, epoch, self.records)
 
-def load(store: Store, source: str, epoch: int) -> Catalog:
+
+def load(files: Files, source: str, epoch: int) -> Catalog:
     """The catalog as of the mark of `epoch` (0: before the first)."""
-    catalog = _checkpoint(store, source, epoch)
+    catalog = _checkpoint(files, source, epoch)
     for number in range(catalog.epoch + 1, epoch + 1):
-        catalog = catalog.after(_final_plan(store, source, number))
+        catalog = catalog.after(_final_plan(files, source, number))
     return catalog
 
 
-def save(store: Store, catalog: Catalog) -> None:
+def save(files: Files, catalog: Catalog, interval: int = INTERVAL) -> None:
     """Write the catalog down if its epoch is one of those that are."""
-    if catalog.epoch and catalog.epoch % INTERVAL == 0:
+    if catalog.epoch and catalog.epoch % interval == 0:
         key = layout.checkpoint_key(catalog.source, catalog.epoch)
         text = json.dumps({"epoch": catalog.epoch, "records": dict(catalog.records)}, sort_keys=True)
-        store.put_if_absent(key, text.encode())
+        files.put_if_absent(key, text.encode())
 
 
-def _checkpoint(store: Store, source: str, epoch: int) -> Catalog:
+def clean(files: Files, source: str, epoch: int) -> None:
+    """Delete the plans and checkpoints that the last checkpoint at or before `epoch` replaces.
+
+    For the source's owner, once no kept mark before that checkpoint needs its catalog any more.
+    """
+    keys = _checkpoints(files, source, epoch)
+    for key in keys[:-1]:
+        files.delete(key)
+    for key in files.list(layout.plans_folder(source)) if keys else ():
+        if layout.plan_of(key)[0] <= layout.plan_of(keys[-1])[0]:
+            files.delete(key)
+
+
+def _checkpoints(files: Files, source: str, epoch: int) -> list[str]:
     # Epochs stand in the names with leading zeros, so their order is the order of the names.
     limit = layout.checkpoint_key(source, epoch)
-    keys = [key for key in store.list(layout.checkpoints_folder(source)) if key <= limit]
-    data = store.get(keys[-1]) if keys else None
+    return [key for key in files.list(layout.checkpoints_folder(source)) if key <= limit]
+
+
+def _checkpoint(files: Files, source: str, epoch: int) -> Catalog:
+    keys = _checkpoints(files, source, epoch)
+    data = files.get(keys[-1]) if keys else None
     if data is None:
         return Catalog(source)
     raw = json.loads(data)
     return Catalog(source, raw["epoch"], raw["records"])
 
 
-def _final_plan(store: Store, source: str, epoch: int) -> Plan:
+def _final_plan(files: Files, source: str, epoch: int) -> Plan:
     """The last attempt at an epoch: the one whose mark was published."""
     attempt = 0
-    data = store.get(layout.plan_key(source, epoch))
+    data = files.get(layout.plan_key(source, epoch))
     if data is None:
         raise Definite(
             "LAKE_PLAN_MISSING",
@@ -81,7 +113,7 @@ def _final_plan(store: Store, source: str, epoch: int) -> Plan:
         )
     while True:
         attempt += 1
-        following = store.get(layout.plan_key(source, epoch, attempt))
+        following = files.get(layout.plan_key(source, epoch, attempt))
         if following is None:
             return Plan.from_json(data.decode())
         data = following

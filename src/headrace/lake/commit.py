@@ -363,6 +363,26 @@ def _judge(table: Tables, plan: Plan, step: TableStep) -> Blocked | None:
     return Blocked(plan, step, _foreign(step, rewritten), rewritten)
 
 
+def plan_base(table: Tables) -> int:
+    """The version to plan the next change of a table on: its newest (-1: there is none yet).
+
+    Whatever another program put on top of our last commit may only be the same rows in other files.
+    """
+    newest = table.refresh()
+    for version in range(newest, -1, -1):
+        entry = table.entry(version)
+        if entry is None or entry.plan_id is not None:
+            break
+        if not entry.rewrite:
+            raise Definite(
+                "LAKE_FOREIGN_COMMIT",
+                "another program changed a table of this lake",
+                detail=f"version {version} of the table is not ours",
+                hint="stop that program, then copy the table anew: headrace tables resync",
+            )
+    return newest
+
+
 def _restoration(table: Tables, base: int, plan_id: str) -> TableStep | None:
     newest = table.refresh()
     entry = table.entry(base + 1) if newest > base else None

@@ -102,9 +102,16 @@ class Lake:
             return str(source)
         if not sources:
             seek.newest([])
+        if source is None:
+            raise Misconfigured(
+                "LAKE_SOURCE_AMBIGUOUS",
+                "this lake has several sources",
+                detail=", ".join(sources),
+                hint="name one of them: source=...",
+            )
         raise Misconfigured(
-            "LAKE_SOURCE_UNKNOWN" if source else "LAKE_SOURCE_AMBIGUOUS",
-            f'this lake has no source "{source}"' if source else "this lake has several sources",
+            "LAKE_SOURCE_UNKNOWN",
+            f'this lake has no source "{source}"',
             detail=", ".join(sources),
-            hint="name one of them: source=...",
+            hint="name one of those: source=...",
         )

@@ -87,6 +87,7 @@ class LakeTable:
         self.store = store
         self.folder = folder
         self._delta: DeltaTable | None = None
+        self._ours: dict[int, Entry] = {}  # the last version that we know to be our own
 
     @property
     def version(self) -> int:
@@ -139,6 +140,8 @@ class LakeTable:
 
     def entry(self, version: int) -> Entry | None:
         """What the log says of one version; None where its line is not there (any more)."""
+        if version in self._ours:
+            return self._ours[version]
         text = self.store.get(self._log_key(version))
         if text is None:
             return None
@@ -199,6 +202,7 @@ class LakeTable:
                 raise _failed(self.folder, error) from error
             return False
         self.refresh()
+        self._ours = {step.base + 1: Entry(stamp.plan_id, rewrite=False)}
         return True
 
     def _commit(self, step: TableStep, stamp: Stamp) -> None:
