@@ -1,0 +1,163 @@
+"""Scenes for the commit machine: who acts, and what a reader of the world must find at every moment.
+
+A scene has writers that fight for a source, and whoever disturbs them: a compaction by another program, an
+intruder that changes data, an owner that cleans old plans away. After *each* step of a run the world is
+checked as a reader would see it then; at its end a last, undisturbed writer must get on from there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from headrace.lake import catalog, layout
+from headrace.lake.plan import DataFile, Plan
+from tests.laws.lake.schedule import Actor, Choices, RandomChoices, run
+from tests.laws.lake.world import TwinFiles, TwinMarks, TwinTable, World
+from tests.laws.lake.writers import (
+    HISTORY,
+    SOURCE,
+    Writer,
+    compactor,
+    contents,
+    folder,
+    mark_compactor,
+)
+
+Body = Callable[[Actor], None]
+Cast = Callable[["Scene"], dict[str, Body]]
+
+
+class Twin:
+    """The bench of the in-memory world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def open(self) -> Any:
+        return TwinFiles(self.world), TwinMarks(self.world), lambda path: TwinTable(self.world, path)
+
+    def write_file(self, folder: str, epoch: int, rows: set[int]) -> DataFile:
+        return self.world.write_file(epoch, rows)
+
+    def rows_of(self, folder: str, path: str) -> set[int]:
+        return set(self.world.files[path])
+
+    def schema(self) -> str | None:
+        return "any"
+
+
+class Scene:
+    """One world, its writers, and what a reader of it must always find."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.published: list[tuple[Plan, Any]] = []
+        self._checked = 0
+
+    def writer(self, epochs: int = 2, *, tidy: bool = False) -> Writer:
+        return Writer(Twin(self.world), epochs, self.published, tidy=tidy)
+
+    def check(self) -> None:
+        marks = self.world.marks
+        for number, mark in enumerate(marks[self._checked :], self._checked + 1):
+            assert mark.epoch == number, "marks without a gap"
+            for table, version in mark.versions.items():
+                held = self.world.rows(folder(table), version)
+                assert held == contents(table, int(mark.frontier)), (table, mark)
+        self._checked = len(marks)
+        if marks and HISTORY in self.world.tables:
+            self._check_history(int(marks[-1].frontier))
+
+    def _check_history(self, frontier: int) -> None:
+        newest = len(self.world.tables[HISTORY]) - 1
+        held = self.world.rows(HISTORY, newest)
+        assert Counter({row: n for row, n in held.items() if row < frontier}) == Counter(range(frontier))
+
+    def check_end(self) -> None:
+        """What can be judged only when all is over: a last, undisturbed writer has gone on from there."""
+        before = int(self.world.marks[-1].frontier) if self.world.marks else 0
+        run({"closer": self.writer(epochs=4)}, Choices(), self.check)
+        marks = self.world.marks
+        assert int(marks[-1].frontier) >= before + 4, "the next writer gets on"
+        assert [mark.frontier for mark in marks] == sorted((m.frontier for m in marks), key=int)
+        for plan, mark in self.published:
+            assert marks[mark.epoch - 1] == mark, "what was acknowledged stays published"
+            assert mark.plan_id == plan.plan_id
+            assert mark.frontier == plan.frontier
+        self._check_plans()
+        self._check_commits()
+
+    def _check_plans(self) -> None:
+        files = TwinFiles(self.world)
+        newest = self.world.marks[-1]
+        assert catalog.load(files, SOURCE, newest.epoch).records["frontier"] == newest.frontier
+        for mark in self.world.marks[self._cleaned() :]:
+            attempts = list(self._attempts(mark.epoch))
+            assert attempts[-1].plan_id == mark.plan_id
+            assert all(plan.kind == "withdraw" for plan in attempts[1:])
+
+    def _cleaned(self) -> int:
+        """Up to here plans may be gone, or put again by a writer that was fenced right after."""
+        keys = TwinFiles(self.world).list(layout.checkpoints_folder(SOURCE))
+        return max((layout.plan_of(key)[0] for key in keys), default=0)
+
+    def _attempts(self, epoch: int) -> Iterator[Plan]:
+        for key, data in sorted(self.world.blobs.items(), key=_by_attempt):
+            if "/epochs/" in key and layout.plan_of(key)[0] == epoch:
+                yield Plan.from_json(data.decode())
+
+    def _check_commits(self) -> None:
+        cleaned = self._cleaned()
+        for path, log in self.world.tables.items():
+            for version in log:
+                assert not version.dead, f"{path}: a commit removed a file that was not live"
+                if version.epoch is None:
+                    continue
+                ids = {plan.plan_id for plan in self._attempts(version.epoch)}
+                if version.epoch > cleaned:
+                    assert version.entry.plan_id in ids, "a commit of no plan of its epoch"
+
+
+def _by_attempt(item: tuple[str, bytes]) -> tuple[int, int]:
+    key, _ = item
+    return layout.plan_of(key) if "/epochs/" in key else (0, 0)
+
+
+def _two(scene: Scene) -> dict[str, Body]:
+    return {"one": scene.writer(), "two": scene.writer()}
+
+
+def _with_compaction(scene: Scene) -> dict[str, Body]:
+    return {
+        "one": scene.writer(),
+        "two": scene.writer(),
+        "compactor": compactor(scene.world, folder("b")),
+        "marks": mark_compactor(scene.world),
+    }
+
+
+def _with_intruder(scene: Scene) -> dict[str, Body]:
+    intruder = compactor(scene.world, folder("b"), faithful=False)
+    return {"one": scene.writer(), "two": scene.writer(), "intruder": intruder}
+
+
+def _with_tidy_owners(scene: Scene) -> dict[str, Body]:
+    return {"one": scene.writer(tidy=True), "two": scene.writer(tidy=True)}
+
+
+CASTS: dict[str, Cast] = {
+    "two writers": _two,
+    "two writers and a compaction": _with_compaction,
+    "two writers and an intruder": _with_intruder,
+    "two writers that clean up": _with_tidy_owners,
+}
+
+
+def play(cast: Cast, choices: Choices | RandomChoices) -> int:
+    """One run in a new world, checked at every step and at its end; returns how long it was."""
+    scene = Scene()
+    steps = run(cast(scene), choices, scene.check)
+    scene.check_end()
+    return steps
