@@ -30,7 +30,8 @@ _LONGEST = 400
 def engine_errors() -> tuple[type[Exception], ...]:
     """The exceptions by which Spark and the bridge to its JVM report failure."""
     names = [("pyspark.errors", "PySparkException"), ("py4j.protocol", "Py4JError"), ("grpc", "RpcError")]
-    found: list[type[Exception]] = [EOFError, ConnectionError]
+    # OSError: a socket to a JVM or a server that is gone, or that never was.
+    found: list[type[Exception]] = [EOFError, OSError]
     for module, name in names:
         # A client for Connect alone has no py4j, a classic one no grpc.
         if importlib.util.find_spec(module.partition(".")[0]) is not None:

@@ -25,12 +25,14 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from headrace.core.errors import Misconfigured
 from headrace.spark.failures import engine_errors, of_start
@@ -45,6 +47,11 @@ _LOCAL_MASTER = re.compile(r"local(?:\[([0-9]+|\*)\])?\Z")
 
 # A dead Python worker must not fail an epoch: as many attempts as Spark makes on a cluster.
 _ATTEMPTS = 4
+
+_KNOCK_SECONDS = 10.0
+
+# With one of these set, gRPC does not go to the address itself.
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 _JOB_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -80,11 +87,12 @@ class Session:
 
     def close(self) -> None:
         """Stops what we started; a borrowed session goes on."""
+        if self.connect and self.jobs is not self.spark:
+            # Not `stop`: that would take a local Connect server down with it. And before the other one:
+            # a client left open talks to the stopped server at exit, and retries for ten minutes.
+            self.jobs.client.close()
         if self.owned:
             self.spark.stop()
-        elif self.connect and self.jobs is not self.spark:
-            # Not `stop`: on a local Connect server that would end the user's session as well.
-            self.jobs.client.close()
 
     def __enter__(self) -> Session:
         return self
@@ -173,6 +181,7 @@ def _start(config: SparkConfig, app: str) -> SparkSession:
     elif master is not None or not remote:
         _prepare_java()
     if remote:
+        _knock(remote)
         builder = builder.remote(remote)
     elif master:
         builder = builder.master(retrying(master))
@@ -180,6 +189,15 @@ def _start(config: SparkConfig, app: str) -> SparkSession:
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     return spark
+
+
+def _knock(remote: str) -> None:
+    """Fails at once where nothing listens; Spark's client would go on trying for ten minutes."""
+    address = urlsplit(remote)
+    if address.scheme != "sc" or any(os.environ.get(name) for name in _PROXIES):
+        return
+    with socket.create_connection((address.hostname or "", address.port or 15002), _KNOCK_SECONDS):
+        pass
 
 
 def _ambient(conf: Mapping[str, str]) -> bool:

@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from headrace.core.errors import Definite
+from headrace.spark import paths
 from headrace.spark.secrets import Key, Sealed
+from headrace.spark.worker import Merge
+
+__all__ = ["Merge"]
 
 
 def echo(item: bytes) -> bytes:
@@ -123,6 +127,28 @@ def megabytes(item: bytes) -> Iterator[tuple[str, int, bytes]]:
 
 
 def weigh(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
-    """The sum of the sizes, and the most of resident memory that the worker ever had."""
+    """How many blobs a group has, and their bytes."""
     sizes = [len(blob) for blob in blobs]
     yield f"{group} {len(sizes)} {sum(sizes)}".encode()
+
+
+def write_apart(driver: int, root: str, name: str, data: bytes) -> None:
+    """Writes into one folder in the driver and into another in tasks: a path that is not shared."""
+    paths.local_probe(_folder(driver, root)).write(name, data)
+
+
+def read_apart(driver: int, root: str, name: str) -> bytes | None:
+    """Reads likewise."""
+    return paths.local_probe(_folder(driver, root)).read(name)
+
+
+def _folder(driver: int, root: str) -> Path:
+    return Path(root, "driver" if os.getpid() == driver else "task")
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Returns once the condition holds; fails at the deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import socket
 from pathlib import Path
 
 import pyspark
@@ -103,3 +104,14 @@ def test_a_job_that_failed_is_transient_and_its_stack_is_dropped() -> None:
 def test_a_server_that_does_not_answer_is_transient_and_a_wrong_master_is_not() -> None:
     assert failures.of_start(ConnectionError(), remote=True).code == "SPARK_UNREACHABLE"
     assert failures.of_start(ConnectionError(), remote=False).code == "SPARK_START_FAILED"
+
+
+def test_a_remote_address_where_nothing_listens_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.socket() as taken:
+        # Bound and not listening: nobody else can take the port meanwhile.
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(Transient) as caught:
+            session.open_session(SparkConfig(remote=f"sc://127.0.0.1:{taken.getsockname()[1]}"))
+    assert caught.value.code == "SPARK_UNREACHABLE"

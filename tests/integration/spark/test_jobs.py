@@ -1,0 +1,161 @@
+"""What a job promises, on every engine, and against the driver's runner as the plain twin."""
+
+from __future__ import annotations
+
+import base64
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from headrace.core.errors import Definite, Misconfigured, Transient
+from headrace.spark.jobs import DriverRunner
+from headrace.spark.paths import Probe, local_probe, prove_shared
+from headrace.spark.secrets import seal
+from headrace.spark.session import SparkConfig, open_session
+from headrace.spark.warmth import Heartbeat, warm
+from tests.integration.spark import work
+from tests.integration.spark.conftest import Engine
+
+pytestmark = pytest.mark.spark
+
+WORDS = [b"abcaab", b"abd", b"", b"xyzzy" * 40, b"a" * 300]
+
+
+def test_results_come_in_item_order(engine: Engine) -> None:
+    items = [str(position % 4).encode() for position in range(70)]
+    assert engine.runner.run(work.several, items) == DriverRunner().run(work.several, items)
+
+
+def test_no_items_need_no_job(engine: Engine) -> None:
+    assert engine.runner.run(work.echo, []) == []
+    assert engine.runner.run_grouped(work.by_letter, work.joined, []) == []
+
+
+def test_a_partial_travels_with_its_arguments(engine: Engine) -> None:
+    assert engine.runner.run(partial(work.shout, b"!"), [b"a"]) == [b"A!"]
+
+
+@pytest.mark.parametrize("merge", [work.joined, work.first_only])
+def test_groups_merge_as_they_do_in_the_driver(engine: Engine, merge: work.Merge) -> None:
+    ours = engine.runner.run_grouped(work.by_letter, merge, WORDS)
+    assert ours == DriverRunner().run_grouped(work.by_letter, merge, WORDS)
+
+
+def test_an_error_keeps_its_family_code_and_hint(engine: Engine) -> None:
+    with pytest.raises(Definite) as caught:
+        engine.runner.run(work.refuse, [b"good", b"bad", b"good"])
+    expected = {"family": "definite", "code": "TEST_REFUSED", "primary": "no", "detail": "a table"}
+    assert caught.value.as_record() == {**expected, "hint": "do nothing"}
+    assert "work.py" in caught.value.__notes__[0]
+
+
+def test_a_bug_tells_its_place_and_no_value(engine: Engine) -> None:
+    with pytest.raises(RuntimeError, match="ValueError in a task") as caught:
+        engine.runner.run(work.stumble, [b"4711-secret"])
+    assert "in stumble" in str(caught.value)
+    assert "4711" not in str(caught.value)
+
+
+def test_want_of_memory_in_a_task_is_transient(engine: Engine) -> None:
+    with pytest.raises(Transient, match="SPARK_TASK_OUT_OF_MEMORY"):
+        engine.runner.run(work.exhaust, [b""])
+
+
+def test_errors_of_split_and_merge_are_raised(engine: Engine) -> None:
+    with pytest.raises(Definite, match="TEST_REFUSED"):
+        engine.runner.run_grouped(work.refuse_split, work.refuse_merge, [b"ab", b"bad"])
+    with pytest.raises(Definite, match="TEST_MERGE_REFUSED"):
+        engine.runner.run_grouped(work.by_letter, work.refuse_merge, [b"ab"])
+
+
+def test_a_worker_killed_in_mid_task_is_replaced_without_effect(engine: Engine, tmp_path: Path) -> None:
+    items = [b"one", b"two", b"die", b"four"]
+    assert engine.runner.run(partial(work.die_once, str(tmp_path)), items) == items
+    assert len(list(tmp_path.glob("die*"))) > 1
+
+
+def test_a_task_that_always_dies_is_transient(engine: Engine) -> None:
+    with pytest.raises(Transient) as caught:
+        engine.runner.run(work.die, [b"x"])
+    assert caught.value.code == "SPARK_JOB_FAILED"
+    assert "\tat " not in str(caught.value)
+    assert engine.runner.run(work.echo, [b"alive"]) == [b"alive"]
+
+
+def test_workers_are_used_again(engine: Engine) -> None:
+    warm(engine.runner)
+    first = {pid for _ in range(3) for pid in engine.runner.run(work.who, [b"0.3"] * 2)}
+    engine.runner.run_grouped(work.by_letter, work.first_only, WORDS)
+    again = {pid for _ in range(3) for pid in engine.runner.run(work.who, [b"0.3"] * 2)}
+    assert again <= first
+    assert str(os.getpid()).encode() not in first
+
+
+def test_two_hundred_megabytes_pass_through_a_shuffle(engine: Engine) -> None:
+    weighed = engine.runner.run_grouped(
+        work.megabytes, work.weigh, [str(item).encode() for item in range(10)]
+    )
+    assert weighed == [f"{group} 10 {10 * (2 << 20)}".encode() for group in range(10)]
+
+
+def test_large_items_arrive_whole(engine: Engine) -> None:
+    sizes = [1 << 20, 0, 30 << 20, 7]
+    lengths = engine.runner.run(work.length, [bytes(size) for size in sizes])
+    assert lengths == [str(size).encode() for size in sizes]
+
+
+def test_a_secret_is_in_no_plan_and_no_event_log(engine: Engine) -> None:
+    secret = "correct-horse-battery"
+    sealed, key = seal(secret)
+    task = partial(work.unseal, key)
+    assert engine.runner.run(task, [sealed.data] * 3) == [str(len(secret)).encode()] * 3
+    for half in (sealed.data, key.pad):
+        engine.runner.run(partial(work.shout, half), [half])
+    log = b"".join(path.read_bytes() for path in engine.events.rglob("*") if path.is_file())
+    assert b"SparkListenerJobEnd" in log
+    assert b"MapInArrow" in log
+    for form in (secret.encode(), secret.encode("utf-16-le"), base64.b64encode(secret.encode())[:-2]):
+        assert form not in log
+
+
+def test_driver_and_tasks_share_a_directory(engine: Engine, tmp_path: Path) -> None:
+    prove_shared(engine.runner, 2, local_probe(tmp_path))
+    assert list((tmp_path / "_headrace").iterdir()) == []
+
+
+@pytest.mark.parametrize("blind", ["tasks", "driver"])
+def test_a_directory_that_is_not_shared_is_found(engine: Engine, tmp_path: Path, blind: str) -> None:
+    here = local_probe(tmp_path / "driver")
+    apart = (os.getpid(), str(tmp_path))
+    if blind == "driver":
+        probe = Probe("somewhere", partial(work.write_apart, *apart), here.read, here.remove)
+    else:
+        probe = Probe("somewhere", here.write, partial(work.read_apart, *apart), here.remove)
+    with pytest.raises(Misconfigured) as caught:
+        prove_shared(engine.runner, 2, probe)
+    assert caught.value.code == "SPARK_LAKE_NOT_SHARED"
+    assert caught.value.detail is not None
+    assert ("the driver does not see" in caught.value.detail) == (blind == "driver")
+
+
+def test_a_heartbeat_beats_while_idle_and_stops(engine: Engine) -> None:
+    with Heartbeat(engine.runner, every=0.2) as heart:
+        work.wait_for(lambda: heart.beats >= 2)
+        assert heart.alive()
+    assert not heart.alive()
+
+
+def test_a_borrowed_session_is_left_as_it_was(engine: Engine) -> None:
+    watched = ["spark.sql.adaptive.enabled", "spark.sql.execution.arrow.maxRecordsPerBatch"]
+    before = [engine.session.spark.conf.get(key) for key in watched]
+    with open_session(SparkConfig(master="local[7]")) as borrowed:
+        assert not borrowed.owned
+        assert borrowed.jobs.conf.get(watched[0]) == "false"
+    assert [engine.session.spark.conf.get(key) for key in watched] == before == ["true", "10000"]
+    assert engine.session.spark.range(3).count() == 3
+
+
+def test_slots_are_the_tasks_that_run_at_once(engine: Engine) -> None:
+    assert engine.session.slots() == 2

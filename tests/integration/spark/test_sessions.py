@@ -1,0 +1,127 @@
+"""Sessions as a fresh process meets them: without Java, under spark-submit, made by another thread.
+
+Each runs a script in a process of its own, since a process starts one JVM and keeps its environment.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+pytestmark = pytest.mark.spark
+
+_HEAD = """
+from functools import partial
+from headrace.spark.jobs import Runner
+from headrace.spark.session import SparkConfig, open_session
+"""
+_SPARK = Path(pyspark.__file__).parent
+
+
+def outcome(script: str, folder: Path, environ: dict[str, str], *command: str) -> list[str]:
+    """What the script printed, line by line; it must end well, and soon after its last line."""
+    path = folder / "script.py"
+    path.write_text(_HEAD + script)
+    done = subprocess.run(
+        [*(command or (sys.executable,)), str(path)],
+        env=environ,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout.splitlines()
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """This process's environment without what decides about Spark, with the changes."""
+    decided = ("JAVA_HOME", "PYSPARK_", "SPARK_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(decided)}
+    return {**kept, **changes}
+
+
+def without_java(folder: Path) -> str:
+    """A PATH with the programs that Spark's scripts need, and no java."""
+    tools = folder / "tools"
+    tools.mkdir()
+    for program in ("bash", "sh", "dirname", "ps", "env", "uname", "readlink", "basename", "cat"):
+        found = next((Path(at, program) for at in ("/usr/bin", "/bin") if Path(at, program).exists()), None)
+        if found is not None:
+            (tools / program).symlink_to(found)
+    return str(tools)
+
+
+def test_a_machine_without_java_and_an_empty_home_runs_a_job(tmp_path: Path) -> None:
+    script = """
+import os
+with open_session(SparkConfig()) as session:
+    print(session.spark.sparkContext.master, session.owned)
+    print(Runner(session).run(bytes, [b"a", b"b"]))
+    print(os.environ["JAVA_HOME"])
+"""
+    home = tmp_path / "home"
+    home.mkdir()
+    said = outcome(script, tmp_path, environment(PATH=without_java(tmp_path), HOME=str(home)))
+    assert said[:2] == ["local[*,4] True", "[b'a', b'b']"]
+    assert Path(said[2]).is_relative_to(home)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["home", "script.py", "tools"]
+
+
+def test_under_spark_submit_its_settings_decide(tmp_path: Path) -> None:
+    script = """
+with open_session(SparkConfig()) as session:
+    print(session.spark.sparkContext.master, session.owned)
+    print(session.spark.conf.get("spark.sql.session.timeZone"))
+    print(Runner(session).run(bytes, [b"a"]))
+"""
+    submit = (str(_SPARK / "bin" / "spark-submit"), "--master", "local[1]")
+    conf = ("--conf", "spark.sql.session.timeZone=Asia/Kathmandu", "--conf", "spark.ui.enabled=false")
+    environ = environment(PYSPARK_PYTHON=sys.executable)
+    said = outcome(script, tmp_path, environ, *submit, *conf)
+    assert said == ["local[1] True", "Asia/Kathmandu", "[b'a']"]
+
+
+def test_a_session_of_another_thread_is_borrowed_and_goes_on(tmp_path: Path) -> None:
+    script = """
+import threading
+from pyspark.sql import SparkSession
+users = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+def other():
+    with open_session(SparkConfig(master="local[7]")) as session:
+        print(session.owned, Runner(session).run(bytes, [b"a"]))
+thread = threading.Thread(target=other)
+thread.start()
+thread.join()
+print(SparkSession.getActiveSession() is users, users.range(3).count())
+users.stop()
+"""
+    said = outcome(script, tmp_path, environment(PYSPARK_PYTHON=sys.executable))
+    assert said == ["False [b'a']", "True 3"]
+
+
+def test_a_client_of_connect_ends_soon_after_it_closed(tmp_path: Path) -> None:
+    script = """
+with open_session(SparkConfig(remote="local[1]")) as session:
+    print(session.connect, Runner(session).run(bytes, [b"a"]))
+"""
+    said = outcome(script, tmp_path, environment(SPARK_TESTING="1"))
+    assert said == ["True [b'a']"]
+
+
+def test_a_master_that_does_not_exist_is_misconfigured(tmp_path: Path) -> None:
+    script = """
+from headrace.core.errors import Misconfigured
+try:
+    open_session(SparkConfig(master="nonsense://x"))
+except Misconfigured as error:
+    print(error.code, error.detail)
+"""
+    said = outcome(script, tmp_path, environment())
+    assert said[0].startswith("SPARK_START_FAILED ")
