@@ -84,7 +84,7 @@ def read(
 def describe(store: Store, folder: str, path: str) -> DataFile:
     """What an Add action says of a file that is there already."""
     with store.open_input(f"{folder}/{path}") as source:
-        size = source.size() if callable(source.size) else source.size
+        size = source.size()
         table = pq.ParquetFile(source).read()
     table = table.rename_columns([layout.unquote(name) for name in table.column_names])
     return DataFile(path=path, size=size, rows=table.num_rows, stats=delta_statistics(table))

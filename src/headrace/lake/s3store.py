@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 import obstore
+import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store as Bucket
 
@@ -98,7 +99,7 @@ class S3Store:
     def open_input(self, key: str) -> Any:
         with _told(key):
             try:
-                return obstore.open_reader(self._bucket, key)
+                return pa.PythonFile(_Reader(obstore.open_reader(self._bucket, key)), mode="r")
             except FileNotFoundError as error:
                 raise missing(key) from error
 
@@ -107,6 +108,29 @@ class S3Store:
 
     def sync_all(self) -> None:
         """Nothing, as for `sync`."""
+
+
+class _Reader(io.RawIOBase):
+    """obstore's reader as Python's own kind of file, which is what pyarrow takes."""
+
+    def __init__(self, inner: obstore.ReadableFile) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._inner.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._inner.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(self._inner.read(None if size < 0 else size))
 
 
 def open_s3(rest: str, given: Mapping[str, str]) -> S3Store:
