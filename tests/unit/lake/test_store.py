@@ -1,0 +1,159 @@
+"""Stores: the same promises on a directory and on S3."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headrace.core.errors import Definite, Misconfigured, Transient
+from headrace.lake.store import LocalStore, Store, open_store
+
+
+def test_only_the_first_put_if_absent_is_told_true(any_store: Store) -> None:
+    assert any_store.put_if_absent("a/b.json", b"first")
+    assert not any_store.put_if_absent("a/b.json", b"second")
+    assert any_store.get("a/b.json") == b"first"
+
+
+def test_of_many_writers_at_once_exactly_one_wins(local_store: Store) -> None:
+    won: list[bytes] = []
+    start = threading.Barrier(8)
+
+    def attempt(data: bytes) -> None:
+        start.wait()
+        if local_store.put_if_absent("key", data):
+            won.append(data)
+
+    threads = [threading.Thread(target=attempt, args=(str(n).encode(),)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert local_store.get("key") == won[0]
+    assert local_store.list("") == ("key",)
+
+
+def test_put_replaces_and_get_tells_what_is_absent(any_store: Store) -> None:
+    assert any_store.get("k") is None
+    assert not any_store.exists("k")
+    any_store.put("k", b"1")
+    any_store.put("k", b"2")
+    assert any_store.get("k") == b"2"
+    assert any_store.exists("k")
+
+
+def test_listing_goes_to_any_depth_and_stays_in_its_folder(any_store: Store) -> None:
+    for key in ("p/2", "p/1", "p/q/3", "pp/4"):
+        any_store.put(key, b"")
+    assert any_store.list("p") == ("p/1", "p/2", "p/q/3")
+    assert any_store.list("absent") == ()
+
+
+def test_folders_are_named_once_and_not_deeper(any_store: Store) -> None:
+    for key in ("m/one/a/b", "m/one/c", "m/two/d", "m/file"):
+        any_store.put(key, b"")
+    assert any_store.folders("m") == ("one", "two")
+    assert any_store.folders("absent") == ()
+
+
+def test_deleting_what_is_absent_is_no_error(any_store: Store) -> None:
+    any_store.put("k", b"")
+    any_store.delete("k")
+    any_store.delete("k")
+    assert not any_store.exists("k")
+
+
+def test_a_place_is_empty_until_something_is_put(any_store: Store) -> None:
+    assert any_store.empty()
+    any_store.put("a/b", b"")
+    assert not any_store.empty()
+
+
+def test_outputs_are_read_back_with_random_access(any_store: Store) -> None:
+    with any_store.open_output("d/data") as sink:
+        sink.write(b"0123456789")
+    with any_store.open_input("d/data") as source:
+        source.seek(4)
+        assert bytes(source.read(3)) == b"456"
+
+
+def test_an_output_that_fails_leaves_nothing(any_store: Store) -> None:
+    def fail() -> None:
+        with any_store.open_output("d/data") as sink:
+            sink.write(b"half")
+            raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011 - the body's own error passes through
+        fail()
+    assert not any_store.exists("d/data")
+
+
+def test_a_missing_data_file_is_definite(any_store: Store) -> None:
+    with pytest.raises(Definite) as raised, any_store.open_input("gone"):
+        pass
+    assert raised.value.code == "LAKE_FILE_MISSING"
+
+
+def test_sync_takes_files_at_any_depth(any_store: Store) -> None:
+    any_store.put("a/b/c", b"1")
+    any_store.sync(["a/b/c"])
+    any_store.sync_all()
+
+
+def test_sync_reaches_each_file_and_every_folder_above_it(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_store.put("a/b/c", b"1")
+    synced: set[str] = set()
+    real = os.fsync
+
+    def note(handle: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{handle}"))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    local_store.sync(["a/b/c"])
+    root = local_store.path
+    assert synced == {root, f"{root}/a", f"{root}/a/b", f"{root}/a/b/c"}
+
+
+def test_a_full_disk_is_transient_and_names_no_path_outside_the_lake(local_store: LocalStore) -> None:
+    local_store.put("file", b"")
+    with pytest.raises(Transient) as raised:
+        local_store.put("file/below", b"")
+    assert raised.value.code == "LAKE_STORE"
+    assert local_store.path not in str(raised.value)
+
+
+def test_a_bucket_never_shows_its_options() -> None:
+    options = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    secret = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "very-secret"}
+    store = open_store("s3://bucket/lake", options | secret | {"timeout": "1s"})
+    assert "very-secret" not in repr(store)
+    assert store.storage_options["AWS_SECRET_ACCESS_KEY"] == "very-secret"
+
+
+@pytest.mark.parametrize("where", ["gs://bucket/x", "hdfs://name/x", "s3://", "/tmp/a%20b"])
+def test_addresses_that_cannot_hold_a_lake_are_refused(where: str) -> None:
+    with pytest.raises(Misconfigured) as raised:
+        open_store(where)
+    assert raised.value.code == "LAKE_URL"
+
+
+def test_a_file_url_is_a_directory(tmp_path: Path) -> None:
+    assert open_store(f"file://{tmp_path}/x").url == f"{tmp_path}/x"
+
+
+def test_arrow_reads_an_input_of_any_store(any_store: Store) -> None:
+    with (
+        any_store.open_output("t.arrow") as sink,
+        pa.ipc.new_file(sink, pa.schema([("a", pa.int64())])) as file,
+    ):
+        file.write_table(pa.table({"a": [1, 2]}))
+    with any_store.open_input("t.arrow") as source:
+        assert pa.ipc.open_file(pa.BufferReader(bytes(source.read()))).read_all().num_rows == 2
