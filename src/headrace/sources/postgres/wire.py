@@ -8,9 +8,10 @@ stream. From there two ways give the same bytes, frames as the protocol has them
                  and everything after it, the server's answer included, is read here.
     LibpqWire    TLS: libpq decrypts and takes frames apart; they are put together again.
 
-The server sends each message by itself, and a client that wakes for each one slows it down: while there is
-a backlog the socket's low-water mark is raised, so that the kernel wakes us for a lot at once; when a
-read then times out, the mark falls back to 1, or a slow stream would wait for ever.
+The server sends each message by itself, and a client that wakes for each one slows it down: after
+something came the socket's low-water mark is raised, so that the kernel wakes us for a lot at once; when
+that does not come within some milliseconds, the mark falls back to 1, or a slow stream would wait for
+ever. A lone commit on an idle source finds the mark low and is not delayed.
 
 Called by `stream`. It promises never to block longer than `timeout`, and to send without waiting for the
 server to read. It must never look inside a frame.
@@ -31,7 +32,9 @@ from headrace.sources.postgres.protocol import data_frame, error_frame, query
 
 RECEIVE_BUFFER = 8 * 1024 * 1024
 LOW_WATER = 256 * 1024
-_DRY = 0.005  # how long a raised mark may keep a few bytes waiting
+# How long, in seconds, a raised mark may keep a few bytes waiting.
+_PATIENCE = 0.005
+_PATIENCE_IN_BACKLOG = 0.05
 
 
 class Wire(Protocol):
@@ -75,18 +78,20 @@ class _Wakener:
         self._poll = select.poll()
         self._poll.register(self.socket, select.POLLIN)
         self._raised = False
+        self._patience = _PATIENCE
 
     def ready(self, timeout: float) -> bool:
         """Whether there is something to read before the time is over."""
         if self._raised:
-            if self._poll.poll(_DRY * 1000):
+            if self._poll.poll(self._patience * 1000):
                 return True
             self._set(1)
         return bool(self._poll.poll(timeout * 1000))
 
     def came(self, count: int) -> None:
-        """So many bytes were there at once: is there a backlog?"""
-        if count >= LOW_WATER and not self._raised:
+        """Something was there: there may be more, and it is cheaper to wait for a lot of it."""
+        self._patience = _PATIENCE if count < LOW_WATER // 4 else _PATIENCE_IN_BACKLOG
+        if not self._raised:
             self._set(LOW_WATER)
 
     def _set(self, mark: int) -> None:
@@ -170,7 +175,8 @@ class LibpqWire:
             if self._frames or left <= 0:
                 break
             self._wakener.ready(left)
-        self._wakener.came(len(self._frames))
+        if self._frames:
+            self._wakener.came(len(self._frames))
         count = min(len(into), len(self._frames))
         into[:count] = self._frames[:count]
         del self._frames[:count]
