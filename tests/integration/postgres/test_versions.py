@@ -1,0 +1,71 @@
+"""The way from a connection string to a copied table, on each version of the server from 15 to 18."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from headrace.core.names import TableName
+from headrace.sources.postgres.catalog import look_by_name, schema_of, sizes
+from headrace.sources.postgres.preflight import Wish, examine
+from headrace.sources.postgres.session import Address, connect, identify
+from headrace.sources.postgres.snapshot import copy, lead, ranges
+from headrace.sources.postgres.upstream import (
+    drop_upstream,
+    ensure_publication,
+    ensure_slot,
+    object_name,
+    slot_state,
+    writers,
+)
+from headrace.testing.postgres import Database
+
+pytestmark = [pytest.mark.server, pytest.mark.full]
+
+NAME = object_name("1a2b3c4d", "main")
+T = TableName("public", "t")
+GENERATED = (
+    "CREATE TABLE g (id int, twice int GENERATED ALWAYS AS (id * 2) STORED);"
+    " ALTER TABLE g REPLICA IDENTITY FULL; INSERT INTO g VALUES (1)"
+)
+
+
+def test_a_table_is_checked_published_and_copied_whole(any_database: Database) -> None:
+    database = any_database
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, v numeric(8, 2))", user="app")
+    database.execute("INSERT INTO t SELECT g, g / 4.0 FROM generate_series(1, 20000) g")
+    address = Address.parse(database.url(user="app"))
+    report = examine(address, Wish(("public.t",)))
+    assert report.errors == ()
+    with closing(connect(address, role="test")) as session:
+        identity = identify(session)
+        assert str(identity.version // 10000) == database.server.version
+        ensure_publication(session, NAME, [T])
+        start = ensure_slot(address, NAME)
+        look = look_by_name(session, [T], [NAME])[T]
+        barred = writers(session, [look.oid])
+        rows = 0
+        with lead(address, identity, NAME, barred=barred) as leader:
+            assert leader.consistent_point >= start
+            for piece in ranges([look], sizes(session, [look.oid]), 100_000):
+                for data in copy(address, identity, leader.snapshot_id, schema_of(look).names, piece):
+                    rows += data.tobytes().count(b"\n")
+        assert rows == 20000
+        drop_upstream(address, publication=NAME, slot=NAME, application="none")
+        assert slot_state(session, NAME) is None
+
+
+def test_full_identity_with_generated_columns_is_refused_where_the_server_refuses_it(
+    any_database: Database,
+) -> None:
+    """From 18 on the application's UPDATE would fail once the table is published; before it would not."""
+    any_database.execute(GENERATED, user="app")
+    address = Address.parse(any_database.url(user="app"))
+    report = examine(address, Wish(("public.g",)))
+    refused = int(any_database.server.version) >= 18
+    assert bool(report.errors) == refused
+    with closing(connect(address, role="test")) as session:
+        if report.tables:
+            ensure_publication(session, NAME, [look.name for look in report.tables])
+    any_database.execute("UPDATE g SET id = 2; DELETE FROM g", user="app")
