@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.lake import catalog, layout
+from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan
+from headrace.lake.table import Entry
 from tests.laws.lake.schedule import Actor, Choices, RandomChoices, run
-from tests.laws.lake.world import TwinFiles, TwinMarks, TwinTable, World
+from tests.laws.lake.world import TwinFiles, TwinMarks, TwinTable, Version, World
 from tests.laws.lake.writers import (
     HISTORY,
     SOURCE,
+    Bench,
     Writer,
     compactor,
     contents,
@@ -26,7 +29,18 @@ from tests.laws.lake.writers import (
 )
 
 Body = Callable[[Actor], None]
-Cast = Callable[["Scene"], dict[str, Body]]
+
+
+class Stage(Protocol):
+    """Where a cast plays: a world of either kind."""
+
+    @property
+    def bench(self) -> Bench: ...
+
+    def writer(self, epochs: int = 2, *, tidy: bool = False) -> Writer: ...
+
+
+Cast = Callable[[Stage], dict[str, Body]]
 
 
 class Twin:
@@ -47,17 +61,31 @@ class Twin:
     def schema(self) -> str | None:
         return "any"
 
+    def length(self, folder: str) -> int:
+        return len(self.world.tables.get(folder, []))
+
+    def disturb(self, folder: str, length: int, *, faithful: bool) -> bool:
+        live = self.world.tables[folder][length - 1].live
+        rows = set().union(*(self.world.files[path] for path in live)) | (set() if faithful else {-1})
+        file = self.world.write_file(0, rows)
+        version = Version(Entry(None, rewrite=faithful), frozenset({file.path}), None)
+        return self.world.commit(folder, version, length)
+
+    def compact_marks(self) -> None:
+        self.world.mark_commits += 1
+
 
 class Scene:
     """One world, its writers, and what a reader of it must always find."""
 
     def __init__(self) -> None:
         self.world = World()
-        self.published: list[tuple[Plan, Any]] = []
+        self.bench = Twin(self.world)
+        self.published: list[tuple[Plan, Mark]] = []
         self._checked = 0
 
     def writer(self, epochs: int = 2, *, tidy: bool = False) -> Writer:
-        return Writer(Twin(self.world), epochs, self.published, tidy=tidy)
+        return Writer(self.bench, epochs, self.published, tidy=tidy)
 
     def check(self) -> None:
         marks = self.world.marks
@@ -125,25 +153,25 @@ def _by_attempt(item: tuple[str, bytes]) -> tuple[int, int]:
     return layout.plan_of(key) if "/epochs/" in key else (0, 0)
 
 
-def _two(scene: Scene) -> dict[str, Body]:
+def _two(scene: Stage) -> dict[str, Body]:
     return {"one": scene.writer(), "two": scene.writer()}
 
 
-def _with_compaction(scene: Scene) -> dict[str, Body]:
+def _with_compaction(scene: Stage) -> dict[str, Body]:
     return {
         "one": scene.writer(),
         "two": scene.writer(),
-        "compactor": compactor(scene.world, folder("b")),
-        "marks": mark_compactor(scene.world),
+        "compactor": compactor(scene.bench, folder("b")),
+        "marks": mark_compactor(scene.bench),
     }
 
 
-def _with_intruder(scene: Scene) -> dict[str, Body]:
-    intruder = compactor(scene.world, folder("b"), faithful=False)
+def _with_intruder(scene: Stage) -> dict[str, Body]:
+    intruder = compactor(scene.bench, folder("b"), faithful=False)
     return {"one": scene.writer(), "two": scene.writer(), "intruder": intruder}
 
 
-def _with_tidy_owners(scene: Scene) -> dict[str, Body]:
+def _with_tidy_owners(scene: Stage) -> dict[str, Body]:
     return {"one": scene.writer(tidy=True), "two": scene.writer(tidy=True)}
 
 

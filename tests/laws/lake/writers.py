@@ -21,9 +21,7 @@ from headrace.lake import catalog
 from headrace.lake.commit import EpochLog, Files, MarkLog, Tables, plan_base
 from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan, TableStep
-from headrace.lake.table import Entry
 from tests.laws.lake.schedule import Actor
-from tests.laws.lake.world import Version, World
 
 T = TypeVar("T")
 
@@ -53,6 +51,14 @@ class Bench(Protocol):
     def rows_of(self, folder: str, path: str) -> set[int]: ...
 
     def schema(self) -> str | None: ...
+
+    def length(self, folder: str) -> int:
+        """How many versions the table has."""
+
+    def disturb(self, folder: str, length: int, *, faithful: bool) -> bool:
+        """Commit as another program: all live files put into one, unfaithfully with a row more."""
+
+    def compact_marks(self) -> None: ...
 
 
 class Gated:
@@ -178,34 +184,21 @@ class Writer:
         return TableStep(path, base, (add,), tuple(touched), schema)
 
 
-def compactor(world: World, path: str, *, faithful: bool = True) -> Callable[[Actor], None]:
-    """Another program: it puts all live files of a table into one, or adds a row that nobody inserted."""
+def compactor(bench: Bench, path: str, *, faithful: bool = True) -> Callable[[Actor], None]:
+    """Another program, which commits to a table as soon as there is one."""
 
     def body(actor: Actor) -> None:
-        while True:
-            seen = actor.do(lambda: len(world.tables.get(path, [])))
-            if seen == 0:
-                return
-            live = world.tables[path][seen - 1].live
-            rows = set().union(*(world.files[file] for file in live)) | (set() if faithful else {-1})
-            file = world.write_file(0, rows)
-            version = Version(Entry(None, rewrite=faithful), frozenset({file.path}), None)
-            if actor.do(partial(world.commit, path, version, seen)):
-                return
+        done = False
+        while not done:
+            length = actor.do(partial(bench.length, path))
+            done = length == 0 or actor.do(partial(bench.disturb, path, length, faithful=faithful))
 
     return _once(body)
 
 
-def mark_compactor(world: World) -> Callable[[Actor], None]:
+def mark_compactor(bench: Bench) -> Callable[[Actor], None]:
     """A compaction of the marks table: a commit there that is no mark."""
-
-    def body(actor: Actor) -> None:
-        def compact() -> None:
-            world.mark_commits += 1
-
-        actor.do(compact)
-
-    return _once(body)
+    return _once(lambda actor: actor.do(bench.compact_marks))
 
 
 def _once(body: Callable[[Actor], None]) -> Callable[[Actor], None]:

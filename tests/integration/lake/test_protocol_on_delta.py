@@ -1,0 +1,61 @@
+"""The commit machine on real Delta logs: the same schedules as on the twin, with the same outcome.
+
+Each run is played twice, on the twin and on a real lake. Since a schedule counts atomic operations, the two
+agree only if the twin's operations are the real ones' in number, order and result. That is what makes the
+exploration of the twin worth something.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from headrace.lake.marks import Mark
+from headrace.lake.store import Store
+from tests.integration.lake.real import RealStage
+from tests.laws.lake.scenes import CASTS, Cast, Scene, play
+from tests.laws.lake.schedule import CRASH, FAIL, LOST, Choices, RandomChoices, run
+from tests.laws.lake.writers import contents, folder
+
+_COUNT = 2
+
+casts = pytest.mark.parametrize("cast", CASTS.values(), ids=CASTS.keys())
+
+
+def _same(cast: Cast, store: Store, choices: tuple[Choices | RandomChoices, Choices | RandomChoices]) -> None:
+    scene, stage = Scene(), RealStage(store)
+    run(cast(scene), choices[0], scene.check)
+    run(cast(stage), choices[1], lambda: None)
+    assert [_told(mark) for mark in stage.marks()] == [_told(mark) for mark in scene.world.marks]
+    for mark in stage.marks():
+        for table, version in mark.versions.items():
+            assert stage.rows(folder(table), version) == contents(table, int(mark.frontier))
+    for path, log in scene.world.tables.items():
+        assert stage.rows(path, len(log) - 1) == scene.world.rows(path, len(log) - 1)
+
+
+def _told(mark: Mark) -> tuple[int, str, str, str, dict[str, int]]:
+    return mark.epoch, mark.frontier, mark.kind, mark.plan_id, dict(mark.versions)
+
+
+@casts
+@pytest.mark.parametrize("number", range(_COUNT))
+def test_random_runs_agree_with_the_twin(cast: Cast, number: int, any_store: Store, seed: int) -> None:
+    def choices() -> RandomChoices:
+        return RandomChoices(Random(f"{seed}/delta/{number}"))
+
+    _same(cast, any_store, (choices(), choices()))
+
+
+@casts
+@pytest.mark.parametrize("number", range(_COUNT))
+def test_interrupted_and_troubled_runs_agree_with_the_twin(
+    cast: Cast, number: int, any_store: Store, seed: int
+) -> None:
+    random = Random(f"{seed}/interrupted/{number}")
+    length = play(cast, Choices())
+    step = random.randrange(1, length)
+    trouble = {random.randrange(length): random.choice([CRASH, FAIL, LOST])}
+    choices = Choices(switches={step: "two"}, faults=trouble)
+    _same(cast, any_store, (choices, choices))
