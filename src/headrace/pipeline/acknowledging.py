@@ -27,7 +27,7 @@ class Acknowledger:
         self._sync = sync
         self._acknowledge = acknowledge
         self._queue: queue.SimpleQueue[Published | None] = queue.SimpleQueue()
-        self._error: HeadraceError | None = None
+        self._error: BaseException | None = None
         self.acknowledged: Lsn | None = None
         self._thread = threading.Thread(target=self._work, name="headrace-acknowledger", daemon=True)
         self._thread.start()
@@ -57,4 +57,8 @@ class Acknowledger:
             except HeadraceError as error:
                 self._error = error
                 return
+            except BaseException as error:
+                # A bug must not end acknowledgement in silence: the main thread raises it.
+                self._error = error
+                raise
             self.acknowledged = frontier

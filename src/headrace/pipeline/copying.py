@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -30,15 +31,16 @@ from headrace.decode import copytext
 from headrace.decode.kernel import Bytes
 from headrace.decode.values import decode_column, raw
 from headrace.lake.store import open_store
-from headrace.pipeline import shadows
-from headrace.pipeline.merging import Writing, key_without_form, write_sorted
-from headrace.pipeline.records import TableRecord
+from headrace.pipeline import looking, shadows
+from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.tasks import LakeAddress, NewFile, TableTask, join_ipc, pack, to_ipc, unpack
+from headrace.pipeline.writing import Writing, key_without_form, write_sorted
 from headrace.sources.postgres import catalog, snapshot, upstream
-from headrace.sources.postgres.session import Address, Identity, connect
+from headrace.sources.postgres.session import Address, Identity, Session, connect
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Key, Sealed, seal
 
+LEAD_SECONDS = 5.0
 FILE_BYTES = 64 << 20  # of COPY's text for one file; about a third of that as Parquet
 
 
@@ -79,7 +81,14 @@ class Lost:
     error: HeadraceError
 
 
-Event = Copied | Refused | Lost
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A bug."""
+
+    error: BaseException
+
+
+Event = Copied | Refused | Lost | Broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +130,7 @@ class Copying:
         self,
         address: Address,
         identity: Identity,
-        slot: str,
+        source: SourceRecord,
         records: Sequence[TableRecord],
         tasks: Callable[[TableRecord], TableTask],
         lake: LakeAddress,
@@ -134,9 +143,11 @@ class Copying:
         self.names = frozenset(record.name for record in records)
         self._address = address
         self._identity = identity
-        self._slot = slot
+        self._slot = source.slot
+        self._publication = source.publication
+        self._records = {record.name: record for record in records}
+        self.waits_for: Transient | None = None  # what keeps the snapshot from being taken
         self._tables = {record.name: _Table(tasks(record), 0) for record in records}
-        self._oids = {record.name: record.oid for record in records}
         self._lake = lake
         self._jobs = jobs
         self._connections = connections
@@ -158,21 +169,55 @@ class Copying:
 
     def _work(self) -> None:
         try:
-            with connect(self._address, role="copy") as connection:
-                oids = list(self._oids.values())
-                sizes = catalog.sizes(connection, oids)
-                self._measure(sizes)
-                looks = [look for look in catalog.look(connection, oids).values() if look.oid in sizes]
-                # After the permanent slot is made: what holds a write lock now began before it (W).
-                barred = upstream.writers(connection, oids)
-            with snapshot.lead(self._address, self._identity, self._slot, barred=barred) as leader:
-                self._copy(leader, snapshot.ranges(looks, sizes, FILE_BYTES))
+            self._attempt()
         except HeadraceError as error:
             self.finished.put(Lost(error))
+        except BaseException as error:
+            # A bug must not leave the run waiting for ever: it is for the main thread.
+            self.finished.put(Broken(error))
+            raise
+
+    def _attempt(self) -> None:
+        with closing(connect(self._address, role="copy")) as connection:
+            looks = self._looked(connection)
+            oids = [look.oid for look in looks]
+            sizes = catalog.sizes(connection, oids)
+            self._measure(sizes)
+            # After the permanent slot is made: what holds a write lock now began before it (W).
+            barred = upstream.writers(connection, oids)
+        with self._lead(barred) as leader:
+            self.waits_for = None
+            self._copy(leader, snapshot.ranges(looks, sizes, FILE_BYTES))
+
+    def _looked(self, connection: Session) -> list[catalog.TableLook]:
+        """The tables that are still what was recorded; the others are refused."""
+        known = [self._records[name] for name in sorted(self._records)]
+        changed = looking.look(connection, self._publication, known).changed
+        for name, error in changed.items():
+            self.finished.put(Refused(name, error))
+        present = [record.oid for record in known if record.name not in changed]
+        return list(catalog.look(connection, present).values())
+
+    def _lead(self, barred: Set[int]) -> snapshot.Leader:
+        """A snapshot, as soon as the transactions that bar it have ended; gives way to a stop."""
+        while True:
+            try:
+                return snapshot.lead(
+                    self._address, self._identity, self._slot, barred=barred, seconds=LEAD_SECONDS
+                )
+            except Transient as error:
+                if error.code not in ("PG_SLOT_WAITS", "PG_SNAPSHOT_BARRED"):
+                    raise
+                self.waits_for = error
+            self._check_stop()
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise Transient("COPY_STOPPED", "the copy was stopped", hint="run again to copy what is missing")
 
     def _measure(self, sizes: dict[int, catalog.Size]) -> None:
-        for name, oid in self._oids.items():
-            size = sizes.get(oid)
+        for name, record in self._records.items():
+            size = sizes.get(record.oid)
             self.progress[name] = Progress(size.rows if size else 0, size.bytes if size else 0)
 
     def _copy(self, leader: snapshot.Leader, ranges: Sequence[snapshot.CopyRange]) -> None:
@@ -195,8 +240,7 @@ class Copying:
     def _range(
         self, leader: snapshot.Leader, each: snapshot.CopyRange, sealed: Sealed, key: Key
     ) -> RangeDone:
-        if self._stop.is_set():
-            raise Transient("COPY_STOPPED", "the copy was stopped", hint="run again to copy what is missing")
+        self._check_stop()
         task = RangeTask(
             epoch=self._epoch,
             lake=self._lake,

@@ -22,7 +22,7 @@ import numpy as np
 from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes
 from headrace.decode.pgoutput import Messages, scan
-from headrace.pipeline.tasks import OpenTransaction
+from headrace.sources.postgres.decoding import Inside
 from headrace.spool.layout import Records
 from headrace.spool.reader import SpoolReader
 
@@ -62,7 +62,7 @@ class Cut:
     start: int
     stop: int
     relations: tuple[bytes, ...]  # whole frames
-    inside: OpenTransaction | None = None
+    inside: Inside | None = None
 
 
 def next_batch(reader: SpoolReader, address: int, before: Lsn) -> Batch | None:
@@ -123,7 +123,7 @@ def _pieces(reader: SpoolReader, transaction: np.void) -> Iterator[Cut]:
     """One very large transaction, cut between messages."""
     at, stop = int(transaction["start"]), int(transaction["stop"])
     known = tuple(reader.relations_before(at))
-    inside: OpenTransaction | None = None
+    inside: Inside | None = None
     while at < stop:
         end = min(at + STRETCH_BYTES, stop)
         data = reader.read(at, end)
@@ -143,15 +143,15 @@ def _layouts(data: Bytes, messages: Messages) -> Iterator[bytes]:
         yield data[messages.frame_start[row] : messages.stop[row]].tobytes()
 
 
-def _further(transaction: np.void, inside: OpenTransaction | None, messages: Messages) -> OpenTransaction:
+def _further(transaction: np.void, inside: Inside | None, messages: Messages) -> Inside:
     """The head for the next piece: the ordinals go on where this piece ends."""
     counts = dict(inside.ordinals) if inside else {}
     changed = messages.relation[np.isin(messages.kind, _CHANGES)]
     for oid, count in zip(*np.unique(changed, return_counts=True), strict=True):
         counts[int(oid)] = counts.get(int(oid), 0) + int(count)
-    return OpenTransaction(
+    return Inside(
         time=int(transaction["time"]),
         xid=int(transaction["xid"]),
         commit_ts=int(transaction["commit_ts"]),
-        ordinals=tuple(counts.items()),
+        ordinals=counts,
     )

@@ -80,7 +80,9 @@ class Ledger:
 
     def rows(self, name: TableName) -> int:
         """The number of rows of a table in the lake."""
-        return sum(file.rows for file in self._ranges(name).values())
+        if name in self._files:
+            return sum(file.rows for file in self._files[name].values())
+        return sum(file.rows for file in self.table(self.task_folder(name)).files().values())
 
     def table(self, folder: str) -> LakeTable:
         """A Delta table, opened once."""
@@ -104,7 +106,7 @@ class Ledger:
             routes=Routes.over(list(self._ranges(record.name).values())),
             applied=int(record.applied or self.frontier),
             handoff=record.handoff if held else None,
-            shadows=record.shadows,
+            shadows=() if record.schema.full else record.shadows,
         )
 
     # --- an epoch -----------------------------------------------------------------------------

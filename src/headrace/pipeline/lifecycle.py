@@ -113,7 +113,7 @@ class Run:
         self.copying = Copying(
             self.address,
             self.identity,
-            self.ledger.source.slot,
+            self.ledger.source,
             missing,
             self.ledger.task,
             self.ledger.address,
@@ -141,6 +141,8 @@ class Run:
                 self._fail({event.name: event.error})
             elif isinstance(event, Lost):
                 self._commit_copies(copied)
+                raise event.error
+            else:
                 raise event.error
         self._commit_copies(copied)
         return True

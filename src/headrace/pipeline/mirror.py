@@ -35,6 +35,7 @@ from headrace.spark.jobs import DriverRunner, Runner
 from headrace.spark.paths import local_probe, prove_shared
 from headrace.spark.session import SparkConfig, borrow_session, is_local, open_session
 from headrace.spark.warmth import Heartbeat, warm
+from headrace.spool.layout import erase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,6 +151,7 @@ def _keep_all(places: list[Place], control: Control) -> None:
 def keep(place: Place, control: Control) -> None:
     """Run a source, attempt after attempt, until it is done, stopped, or ended by an error."""
     reporter = Reporter(place.store, place.name, control.listener)
+    reporter.start()
     patience = Patience(ATTEMPTS_ONCE if control.once else None)
     pauses = patience.pauses()
     while True:
@@ -167,6 +169,8 @@ def keep(place: Place, control: Control) -> None:
             if pause is None:
                 reporter.settle("failed", error)
                 raise
+            if policy.spoils_the_spool(error):
+                erase(place.spool)
             reporter.settle("waiting", error)
         if control.stop.wait(pause):
             return

@@ -42,6 +42,11 @@ def retries(error: BaseException) -> bool:
     return isinstance(error, Transient)
 
 
+def spoils_the_spool(error: BaseException) -> bool:
+    """Whether the spool must be forgotten before the next attempt: the source sends it all again."""
+    return isinstance(error, Transient) and error.code == "SPOOL_DAMAGED"
+
+
 def exit_code(error: HeadraceError) -> int:
     """The exit code of a command that ends with this error."""
     return EXIT_CODES[error.family]

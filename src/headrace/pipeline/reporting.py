@@ -7,6 +7,7 @@ value of a row, never a secret.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from headrace.core.position import Lsn
 from headrace.lake import statusfile
 from headrace.lake.plan import Plan
 from headrace.lake.store import Store
-from headrace.pipeline.owning import this_process
+from headrace.pipeline.owning import ENDED, this_process
 from headrace.pipeline.records import TableRecord
 from headrace.pipeline.states import State
 from headrace.sources.postgres.upstream import SlotState
@@ -47,11 +48,22 @@ class Reporter:
     state: str = "starting"
     error: HeadraceError | None = None
     warnings: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _over: threading.Event = field(default_factory=threading.Event)
     _told: float = 0.0
     _slot: SlotState | None = None
     _copying: Copying | None = None
     _last_change: dict[str, str] = field(default_factory=dict)
     _last: dict[str, Any] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Tell about once a second also while the run is busy with an epoch."""
+        threading.Thread(target=self._repeat, name="headrace-reporter", daemon=True).start()
+
+    def _repeat(self) -> None:
+        while not self._over.wait(EVERY_SECONDS):
+            if time.monotonic() - self._told >= EVERY_SECONDS:
+                self.tell()
 
     def turn(self, run: Run) -> None:
         """Once a turn of the loop; writes when a second is over."""
@@ -78,10 +90,16 @@ class Reporter:
     def settle(self, state: str, error: HeadraceError | None = None) -> None:
         """The run waits, or is over."""
         self.state, self.error = state, error
+        if state in ENDED:
+            self._over.set()
         self.tell()
 
     def tell(self) -> None:
         """Write the record now."""
+        with self._lock:
+            self._tell()
+
+    def _tell(self) -> None:
         self._told = time.monotonic()
         record = self._last | {
             "source": self.source,
@@ -89,11 +107,15 @@ class Reporter:
             "owner": self.owner,
             "updated_at": _now(),
             "error": None if self.error is None else self.error.as_record(),
-            "warnings": dict(self.warnings),
+            "warnings": {**self.warnings, **self._waiting()},
         }
         statusfile.write(self.store, self.source, record)
         if self.listener is not None:
             self.listener(record)
+
+    def _waiting(self) -> dict[str, str]:
+        waits_for = None if self._copying is None else self._copying.waits_for
+        return {} if waits_for is None else {waits_for.code: f"{waits_for.primary}: {waits_for.detail}"}
 
     @property
     def owner(self) -> dict[str, Any]:

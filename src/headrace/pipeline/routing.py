@@ -7,10 +7,11 @@ finds each key's candidates:
     run 0   [a───c] [d────g]      [m───────t]
     run 1          [e──────k]  [l───────r]          a key between e and g has two candidates
 
-The *home* of a key is the last file that begins at or before it. It is a pure function of the key, so
-every task sends a key's events to the same places without knowing what other tasks saw. The home is
-always among the places, candidate or not: it takes the key if nobody holds it, and it is the one that
-vouches for it (see `merging`).
+The *home* of a key is the last file that begins at or before it; or, in an epoch that brings very many
+rows, one of several *births*, ranges of new keys that get files of their own. It is a pure function of
+the key, so every task sends a key's events to the same places without knowing what other tasks saw. The
+home is always among the places, candidate or not: it takes the key if nobody holds it, and it is the
+one that vouches for it (see `merging`).
 
 Key codes are compared by their first 32 bytes, padded: monotone, so a candidate is never missed; two
 keys that agree so far only cost a look into one file more.
@@ -18,6 +19,7 @@ keys that agree so far only cost a look into one file more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +58,10 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where rows go: row `rows[i]` to file `files[i]`; `home[i]` where that file is the key's home."""
+    """Where rows go: row `rows[i]` to file `files[i]`; `home[i]` where that file is the key's home.
+
+    Births are numbered behind the files.
+    """
 
     rows: Rows
     files: Rows
@@ -69,9 +74,10 @@ class Routes:
 
     files: tuple[FileRange, ...]
     runs: tuple[tuple[int, ...], ...]
+    births: tuple[bytes, ...] = ()  # where each birth but the first begins; none: homes are files
 
     @classmethod
-    def over(cls, files: list[FileRange]) -> Routes:
+    def over(cls, files: Sequence[FileRange]) -> Routes:
         ordered = tuple(sorted(files, key=lambda file: (file.low, file.high, file.path)))
         runs: list[list[int]] = []
         for number, file in enumerate(ordered):
@@ -88,6 +94,9 @@ class Routes:
 
     def homes(self, keys: Prefixes) -> Rows:
         """Each key's home; 0 where the table has no file yet."""
+        if self.births:
+            bounds = np.array(self.births, dtype=f"S{WIDTH}")
+            return len(self.files) + np.searchsorted(bounds, keys, side="right").astype(np.int64)
         lows = self._bounds(range(len(self.files)), "low")
         return np.maximum(np.searchsorted(lows, keys, side="right") - 1, 0).astype(np.int64)
 

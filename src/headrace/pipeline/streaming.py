@@ -18,17 +18,20 @@ from headrace.core.handoff import ByPosition, Handoff
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline import epochs, stretch
-from headrace.pipeline.epochs import Batch
+from headrace.pipeline.epochs import Batch, Cut
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.looking import Look
-from headrace.pipeline.merging import merge, row_missing
+from headrace.pipeline.merging import merge
 from headrace.pipeline.records import TableRecord
+from headrace.pipeline.sampling import with_births
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.tasks import Outcome, Outcomes, Stretch, TableTask, pack, unpack
+from headrace.pipeline.writing import row_missing
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
 
 ATTACHED = (State.JOINING, State.LIVE)
+LARGE = 1_000_000  # changes, from which on it pays to look ahead
 
 
 @dataclass(slots=True)
@@ -84,30 +87,37 @@ def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -
 def _run(
     ledger: Ledger, workshop: Workshop, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
-    """Run the job; once more where a value without a lake form turned up in an unexpected column."""
+    """Run the job; again where it turned out what a table needs (see `stretch`): rare, and never twice."""
     if not len(batch.transactions) or not tasks:
         return {}
     jobs = workshop.jobs(batch)
+    cuts = list(epochs.cuts(workshop.reader, batch.transactions))
+    if batch.changes > LARGE:
+        tasks = with_births(workshop.reader, cuts, tasks, look.xid_reference)
     while True:
-        items = list(_items(ledger, workshop, batch, look, tasks))
+        items = list(_items(ledger, workshop, cuts, look, tasks))
         outcomes = Outcomes()
         for answer in jobs.run_grouped(stretch.split, merge, items):
             outcomes.take(unpack(answer, Outcome))
-        unforeseen = {name: o.unforeseen for name, o in outcomes.tables.items() if o.unforeseen}
-        if not unforeseen:
+        wiser = {oid: _wiser(task, outcomes.tables.get(task.name)) for oid, task in tasks.items()}
+        if wiser == tasks:
             return outcomes.tables
-        tasks = {oid: _with_shadows(task, unforeseen.get(task.name, ())) for oid, task in tasks.items()}
+        tasks = wiser
 
 
-def _with_shadows(task: TableTask, columns: Sequence[int]) -> TableTask:
-    return replace(task, shadows=tuple(sorted({*task.shadows, *columns})))
+def _wiser(task: TableTask, outcome: Outcome | None) -> TableTask:
+    """The table's task, with what its first try found out that it needs."""
+    if outcome is None or outcome.failure is not None:
+        return task
+    columns = tuple(sorted({*task.shadows, *outcome.unforeseen}))
+    return replace(task, shadows=columns, whole=task.whole or outcome.scattered)
 
 
 def _items(
-    ledger: Ledger, workshop: Workshop, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
+    ledger: Ledger, workshop: Workshop, cuts: Sequence[Cut], look: Look, tasks: Mapping[int, TableTask]
 ) -> Iterable[bytes]:
     reader = workshop.reader
-    for number, cut in enumerate(epochs.cuts(reader, batch.transactions)):
+    for number, cut in enumerate(cuts):
         yield pack(
             Stretch(
                 number=number,

@@ -24,9 +24,10 @@ from headrace.core.multiset import net
 from headrace.decode.kernel import Bytes
 from headrace.lake.store import open_store
 from headrace.pipeline import shadows
-from headrace.pipeline.merging import RESULTS, Writing, key_without_form, write_history
+from headrace.pipeline.merging import RESULTS
 from headrace.pipeline.routing import Routes, prefixes
 from headrace.pipeline.tasks import Outcome, Part, Stretch, TableTask, pack, to_ipc, unpack
+from headrace.pipeline.writing import Writing, key_without_form, write_history
 from headrace.sources.postgres import decoding
 from headrace.spool.reader import SpoolReader
 
@@ -56,14 +57,11 @@ def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
 
 
 def _decoded(stretch: Stretch) -> Iterator[decoding.TableChanges]:
-    inside = None
-    if (told := stretch.inside) is not None:
-        inside = decoding.Inside(told.time, told.xid, told.commit_ts, dict(told.ordinals))
     return decoding.decode(
         _bytes(stretch),
         decoding.relations_of(stretch.relations),
         {oid: decoding.Wanted(task.name, task.schema, task.applied) for oid, task in stretch.tables},
-        inside=inside,
+        inside=stretch.inside,
         xid_reference=stretch.xid_reference,
     )
 
@@ -126,12 +124,16 @@ def _live(
     else:
         yield _result(context.stretch, outcome)
     if task.schema.is_multiset:
-        nets = net(task.schema, changes)
-        yield _part(context, task, ALL, None, nets)
+        yield _part(context, task, ALL, net(task.schema, changes))
+        return
+    found = events(shadows.extend(task), shadows.widen(task, changes, bad))
+    if task.whole:
+        everywhere = pa.array(np.ones(found.num_rows, np.bool_))
+        yield _part(context, task, ALL, found.append_column("_home", everywhere))
+    elif len(task.routes.files) > 1 and found["_from"].null_count < found.num_rows:
+        yield _result(context.stretch, Outcome(task.name, scattered=True))
     else:
-        widened = changes if task.schema.full else shadows.widen(task, changes, bad)
-        schema = task.schema if task.schema.full else shadows.extend(task)
-        yield from _parts(context, task, events(schema, widened))
+        yield from _parts(context, task, found)
 
 
 def _latest(changes: pa.Table) -> int:
@@ -161,16 +163,12 @@ def _parts(context: _Context, task: TableTask, found: pa.Table) -> Iterator[tupl
         events_there = found.take(pa.array(places.rows[rows]))
         events_there = events_there.append_column("_home", pa.array(places.home[rows]))
         number = int(places.files[rows[0]])
-        yield _part(context, task, str(number), number, events_there)
-
-
-def _part(
-    context: _Context, task: TableTask, group: str, file: int | None, rows: pa.Table
-) -> tuple[str, int, bytes]:
-    stretch = context.stretch
-    if file is not None:
         # The group's merge needs its own file only: a part stays small however many files there are.
-        own = task.routes.files[file : file + 1]
-        task, file = replace(task, routes=Routes.over(list(own))), 0
-    part = Part(stretch.epoch, stretch.lake, task, file, to_ipc(rows))
+        own = replace(task, routes=Routes.over(task.routes.files[number : number + 1]))
+        yield _part(context, own, str(number), events_there)
+
+
+def _part(context: _Context, task: TableTask, group: str, rows: pa.Table) -> tuple[str, int, bytes]:
+    stretch = context.stretch
+    part = Part(stretch.epoch, stretch.lake, task, to_ipc(rows))
     return f"{task.name}:{group}", stretch.number, pack(part)

@@ -23,6 +23,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.lake.plan import DataFile
 from headrace.pipeline.routing import Routes
+from headrace.sources.postgres.decoding import Inside
 
 T = TypeVar("T")
 
@@ -50,16 +51,7 @@ class TableTask:
     applied: int  # updates with a smaller time are in the table already
     handoff: Handoff | None = None  # what the copy already holds; None once the stream is past it
     shadows: tuple[int, ...] = ()  # columns that may hold, or meet, a value without a lake form
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """The transaction in whose middle a stretch begins, and how many changes of it came before."""
-
-    time: int
-    xid: int
-    commit_ts: int
-    ordinals: tuple[tuple[int, int], ...]  # (relation oid, changes so far)
+    whole: bool = False  # fold all keys at once: values have to be looked up under other keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,7 @@ class Stretch:
     xid_reference: int
     relations: tuple[bytes, ...]  # layouts in force at its start
     tables: tuple[tuple[int, TableTask], ...]  # by the source's relation id
-    inside: OpenTransaction | None = None
+    inside: Inside | None = None  # the transaction in whose middle it begins
     data: bytes | None = None  # the bytes themselves, where tasks cannot read the spool
 
 
@@ -85,8 +77,7 @@ class Part:
 
     epoch: int
     lake: LakeAddress
-    task: TableTask
-    file: int | None  # the group's file in `task.routes`; None for the group of all of a multiset
+    task: TableTask  # its routes hold the group's own file, or no more than the group needs
     events: bytes
 
 
@@ -115,6 +106,7 @@ class Outcome:
     found: tuple[int, int] = (0, 0)  # and of those that were: both must agree
     unforeseen: tuple[int, ...] = ()  # columns that met a value without a lake form and have no shadow
     met: tuple[int, ...] = ()  # columns that have one, or met such a value
+    scattered: bool = False  # a value has to be looked up under another key, maybe in another file
     last_commit_ts: int = 0
     failure: HeadraceError | None = None
 
@@ -132,6 +124,7 @@ class Outcome:
             found=_sum(self.found, other.found),
             unforeseen=tuple(sorted({*self.unforeseen, *other.unforeseen})),
             met=tuple(sorted({*self.met, *other.met})),
+            scattered=self.scattered or other.scattered,
             last_commit_ts=max(self.last_commit_ts, other.last_commit_ts),
             failure=self.failure or other.failure,
         )

@@ -1,0 +1,96 @@
+"""How a task writes: files of a table in the order of its keys, files of history in the order of time.
+
+Called by the merges and by the copy. A file is written under a new name of the epoch and returned as a
+value; committing it is the driver's. Also here: the errors that a task can find a table guilty of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import polars as pl
+import pyarrow as pa
+
+from headrace.core.errors import Definite
+from headrace.core.history import HISTORY_COLUMNS
+from headrace.core.keycode import keycode
+from headrace.core.names import TableName
+from headrace.lake import datafile, layout
+from headrace.lake.plan import DataFile
+from headrace.lake.store import Store
+from headrace.pipeline import shadows
+from headrace.pipeline.routing import WIDTH
+from headrace.pipeline.tasks import NewFile, TableTask
+
+# A file smaller than this takes in new rows although none of its own changed; a larger one is left
+# alone and the new rows become a file of their own.
+SMALL_FILE = 4 << 20
+ROWS_PER_FILE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Where this task writes, and under which epoch's names."""
+
+    store: Store
+    epoch: int  # of a copy: the one that was next when it began
+
+    def file(self, folder: str, table: pa.Table, keys: tuple[bytes, bytes] | None) -> DataFile:
+        return datafile.write(self.store, folder, layout.file_name(self.epoch), table, sort_range=keys)
+
+
+def read_file(store: Store, task: TableTask, path: str | None) -> pa.Table:
+    if path is None:
+        return task.schema.arrow().empty_table()
+    return datafile.read(store, task.folder, path).cast(task.schema.arrow())
+
+
+def write_history(writing: Writing, task: TableTask, history: pa.Table) -> tuple[DataFile, ...]:
+    """One history file; rows in the order of time, so that statistics prune by it."""
+    time, diff, ordinal = history.column_names[-len(HISTORY_COLUMNS) :][:3]
+    plain = shadows.drop(task, history)
+    ordered = plain.sort_by([(time, "ascending"), (ordinal, "ascending"), (diff, "ascending")])
+    return (writing.file(task.history_folder, ordered, None),)
+
+
+def write_sorted(writing: Writing, task: TableTask, rows: pa.Table) -> tuple[NewFile, ...]:
+    """The rows in the order of their keys, in files of bounded size."""
+    if not rows.num_rows:
+        return ()
+    identity = list(task.schema.identity)
+    keys = keycode([rows.column(name) for name in identity])
+    order = pl.Series(keys).arg_sort().to_arrow()
+    rows, keys = rows.take(order), keys.take(order)
+    pieces = -(-rows.num_rows // ROWS_PER_FILE)
+    cuts = [rows.num_rows * i // pieces for i in range(pieces + 1)]
+    return tuple(
+        _new_file(writing, task, rows.slice(low, high - low), keys.slice(low, high - low))
+        for low, high in pairwise(cuts)
+    )
+
+
+def _new_file(writing: Writing, task: TableTask, rows: pa.Table, keys: pa.Array) -> NewFile:
+    """A file, and the key codes of its first and last row, cut as `routing` compares them."""
+    low, high = keys[0].as_py()[:WIDTH], keys[-1].as_py()[:WIDTH]
+    return NewFile(writing.file(task.folder, rows, (low, high)), low, high)
+
+
+def key_without_form(task: TableTask, column: str) -> Definite:
+    """Rows are told apart by their key: a key that the lake cannot hold stops the table."""
+    return Definite(
+        "KEY_WITHOUT_LAKE_FORM",
+        f"a key of {task.name} holds a value that its lake type cannot",
+        detail=f'column "{column}"',
+        hint="remove the value at the source (an infinity, a NaN), or give the table another identity",
+    )
+
+
+def row_missing(table: TableName, rows: int) -> Definite:
+    """Something that the source changed is not there to be changed."""
+    return Definite(
+        "ROW_MISSING",
+        f"rows of {table} that the source changed are not in the lake, or are there twice",
+        detail=f"{rows} rows",
+        hint=f"prove the table with `headrace verify`, then `headrace tables resync {table}`",
+    )

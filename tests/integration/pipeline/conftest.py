@@ -1,0 +1,58 @@
+"""Mirrors within this process: one Spark for all tests of the folder, a lake for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace
+from headrace.lake.reader import Lake
+from headrace.pipeline.records import TableRecord, tables_of
+from headrace.spark.session import SparkConfig, open_session
+from headrace.testing.postgres import Database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A local Spark of two cores."""
+    with open_session(SparkConfig(master="local[2]")) as session:
+        yield session.spark
+
+
+@dataclass
+class Mirrors:
+    """Runs `headrace.mirror(..., once=True)` from one database into one lake."""
+
+    database: Database
+    path: Path
+    spark: SparkSession
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def once(self, *tables: str, **options: Any) -> Lake:
+        """Catch up with the source; the lake."""
+        source = {"url": self.database.url(user="app"), "tables": list(tables or ("public.*",))}
+        config = {"lake": {"path": str(self.path)}, "source": {"main": source | self.options | options}}
+        headrace.mirror(config, spark=self.spark, once=True)
+        return self.lake
+
+    @property
+    def lake(self) -> Lake:
+        return Lake(self.path)
+
+    def record(self, table: str) -> TableRecord:
+        """What the catalog knows of a table."""
+        [found] = [r for name, r in tables_of(self.lake.catalog()).items() if str(name) == table]
+        return found
+
+
+@pytest.fixture
+def mirrors(database: Database, tmp_path: Path, spark: SparkSession) -> Mirrors:
+    """The database's mirror, into a fresh lake."""
+    return Mirrors(database, tmp_path / "lake", spark)

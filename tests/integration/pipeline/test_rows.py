@@ -1,0 +1,146 @@
+"""What can happen to rows, straight through: snapshot, then stream, compared with the source."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.core.errors import Definite
+from headrace.testing import validators
+from headrace.testing.postgres import Database
+from tests.integration.pipeline.conftest import Mirrors
+
+# 9,600 characters that hardly compress, and so lie out of line at the source and fill files in the lake.
+BIG = "(SELECT string_agg(md5({}::text || g), '') FROM generate_series(1, 300) g)"
+
+
+def _same(mirrors: Mirrors) -> None:
+    lake = mirrors.once()
+    assert validators.exact(lake, mirrors.database.url(), values=True) == []
+    assert validators.definite(lake) == []
+
+
+@pytest.mark.parametrize("driver_epochs", [0, 20_000])
+def test_a_table_with_a_key_is_followed_through_every_kind_of_change(
+    mirrors: Mirrors, database: Database, driver_epochs: int
+) -> None:
+    mirrors.options["driver_epochs"] = driver_epochs
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, n int, s text)", user="app")
+    database.execute("INSERT INTO t SELECT i, i, 'row ' || i FROM generate_series(1, 500) i", user="app")
+    _same(mirrors)
+    database.execute("UPDATE t SET n = n + 1 WHERE id % 2 = 0", user="app")
+    database.execute("DELETE FROM t WHERE id % 5 = 0", user="app")
+    database.execute("INSERT INTO t SELECT i, i, NULL FROM generate_series(501, 600) i", user="app")
+    _same(mirrors)
+    database.execute("UPDATE t SET id = id + 1000 WHERE id < 50", user="app")
+    database.execute("DELETE FROM t WHERE id = 1001; INSERT INTO t VALUES (1001, 0, 'again')", user="app")
+    _same(mirrors)
+    database.execute("DELETE FROM t", user="app")
+    _same(mirrors)
+    assert mirrors.lake.at().arrow("public.t").num_rows == 0
+
+
+def test_keys_are_swapped_and_chained_within_one_transaction(mirrors: Mirrors, database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, s text)", user="app")
+    database.execute("INSERT INTO t VALUES (1, 'one'), (2, 'two'), (3, 'three')", user="app")
+    _same(mirrors)
+    with database.connect(user="app") as connection, connection.transaction():
+        for old, new in ((1, 100), (2, 1), (100, 2), (3, 4), (4, 5), (5, 3)):
+            connection.execute("UPDATE t SET id = %s WHERE id = %s", [new, old])
+    _same(mirrors)
+
+
+def test_unchanged_toast_is_never_lost(mirrors: Mirrors, database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, n int, big text)", user="app")
+    database.execute("ALTER TABLE t ALTER big SET STORAGE EXTERNAL", user="app")
+    database.execute(
+        f"INSERT INTO t SELECT i, 0, {BIG.format('i')} FROM generate_series(1, 30) i", user="app"
+    )
+    _same(mirrors)
+    database.execute("UPDATE t SET n = 1 WHERE id <= 10", user="app")
+    database.execute("UPDATE t SET id = id + 100 WHERE id <= 5", user="app")
+    with database.connect(user="app") as connection, connection.transaction():
+        connection.execute("UPDATE t SET id = 200 WHERE id = 101")
+        connection.execute("UPDATE t SET n = 7 WHERE id = 200")
+        connection.execute("UPDATE t SET id = 201 WHERE id = 200")
+        connection.execute(f"UPDATE t SET big = {BIG.format(99)} WHERE id = 6")
+        connection.execute("UPDATE t SET n = n + 1 WHERE id = 6")
+    _same(mirrors)
+
+
+def test_unchanged_toast_follows_its_row_from_one_file_to_another(
+    mirrors: Mirrors, database: Database
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, n int, big text)", user="app")
+    database.execute("ALTER TABLE t ALTER big SET STORAGE EXTERNAL", user="app")
+    database.execute(
+        f"INSERT INTO t SELECT i, 0, {BIG.format('i')} FROM generate_series(1, 20) i", user="app"
+    )
+    _same(mirrors)
+    # Large enough that the next rows get a file of their own.
+    database.execute(
+        f"INSERT INTO t SELECT i, 0, {BIG.format('i')} FROM generate_series(1000, 2200) i", user="app"
+    )
+    _same(mirrors)
+    database.execute(
+        f"INSERT INTO t SELECT i, 0, {BIG.format('i')} FROM generate_series(5000, 5003) i", user="app"
+    )
+    _same(mirrors)
+    assert len(mirrors.lake.at().files("public.t")) > 1
+    database.execute("UPDATE t SET id = 9000 WHERE id = 3", user="app")
+    database.execute("UPDATE t SET id = 4 - 20000 WHERE id = 5001", user="app")
+    _same(mirrors)
+
+
+def test_a_table_without_a_key_is_a_multiset(mirrors: Mirrors, database: Database) -> None:
+    database.execute("CREATE TABLE t (a int, b text, c numeric(8,2)[])", user="app")
+    database.execute("ALTER TABLE t REPLICA IDENTITY FULL", user="app")
+    database.execute("INSERT INTO t VALUES (1,'x',NULL),(1,'x',NULL),(NULL,NULL,'{1.5,NULL}'),(2,'',NULL)")
+    _same(mirrors)
+    database.execute("DELETE FROM t WHERE ctid IN (SELECT ctid FROM t WHERE a = 1 LIMIT 1)", user="app")
+    database.execute("UPDATE t SET b = 'y' WHERE a IS NULL", user="app")
+    database.execute("INSERT INTO t SELECT 1, 'x', NULL FROM generate_series(1, 5)", user="app")
+    _same(mirrors)
+    database.execute("DELETE FROM t", user="app")
+    _same(mirrors)
+
+
+def test_an_index_can_be_the_identity(mirrors: Mirrors, database: Database) -> None:
+    database.execute("CREATE TABLE t (id int, code text NOT NULL, n int)", user="app")
+    database.execute("CREATE UNIQUE INDEX by_code ON t (code)", user="app")
+    database.execute("ALTER TABLE t REPLICA IDENTITY USING INDEX by_code", user="app")
+    database.execute("INSERT INTO t SELECT i, 'c' || i, 0 FROM generate_series(1, 20) i", user="app")
+    _same(mirrors)
+    database.execute("UPDATE t SET n = 1 WHERE id < 10", user="app")
+    database.execute("UPDATE t SET code = 'new' WHERE id = 3; DELETE FROM t WHERE id = 4", user="app")
+    _same(mirrors)
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("TRUNCATE t", "PG_TRUNCATED"),
+        ("ALTER TABLE t ADD COLUMN extra int DEFAULT 5", "TABLE_CHANGED"),
+        ("ALTER TABLE t ALTER COLUMN n TYPE bigint USING n * 100", "TABLE_CHANGED"),
+        ("ALTER TABLE t DROP COLUMN n", "TABLE_CHANGED"),
+        ("ALTER TABLE t RENAME TO u", "TABLE_CHANGED"),
+        ("ALTER TABLE t REPLICA IDENTITY FULL", "TABLE_CHANGED"),
+        ("DROP TABLE t", "TABLE_CHANGED"),
+    ],
+)
+def test_ddl_stops_its_table_although_no_row_changes_after_it(
+    mirrors: Mirrors, database: Database, statement: str, code: str
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, n int)", user="app")
+    database.execute("CREATE TABLE other (id int PRIMARY KEY)", user="app")
+    database.execute("INSERT INTO t SELECT i, i FROM generate_series(1, 10) i", user="app")
+    _same(mirrors)
+    last = mirrors.lake.marks()[-1]
+    database.execute(statement, user="app")
+    database.execute("INSERT INTO other VALUES (1)", user="app")
+    with pytest.raises(Definite) as stopped:
+        mirrors.once()
+    assert stopped.value.code in (code, "TABLE_CHANGED")
+    newest = mirrors.lake.marks()[-1]
+    assert set(newest.versions) == {"public.other"}
+    assert mirrors.lake.at(epoch=last.epoch).arrow("public.t").num_rows == 10
+    assert mirrors.lake.at().arrow("public.other").num_rows == 1
