@@ -34,7 +34,7 @@ from headrace.lake.store import open_store
 from headrace.pipeline import looking, shadows
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.tasks import LakeAddress, NewFile, TableTask, join_ipc, pack, to_ipc, unpack
-from headrace.pipeline.writing import Writing, key_without_form, write_sorted
+from headrace.pipeline.writing import Writing, without_form, write_sorted
 from headrace.sources.postgres import catalog, snapshot, upstream
 from headrace.sources.postgres.session import Address, Identity, Session, connect
 from headrace.spark.jobs import Jobs
@@ -347,8 +347,8 @@ def _decode(table: TableTask, data: Bytes, time: int) -> Piece:
     errors: bytes | None = None
     met = tuple(number for number, each in enumerate(decoded) if len(each.bad))
     for number in met:
-        if columns[number].name in table.schema.key:
-            raise key_without_form(table, columns[number].name)
+        if table.strict or columns[number].name in table.schema.key:
+            raise without_form(table, columns[number].name)
         bad = decoded[number].bad
         raws = raw(texts[number], bad)
         errors = join_ipc(errors, to_ipc(shadows.copied(table, rows.take(pa.array(bad)), number, raws, time)))

@@ -54,9 +54,10 @@ class Epoch:
 class Ledger:
     """The state of one source in the lake; making one takes the source over."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: Store, name: str, *, strict: bool = False) -> None:
         self.store = store
         self.name = name
+        self._strict = strict
         self.address = LakeAddress(store.url)
         self._open: dict[str, LakeTable] = {}
         self._files: dict[TableName, dict[str, FileRange]] = {}
@@ -107,6 +108,7 @@ class Ledger:
             applied=int(record.applied or self.frontier),
             handoff=record.handoff if held else None,
             shadows=() if record.schema.full else record.shadows,
+            strict=self._strict,
         )
 
     # --- an epoch -----------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def opened(place: Place, *, once: bool, stop: threading.Event, reporter: Reporte
         connection = stack.enter_context(closing(connect(said, role="run")))
         address = said.settled(connection)
         identity = identify(connection)
-        ledger = Ledger(place.store, place.name)
+        ledger = Ledger(place.store, place.name, strict=place.config.strict)
         if ledger.source is None:
             choosing.begin(ledger, place, address, connection, identity)
         source = ledger.source

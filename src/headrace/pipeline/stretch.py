@@ -27,7 +27,7 @@ from headrace.pipeline import shadows
 from headrace.pipeline.merging import RESULTS
 from headrace.pipeline.routing import Routes, prefixes
 from headrace.pipeline.tasks import Outcome, Part, Stretch, TableTask, pack, to_ipc, unpack
-from headrace.pipeline.writing import Writing, key_without_form, write_history
+from headrace.pipeline.writing import Writing, without_form, write_history
 from headrace.sources.postgres import decoding
 from headrace.spool.reader import SpoolReader
 
@@ -80,7 +80,7 @@ def _of_table(
     context: _Context, task: TableTask, batch: pa.RecordBatch, bad: pa.Table
 ) -> Iterator[tuple[str, int, bytes]]:
     changes = pa.Table.from_batches([batch])
-    if failure := _bad_key(task, bad):
+    if failure := _unfit(task, bad):
         yield _result(context.stretch, Outcome(task.name, failure=failure))
         return
     if task.handoff is not None:
@@ -91,13 +91,13 @@ def _of_table(
         yield from _live(context, task, changes, bad)
 
 
-def _bad_key(task: TableTask, bad: pa.Table) -> Definite | None:
-    """Rows are told apart by their key: a key that the lake cannot hold stops the table."""
-    keys = [task.schema.names.index(name) for name in task.schema.key]
-    meets = bad.filter(pc.is_in(bad["column"], pa.array(keys, pa.int32())))
-    if not meets.num_rows:
-        return None
-    return key_without_form(task, task.schema.names[meets["column"][0].as_py()])
+def _unfit(task: TableTask, bad: pa.Table) -> Definite | None:
+    """Whether a value without a lake form stops the table: a key's does, any does if it is strict."""
+    for number in pc.unique(bad["column"]).to_pylist():
+        name = task.schema.names[number]
+        if task.strict or name in task.schema.key:
+            return without_form(task, name)
+    return None
 
 
 def _held(context: _Context, task: TableTask, held: pa.Table) -> Iterator[tuple[str, int, bytes]]:

@@ -51,6 +51,7 @@ class TableTask:
     applied: int  # updates with a smaller time are in the table already
     handoff: Handoff | None = None  # what the copy already holds; None once the stream is past it
     shadows: tuple[int, ...] = ()  # columns that may hold, or meet, a value without a lake form
+    strict: bool = False  # such a value stops the table
     whole: bool = False  # fold all keys at once: values have to be looked up under other keys
 
 

@@ -76,13 +76,23 @@ def _new_file(writing: Writing, task: TableTask, rows: pa.Table, keys: pa.Array)
     return NewFile(writing.file(task.folder, rows, (low, high)), low, high)
 
 
-def key_without_form(task: TableTask, column: str) -> Definite:
-    """Rows are told apart by their key: a key that the lake cannot hold stops the table."""
+def without_form(task: TableTask, column: str) -> Definite:
+    """A value that its column's lake type cannot hold, where that stops the table.
+
+    Rows are told apart by their key, so a key must not lose its value; a strict table loses none.
+    """
+    if column in task.schema.key:
+        return Definite(
+            "KEY_WITHOUT_LAKE_FORM",
+            f"a key of {task.name} holds a value that its lake type cannot",
+            detail=f'column "{column}"',
+            hint="remove the value at the source (an infinity, a NaN), or give the table another identity",
+        )
     return Definite(
-        "KEY_WITHOUT_LAKE_FORM",
-        f"a key of {task.name} holds a value that its lake type cannot",
+        "STRICT_VALUE_WITHOUT_LAKE_FORM",
+        f"{task.name} holds a value that its lake type cannot, and the source is strict",
         detail=f'column "{column}"',
-        hint="remove the value at the source (an infinity, a NaN), or give the table another identity",
+        hint="remove the value at the source, or set strict = false to keep its text in errors/",
     )
 
 
