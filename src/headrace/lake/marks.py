@@ -83,16 +83,18 @@ class Marks:
         self.store = store
         self.source = source
         self.table = LakeTable(store, layout.marks_folder(source))
+        # The version of the table at our last look. Not the handle's own: a refused write moves that on.
+        self._seen = -1
         self._newest: Mark | None = None
         self._new_keys: list[str] = []
 
     def newest(self) -> Mark | None:
         """The mark of the highest epoch, as of a look taken now."""
-        known = self.table.version
         version = self.table.refresh()
-        if version != known or self._newest is None:
+        if version != self._seen:
             self._newest = self._last()
-            self._note(range(max(known, version - 1) + 1, version + 1), self._last_paths())
+            self._note(range(max(self._seen, version - 1) + 1, version + 1), self._last_paths())
+            self._seen = version
         return self._newest
 
     def all(self) -> list[Mark]:
@@ -102,16 +104,17 @@ class Marks:
 
     def append(self, mark: Mark) -> bool:
         """Publish `mark` if nothing was committed here since the last `newest`; tell whether it was."""
+        base = self._seen
+        if self.table.version != base:
+            return False
         name = layout.file_name(mark.epoch)
         file = datafile.write(self.store, self.table.folder, name, _row(mark))
-        base = self.table.version
         schema = schemas.encode(MARKS) if base < 0 else None
         step = TableStep(path=self.table.folder, base=base, add=(file,), schema=schema)
         stamp = Stamp(app=f"headrace/{self.source}", epoch=mark.epoch, plan_id=mark.plan_id)
         if not self.table.write(step, stamp):
             return False
-        if self.table.version == base + 1:
-            self._newest = mark
+        self._newest, self._seen = mark, base + 1
         self._note(range(base + 1, base + 2), [name])
         return True
 
