@@ -96,23 +96,22 @@ class LakeTable:
 
     def refresh(self) -> int:
         """Read the log to its end and return the newest version."""
-        if self._delta is None:
-            self._delta = self._open(None)
-        else:
-            with _Told(self.folder):
+        with _Told(self.folder):
+            if self._delta is None:
+                self._delta = self._open(None)
+            else:
                 self._delta.update_incremental()
         return self.version
 
     def at(self, version: int) -> LakeTable:
         """The same table as of an older version."""
         older = LakeTable(self.store, self.folder)
-        older._delta = self._open(version)
+        try:
+            older._delta = self._open(version)
+        except DeltaError as error:
+            raise self._gone(version) from error
         if older.version != version:
-            raise Definite(
-                "LAKE_VERSION_GONE",
-                f'version {version} of the lake table at "{self.folder}" cannot be read any more',
-                hint="read a later mark: headrace status lists those that are kept",
-            )
+            raise self._gone(version)
         return older
 
     def files(self) -> dict[str, LiveFile]:
@@ -184,7 +183,8 @@ class LakeTable:
         """The files of the log that hold this version, with the checkpoint that was made at it."""
         keys = [self._log_key(version)]
         checkpoint = f"{self.folder}/_delta_log/{version:020d}.checkpoint.parquet"
-        if version and version % _CHECKPOINT_INTERVAL == 0 and self.store.exists(checkpoint):
+        # delta-rs counts versions from 1 here: checkpoints are made at 99, 199, ...
+        if (version + 1) % _CHECKPOINT_INTERVAL == 0 and self.store.exists(checkpoint):
             keys += [checkpoint, f"{self.folder}/_delta_log/_last_checkpoint"]
         return keys
 
@@ -275,11 +275,17 @@ class LakeTable:
         return self.store.locate(self.folder)
 
     def _open(self, version: int | None) -> DeltaTable | None:
-        with _Told(self.folder):
-            try:
-                return DeltaTable(self._url, version=version, storage_options=self.store.storage_options)
-            except TableNotFoundError:
-                return None
+        try:
+            return DeltaTable(self._url, version=version, storage_options=self.store.storage_options)
+        except TableNotFoundError:
+            return None
+
+    def _gone(self, version: int) -> Definite:
+        return Definite(
+            "LAKE_VERSION_GONE",
+            f'version {version} of the lake table at "{self.folder}" cannot be read any more',
+            hint="read a later mark: headrace status lists those that are kept",
+        )
 
     def _damaged(self) -> Definite:
         return _unreadable(self.folder)
