@@ -59,3 +59,14 @@ def test_interrupted_and_troubled_runs_agree_with_the_twin(
     trouble = {random.randrange(length): random.choice([CRASH, FAIL, LOST])}
     choices = Choices(switches={step: "two"}, faults=trouble)
     _same(cast, any_store, (choices, choices))
+
+
+@casts
+@pytest.mark.parametrize("number", range(5))
+def test_writers_in_lockstep_agree_with_the_twin(
+    cast: Cast, number: int, local_store: Store, seed: int
+) -> None:
+    def choices() -> RandomChoices:
+        return RandomChoices(Random(f"{seed}/lockstep/{number}"), switch=0.6)
+
+    _same(cast, local_store, (choices(), choices()))

@@ -166,6 +166,11 @@ def _with_compaction(scene: Stage) -> dict[str, Body]:
     }
 
 
+def _with_compactions_everywhere(scene: Stage) -> dict[str, Body]:
+    compactors = {path: compactor(scene.bench, path) for path in (HISTORY, folder("a"), folder("b"))}
+    return {"one": scene.writer(), "two": scene.writer(), **compactors}
+
+
 def _with_intruder(scene: Stage) -> dict[str, Body]:
     intruder = compactor(scene.bench, folder("b"), faithful=False)
     return {"one": scene.writer(), "two": scene.writer(), "intruder": intruder}
@@ -178,6 +183,7 @@ def _with_tidy_owners(scene: Stage) -> dict[str, Body]:
 CASTS: dict[str, Cast] = {
     "two writers": _two,
     "two writers and a compaction": _with_compaction,
+    "two writers and compactions everywhere": _with_compactions_everywhere,
     "two writers and an intruder": _with_intruder,
     "two writers that clean up": _with_tidy_owners,
 }

@@ -1,0 +1,101 @@
+"""The marks table: appended one by one, read back whole, whoever compacts it meanwhile."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from headrace.lake.marks import Mark, Marks, mark_of
+from headrace.lake.plan import Plan
+from headrace.lake.store import Store, open_store
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def _mark(epoch: int) -> Mark:
+    plan = Plan(
+        source="main",
+        epoch=epoch,
+        plan_id=f"plan-{epoch}",
+        kind="stream",
+        incarnation=1,
+        frontier=f"0/{epoch:X}",
+        time=epoch - 1,
+        upstream_commit_ts="2026-11-20T13:00:00.000001+02:00" if epoch % 2 else None,
+        transactions=3,
+        changes=4,
+        versions={'public."Ord ers"': epoch, "public.lines": 7},
+    )
+    return mark_of(plan, NOW)
+
+
+def _published(store: Store, count: int) -> Marks:
+    marks = Marks(store, "main")
+    for epoch in range(1, count + 1):
+        marks.newest()
+        assert marks.append(_mark(epoch))
+    return marks
+
+
+def test_marks_are_read_back_as_they_were_published(any_store: Store) -> None:
+    marks = _published(any_store, 3)
+    assert marks.all() == [_mark(epoch) for epoch in (1, 2, 3)]
+    assert marks.newest() == _mark(3)
+    assert Marks(any_store, "main").newest() == _mark(3)
+    assert Marks(any_store, "other").newest() is None
+    assert _mark(1).upstream_commit_ts == datetime(2026, 11, 20, 11, 0, 0, 1, tzinfo=UTC)
+
+
+def test_a_mark_is_refused_where_another_came_since_the_last_look(any_store: Store) -> None:
+    one, two = _published(any_store, 1), Marks(any_store, "main")
+    two.newest()
+    assert one.append(_mark(2))
+    assert not two.append(_mark(2))
+    assert two.newest() == _mark(2)
+    assert len(two.all()) == 2
+
+
+def test_a_compaction_of_the_marks_hides_none(any_store: Store) -> None:
+    marks = _published(any_store, 3)
+    url = any_store.locate(marks.table.folder)
+    DeltaTable(url, storage_options=any_store.storage_options).optimize.compact()
+    assert Marks(any_store, "main").newest() == _mark(3)
+    assert not marks.append(_mark(4)), "the compaction came since the last look"
+    assert marks.newest() == _mark(3)
+    assert marks.append(_mark(4))
+    assert [mark.epoch for mark in Marks(any_store, "main").all()] == [1, 2, 3, 4]
+    assert Marks(any_store, "main").newest() == _mark(4)
+
+
+def test_what_was_published_is_named_once_for_the_disk(local_store: Store) -> None:
+    marks = _published(local_store, 2)
+    keys = marks.new_keys()
+    assert [key.rsplit("/", 1)[1][:20] for key in keys if "_delta_log" in key] == [
+        f"{v:020d}" for v in (0, 1)
+    ]
+    assert len([key for key in keys if key.endswith(".parquet")]) == 2
+    assert marks.new_keys() == []
+    other = Marks(local_store, "main")
+    other.newest()
+    assert f"{marks.table.folder}/_delta_log/{1:020d}.json" in other.new_keys()
+
+
+def test_a_mark_that_another_writer_published_is_named_too(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    marks, other = _published(store, 1), Marks(store, "main")
+    marks.new_keys()
+    other.newest()
+    assert other.append(_mark(2))
+    assert marks.newest() == _mark(2)
+    assert {key.rsplit("/", 1)[1][:13] for key in marks.new_keys() if key.endswith(".parquet")} == {
+        "e000000000002"
+    }
+
+
+@pytest.mark.parametrize("zone", ["+00:00", "-11:30"])
+def test_a_plans_commit_timestamp_becomes_the_same_instant(zone: str) -> None:
+    plan = Plan("main", 1, "p", "stream", 0, "0/1", 0, upstream_commit_ts=f"2026-11-20T12:00:00{zone}")
+    assert mark_of(plan, NOW).upstream_commit_ts == datetime.fromisoformat(f"2026-11-20T12:00:00{zone}")
