@@ -36,7 +36,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headrace.spark.failures import engine_errors, of_job
-from headrace.spark.session import Session
+from headrace.spark.session import Session, unnoticed
 from headrace.spark.wire import DDL, RESULT, Row, collect, from_batches, to_table
 from headrace.spark.worker import Merge, Split, Task, divide, perform, stage, unite
 
@@ -130,7 +130,8 @@ class Runner:
         partitions = min(len(items), self._slots * tasks_per_slot)
         self._set_spread(partitions)
         table = to_table(list(_rows(items)), chunk=-(-len(items) // partitions))
-        frame: DataFrame = self._session.jobs.createDataFrame(table)
+        with unnoticed(self._session):
+            frame: DataFrame = self._session.jobs.createDataFrame(table)
         return frame
 
     def _set_spread(self, partitions: int) -> None:

@@ -27,7 +27,8 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -121,6 +122,31 @@ def borrow_session(spark: SparkSession) -> Session:
     """Somebody else's session, which is used and never stopped or altered."""
     require_pyspark()
     return _dress(spark, owned=False)
+
+
+@contextmanager
+def unnoticed(session: Session) -> Iterator[None]:
+    """What is done inside leaves the active session as it was.
+
+    PySpark's `createDataFrame` makes its session the active one, for this thread in the JVM and for
+    all threads in Python: the user's next `getActiveSession` would answer with ours, where none of
+    their views and settings are. There is no public way to put it back.
+    """
+    if session.connect:
+        yield
+        return
+    from pyspark.sql import SparkSession
+
+    active = session.spark._get_j_spark_session_class(session.spark._jvm)
+    before, jvms = SparkSession._activeSession, active.getActiveSession()
+    try:
+        yield
+    finally:
+        SparkSession._activeSession = before
+        if jvms.isDefined():
+            active.setActiveSession(jvms.get())
+        else:
+            active.clearActiveSession()
 
 
 def require_pyspark() -> None:

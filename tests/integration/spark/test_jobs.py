@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace.core.errors import Definite, Misconfigured, Transient
-from headrace.spark.jobs import DriverRunner
+from headrace.spark.jobs import DriverRunner, Runner
 from headrace.spark.paths import Probe, local_probe, prove_shared
 from headrace.spark.secrets import seal
 from headrace.spark.session import SparkConfig, open_session
@@ -18,7 +19,8 @@ from headrace.spark.warmth import Heartbeat, warm
 from tests.integration.spark import work
 from tests.integration.spark.conftest import Engine
 
-pytestmark = pytest.mark.spark
+# Connect on a local server complains about settings that only the server's start can take.
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:Failed to set spark")]
 
 WORDS = [b"abcaab", b"abd", b"", b"xyzzy" * 40, b"a" * 300]
 
@@ -100,6 +102,13 @@ def test_two_hundred_megabytes_pass_through_a_shuffle(engine: Engine) -> None:
     assert weighed == [f"{group} 10 {10 * (2 << 20)}".encode() for group in range(10)]
 
 
+def test_a_merge_of_four_hundred_megabytes_holds_a_few_of_them(engine: Engine) -> None:
+    (answer,) = engine.runner.run_grouped(work.one_group, work.weigh_memory, [b""] * 10)
+    total, grown = map(int, answer.split())
+    assert total == 400 << 20
+    assert grown < 150 << 20
+
+
 def test_large_items_arrive_whole(engine: Engine) -> None:
     sizes = [1 << 20, 0, 30 << 20, 7]
     lengths = engine.runner.run(work.length, [bytes(size) for size in sizes])
@@ -153,6 +162,8 @@ def test_a_borrowed_session_is_left_as_it_was(engine: Engine) -> None:
     with open_session(SparkConfig(master="local[7]")) as borrowed:
         assert not borrowed.owned
         assert borrowed.jobs.conf.get(watched[0]) == "false"
+        assert Runner(borrowed).run(work.echo, [b"a"]) == [b"a"]
+    assert SparkSession.getActiveSession() is engine.session.spark
     assert [engine.session.spark.conf.get(key) for key in watched] == before == ["true", "10000"]
     assert engine.session.spark.range(3).count() == 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -124,6 +125,21 @@ def megabytes(item: bytes) -> Iterator[tuple[str, int, bytes]]:
     """Two megabytes for each of ten groups."""
     for group in range(10):
         yield str(group), int(item), bytes([int(item)]) * (2 << 20)
+
+
+def one_group(item: bytes) -> Iterator[tuple[str, int, bytes]]:
+    """Forty megabytes in blobs of two, all of one group."""
+    for order in range(20):
+        yield "all", order, bytes(2 << 20)
+
+
+def weigh_memory(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
+    """All bytes, and by how much the worker's peak of resident memory grew over them."""
+    total = len(next(blobs))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    total += sum(len(blob) for blob in blobs)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    yield f"{total} {grown << 10}".encode()
 
 
 def weigh(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
