@@ -206,12 +206,11 @@ class Database:
     def drop(self) -> None:
         """Remove the database and what would hold it: sessions, slots, prepared transactions."""
         with self.connect() as connection:
-            _end_sessions(connection)
             for (gid,) in run(
                 connection, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
             ):
                 connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
-            wait_for(lambda: _drop_slots(connection), f'the slots of database "{self.name}" are gone')
+            wait_for(lambda: _slots_idle(connection), f'the slots of database "{self.name}" are idle')
             # A subscription keeps its database from being dropped.
             for (name,) in run(
                 connection,
@@ -340,13 +339,9 @@ def _end_sessions(connection: psycopg.Connection[Any]) -> None:
     )
 
 
-def _drop_slots(connection: psycopg.Connection[Any]) -> bool:
-    """Drop what is idle among the slots of this database, end who holds the others; True if none is left."""
+def _slots_idle(connection: psycopg.Connection[Any]) -> bool:
+    """End who holds a slot of this database; True when nobody does. DROP DATABASE takes idle ones along."""
     _end_sessions(connection)
-    for (name,) in run(
-        connection,
-        "SELECT slot_name FROM pg_replication_slots"
-        " WHERE database = current_database() AND NOT active AND NOT temporary",
-    ):
-        connection.execute("SELECT pg_drop_replication_slot(%s)", [name])
-    return not run(connection, "SELECT 1 FROM pg_replication_slots WHERE database = current_database()")
+    return not run(
+        connection, "SELECT 1 FROM pg_replication_slots WHERE database = current_database() AND active"
+    )

@@ -152,9 +152,10 @@ class Proxy:
             _reset(client)
             return
         link = _Link(client, server, self._weather, self.counts)
+        # In one step, so that a cut meets no link that has begun to run and is not yet known.
         with self._lock:
+            link.start()
             self._links.append(link)
-        link.start()
 
 
 class _Listener:
@@ -198,6 +199,7 @@ class _Link:
         self._weather = weather
         self._counts = counts
         self._stop = threading.Event()
+        self._started = threading.Event()
         self._lock = threading.Lock()
         self._ended = 0
         self._threads: list[threading.Thread] = []
@@ -219,6 +221,7 @@ class _Link:
             ]
         for thread in self._threads:
             thread.start()
+        self._started.set()
 
     def reset(self) -> None:
         self._halt()
@@ -234,9 +237,10 @@ class _Link:
 
     def _halt(self) -> None:
         self._stop.set()
+        # A thread that meets a reset at once may ask for this before the others have begun.
+        self._started.wait()
         for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
+            thread.join()
 
     def _read(self, source: socket.socket, pipe: _Pipe) -> None:
         for data in self._chunks(source):

@@ -224,13 +224,11 @@ def _never_negative(
     if not first:
         history = history.filter(pl.col("time") > mark.time)
     # What was there before the first update: the first mark, minus all of history that it holds.
-    held = (
-        timeline.net(None, mark.time).with_columns(-pl.col("n"))
-        if first
-        else timeline.net(last.time, last.time)
-    )
-    base = counted(pl.concat([timeline.contents(mark), held])).with_columns(time=pl.lit(None, pl.Int64))
-    updates = pl.concat([base, history.select(*timeline.texts, "n", "time")])
+    base = timeline.contents(mark)
+    if first:
+        base = difference(base, timeline.net(None, mark.time))
+    start = base.with_columns(time=pl.lit(None, pl.Int64))
+    updates = pl.concat([start, history.select(*timeline.texts, "n", "time")])
     steps = updates.group_by(*timeline.texts, "time").agg(pl.col("n").sum()).sort("time", nulls_last=False)
     counts = steps.with_columns(pl.col("n").cum_sum().over(timeline.texts))
     wrong = counts.filter(pl.col("n") < 0).sort("time", nulls_last=False)

@@ -115,3 +115,29 @@ def test_a_recording_under_load_is_a_state_that_the_source_had(database: Databas
                 for name, column in zip(names, ("abalance", "tbalance", "bbalance", "delta"), strict=True)
             }
             assert len(sums) == 1
+
+
+def inserted_below(database: Database, position: int) -> int:
+    """How many rows the transactions with a commit LSN below this have inserted, by the stream's own word."""
+    messages = database.execute(
+        "SELECT data FROM pg_logical_slot_peek_binary_changes('witness', NULL, NULL,"
+        " 'proto_version', '1', 'publication_names', 'p')"
+    )
+    count, below = 0, False
+    for (data,) in messages:
+        if data[:1] == b"B":
+            below = int.from_bytes(data[1:9]) < position
+        count += data[:1] == b"I" and below
+    return count
+
+
+def test_a_recording_holds_exactly_the_commits_below_its_position(database: Database) -> None:
+    database.pgbench_tables()
+    database.execute("CREATE PUBLICATION p FOR TABLE pgbench_history")
+    database.execute("SELECT pg_create_logical_replication_slot('witness', 'pgoutput')")
+    with database.pgbench(clients=4):
+        recordings = [record(database.url(), ["public.pgbench_history"]) for _ in range(8)]
+    for recording in recordings:
+        rows = recording.rows["public.pgbench_history"].frame
+        assert rows["n"].sum() == inserted_below(database, int(recording.position))
+    assert recordings[-1].rows["public.pgbench_history"].frame.height > 0
