@@ -85,7 +85,7 @@ def _write(stack: ExitStack, database: Database, seed: int) -> None:
     """Writers that go on until the stack is closed."""
     url = database.url(user="app")
     database.pgbench_tables(1)
-    kinds = (
+    kinds: tuple[workload.Workload, ...] = (
         workload.Transfers(),
         workload.Keyed("keyed", "default"),
         workload.Keyed("keyed_full", "full"),

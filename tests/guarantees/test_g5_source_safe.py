@@ -1,0 +1,121 @@
+"""G5: the source is safe with us: what we hold back, what we lock, what we make, whom we disturb."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.core.position import Lsn
+from headrace.testing.mirrored import Mirrored
+from headrace.testing.postgres import Database
+from tests.guarantees.conftest import Stormy
+
+
+def test_g5_nothing_is_acknowledged_that_no_mark_holds(stormy: Stormy) -> None:
+    [(confirmed,)] = stormy.database.execute(
+        "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE database = current_database()"
+    )
+    newest = stormy.lake.marks()[-1]
+    assert Lsn.parse(confirmed) <= Lsn.parse(newest.frontier)
+
+
+def test_g5_an_idle_source_and_unmirrored_writes_let_the_slot_advance(
+    database: Database, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE mirrored (id int PRIMARY KEY)", user="app")
+    database.execute("CREATE TABLE other (id int, filler text)", user="app")
+    with Mirrored(tmp_path / "lake", database.url(user="app"), "public.mirrored") as mirror:
+        mirror.until_live()
+        before = _confirmed(database)
+        database.execute("INSERT INTO other SELECT i, repeat('x', 1000) FROM generate_series(1, 25000) i")
+        with database.server.connect() as elsewhere:
+            elsewhere.execute("CREATE TABLE IF NOT EXISTS noise (t text)")
+            elsewhere.execute("INSERT INTO noise SELECT repeat('y', 900) FROM generate_series(1, 5000)")
+        mirror.until(lambda: int(_confirmed(database)) > int(before) + 16_000_000, "advance of the slot")
+
+
+def _confirmed(database: Database) -> Lsn:
+    [(lsn,)] = database.execute(
+        "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE database = current_database()"
+    )
+    return Lsn.parse(lsn)
+
+
+def test_g5_the_application_goes_on_whatever_its_tables_identities_are(
+    database: Database, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE good (id int PRIMARY KEY, n int)", user="app")
+    database.execute("CREATE TABLE keyless (a int, n int)", user="app")
+    database.execute("CREATE TABLE nothing (id int PRIMARY KEY, n int)", user="app")
+    database.execute("ALTER TABLE nothing REPLICA IDENTITY NOTHING", user="app")
+    mirror = Mirrored(
+        tmp_path / "lake", database.url(user="app"), "public.good", "public.keyless", "public.nothing"
+    )
+    try:
+        assert mirror.once() == 2
+        assert "keyless" in mirror.log()
+    finally:
+        mirror.close()
+    for table in ("good", "keyless", "nothing"):
+        database.execute(f"INSERT INTO {table} VALUES (1, 1)", user="app")
+        database.execute(f"UPDATE {table} SET n = 2", user="app")
+        database.execute(f"DELETE FROM {table}", user="app")
+    assert database.execute("SELECT 1 FROM pg_publication") == []
+    slots = "SELECT 1 FROM pg_replication_slots WHERE database = current_database()"
+    assert database.execute(slots) == []
+
+
+def test_g5_drop_removes_everything_that_we_made_and_refuses_while_we_run(
+    database: Database, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
+    with Mirrored(tmp_path / "lake", database.url(user="app"), "public.*") as mirror:
+        mirror.until_live()
+        mirror.until(lambda: mirror.status().state == "running", "run")
+        refused = _drop(mirror.lake_path, database)
+        assert refused.returncode == 2
+        assert "SOURCE_OWNED" in refused.stderr
+        done = _drop(mirror.lake_path, database, "--stop")
+        assert done.returncode == 0, done.stderr
+        assert mirror.wait() == 0
+    assert database.execute("SELECT 1 FROM pg_publication") == []
+    slots = "SELECT 1 FROM pg_replication_slots WHERE database = current_database()"
+    assert database.execute(slots) == []
+
+
+def _drop(lake: Path, database: Database, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headrace.cli.main", "drop", "--lake", str(lake), *arguments],
+        env={"PATH": "/usr/bin:/bin", "PGPASSWORD": database.server.password},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("connections", [1, 2])
+def test_g5_the_copy_never_opens_more_connections_than_it_may(
+    database: Database, tmp_path: Path, connections: int
+) -> None:
+    for name in "abcd":
+        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, t text)", user="app")
+        database.execute(f"INSERT INTO {name} SELECT i, 'row' FROM generate_series(1, 20000) i", user="app")
+    copies = (
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'COPY (SELECT%' AND state = 'active'"
+        " AND datname = current_database()"
+    )
+    most = 0
+    options = {"snapshot_connections": connections}
+    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", options=options)
+    try:
+        mirror.start("--once")
+        while mirror.running:
+            most = max(most, *database.execute(copies)[0])
+        assert mirror.wait() == 0, mirror.log()
+        assert most <= connections
+    finally:
+        mirror.close()
