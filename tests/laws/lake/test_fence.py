@@ -117,6 +117,17 @@ def test_a_lost_race_with_a_compaction_is_withdrawn_and_leaves_the_compaction_al
     assert len(world.tables[B]) == 2, "nothing was committed over the compaction"
 
 
+def test_a_withdrawal_goes_back_behind_all_steps_of_a_table() -> None:
+    world = World()
+    log = _log(world)
+    epoch = log.takeover().mark.epoch + 1
+    _published(log, _plan(world, epoch, _add(world, A, -1, 1), _add(world, B, -1, 1)))
+    Twin(world).disturb(B, 1, faithful=True)
+    steps = (_add(world, A, 0, 2), _add(world, A, 1, 3), _add(world, B, 0, 2))
+    log.withdraw(_blocked(log, _plan(world, epoch + 1, *steps)))
+    assert world.rows(A, len(world.tables[A]) - 1) == {1: 1}
+
+
 def test_another_programs_change_blocks_the_plan_for_good() -> None:
     world = World()
     log = _log(world)

@@ -54,6 +54,7 @@ def test_a_mark_is_refused_where_another_came_since_the_last_look(any_store: Sto
     two.newest()
     assert one.append(_mark(2))
     assert not two.append(_mark(2))
+    assert not two.append(_mark(2)), "a refusal is no look"
     assert two.newest() == _mark(2)
     assert len(two.all()) == 2
 

@@ -1,0 +1,180 @@
+"""A lake with everything that a reader may stumble over, and what each table holds at each of its marks.
+
+public.kinds          one column of each type, with the extremes of each
+"Sales Data"."Order"  names that need quoting, on disk and in Delta
+public.grown          a column that was added after the first file
+public.replaced       another schema altogether since mark 3
+public.empty          no rows, no files
+public.stopped        in the marks up to 2 only
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.core.changes import TIMESTAMP
+from headrace.core.names import TableName
+from headrace.lake import datafile, formatfile, layout, schemas
+from headrace.lake.commit import open_log
+from headrace.lake.history import OWN
+from headrace.lake.marks import Mark
+from headrace.lake.plan import DataFile, Plan, TableStep
+from headrace.lake.store import Store
+
+SOURCE = "main"
+
+KINDS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("bool", pa.bool_()),
+        pa.field("i8", pa.int8()),
+        pa.field("i16", pa.int16()),
+        pa.field("i32", pa.int32()),
+        pa.field("f32", pa.float32()),
+        pa.field("f64", pa.float64()),
+        pa.field("text", pa.string()),
+        pa.field("bytes", pa.binary()),
+        pa.field("day", pa.date32()),
+        pa.field("at", pa.timestamp("us")),
+        pa.field("instant", TIMESTAMP),
+        pa.field("dec", pa.decimal128(38, 10)),
+        pa.field("unsigned", pa.decimal128(20, 0)),
+        pa.field("list", pa.list_(pa.string())),
+        pa.field("days", pa.list_(pa.date32())),
+    ]
+)
+_HIGH: tuple[Any, ...] = (
+    *(2**63 - 1, True, 127, 2**15 - 1, 2**31 - 1, 1.5, 1.7976931348623157e308, "\U0010ffff" * 40 + "ü"),
+    *(b"\xff\x00", date(9999, 12, 31), datetime(9999, 12, 31, 23, 59, 59, 999999)),
+    datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC),
+    *(
+        Decimal("9999999999999999999999999999.9999999999"),
+        Decimal(2**64 - 1),
+        ["a", None, ""],
+        [date(1, 1, 1)],
+    ),
+)
+_LOW: tuple[Any, ...] = (
+    *(-(2**63), False, -128, -(2**15), -(2**31), -0.0, float("-inf"), "", b""),
+    *(date(1, 1, 1), datetime(1, 1, 1), datetime(1582, 10, 4, tzinfo=UTC)),
+    *(Decimal("-9999999999999999999999999999.9999999999"), Decimal(0), [], None),
+)
+_NOTHING: tuple[Any, ...] = (0, *[None] * (len(KINDS) - 1))
+
+QUOTED = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a b,c", pa.string())])
+GROWN = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int32())])
+GROWN_LATER = GROWN.append(pa.field("new at", pa.timestamp("us")))
+OTHER = pa.schema([pa.field("id", pa.string()), pa.field("z", pa.float64())])
+HISTORY = pa.schema([*QUOTED, *OWN])
+
+Table = list[dict[str, Any]]
+NAMES = ["public.kinds", '"Sales Data"."Order"', "public.grown", "public.replaced", "public.empty"]
+
+
+def _rows(schema: pa.Schema, *rows: tuple[Any, ...]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
+
+
+class Sample:
+    """The lake, while it is made, and what readers must find in it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.expected: dict[tuple[int, str], pa.Table] = {}
+        formatfile.create_lake(store)
+        self._log = open_log(store, SOURCE)
+        self._mark = self._log.takeover().mark
+        self._versions: dict[str, int] = {}
+        self._first_mark()
+        self._second_mark()
+
+    @property
+    def newest(self) -> Mark:
+        return self._mark
+
+    def _first_mark(self) -> None:
+        kinds = _rows(KINDS, _HIGH, _LOW, _NOTHING)
+        order = _rows(QUOTED, (1, "x"), (2, None))
+        grown = _rows(GROWN, (1, 10), (2, None))
+        replaced = _rows(GROWN, (7, 7))
+        steps = [
+            self._make("public.kinds", kinds.slice(0, 2), kinds.slice(2)),
+            self._make('"Sales Data"."Order"', order),
+            self._make("public.grown", grown),
+            self._make("public.replaced", replaced),
+            self._make("public.stopped", replaced),
+            self._make("public.empty", schema=GROWN),
+            self._history(order),
+        ]
+        self._publish(steps, "0/20")
+        tables = [kinds, order, grown, replaced, GROWN.empty_table(), replaced]
+        self._expect(dict(zip([*NAMES, "public.stopped"], tables, strict=True)))
+
+    def _second_mark(self) -> None:
+        grown = _rows(GROWN_LATER, (1, 10, None), (2, None, None), (3, 30, datetime(2026, 1, 2, 3, 4, 5, 6)))
+        replaced = _rows(OTHER, ("a", 0.5))
+        before = {name: self.expected[self._mark.epoch, name] for name in NAMES}
+        path = _folder("public.replaced")
+        dead = tuple(self._log_files(path))
+        steps = [
+            TableStep(_folder("public.grown"), 0, schema=schemas.encode(GROWN_LATER)),
+            TableStep(_folder("public.grown"), 1, (self._file("public.grown", grown.slice(2)),)),
+            TableStep(path, 0, (self._file("public.replaced", replaced),), dead, schemas.encode(OTHER)),
+        ]
+        self._versions |= {"public.grown": 2, "public.replaced": 1}
+        del self._versions["public.stopped"]
+        self._publish(steps, "0/30")
+        self._expect({**before, "public.grown": grown, "public.replaced": replaced})
+
+    def _log_files(self, folder: str) -> list[str]:
+        names = [key.rsplit("/", 1)[1] for key in self.store.list(folder)]
+        return [name for name in names if name.endswith(".parquet")]
+
+    def _make(self, name: str, *parts: pa.Table, schema: pa.Schema | None = None) -> TableStep:
+        self._versions[name] = 0
+        files = tuple(self._file(name, part) for part in parts)
+        return TableStep(_folder(name), -1, files, schema=schemas.encode(schema or parts[0].schema))
+
+    def _history(self, rows: pa.Table) -> TableStep:
+        """One row that came at time 5, and one of an epoch that never got its mark."""
+        folder = layout.history_folder(SOURCE, TableName("Sales Data", "Order"), 1)
+        moment = datetime(2026, 1, 1, tzinfo=UTC)
+        own = [(5, 1, 1, 77, moment), (2**62, 1, 1, 78, moment)]
+        table = _rows(
+            HISTORY, *[(*row.values(), *mine) for row, mine in zip(rows.to_pylist(), own, strict=True)]
+        )
+        file = datafile.write(self.store, folder, layout.file_name(2), table)
+        return TableStep(folder, -1, (file,), schema=schemas.encode(HISTORY))
+
+    def _file(self, name: str, rows: pa.Table) -> DataFile:
+        return datafile.write(self.store, _folder(name), layout.file_name(self._mark.epoch + 1), rows)
+
+    def _publish(self, steps: list[TableStep], frontier: str) -> None:
+        epoch = self._mark.epoch + 1
+        time = int(frontier.split("/")[1], 16) - 1
+        plan = Plan(SOURCE, epoch, f"p{epoch}", "stream", 0, frontier, time, steps=tuple(steps))
+        plan = Plan(**{**_fields(plan), "versions": dict(self._versions)})
+        self._log.put_plan(plan)
+        mark = self._log.finish(plan)
+        assert isinstance(mark, Mark)
+        self._mark = mark
+
+    def _expect(self, tables: dict[str, pa.Table]) -> None:
+        self.expected |= {(self._mark.epoch, name): table for name, table in tables.items()}
+
+
+def _fields(plan: Plan) -> dict[str, Any]:
+    return {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
+
+
+def _folder(name: str) -> str:
+    return layout.table_folder(SOURCE, TableName.parse(name))
+
+
+def in_order(table: pa.Table) -> Table:
+    """Rows as values, in one order, with one kind of NaN and instants in UTC."""
+    return sorted(table.to_pylist(), key=lambda row: str(row["id"]))
