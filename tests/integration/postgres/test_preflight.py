@@ -17,6 +17,7 @@ from headrace.sources.postgres.preflight import Finding, Level, Report, Wish, ex
 from headrace.sources.postgres.session import Address, connect
 from headrace.sources.postgres.upstream import ensure_publication
 from headrace.testing.postgres import Database, Setting, postgres
+from headrace.testing.postmaster import wait_for
 
 pytestmark = pytest.mark.server
 
@@ -354,8 +355,19 @@ def test_a_server_that_is_not_set_up_is_told_how_to_be() -> None:
         assert serious(check(db)) == []
 
 
-def test_log_that_the_copy_holds_back_is_compared_with_the_servers_limit(db: Database) -> None:
+def test_log_that_the_copy_holds_back_is_compared_with_the_servers_limit(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert the(check(db), "PG_LOG_HELD").level is Level.INFO
+    monkeypatch.setattr("headrace.sources.postgres.preflight.server._COPY_RATE", 1)
+    db.server.set(max_slot_wal_keep_size="1MB")
+    try:
+        report = check(db)
+        assert report.errors == ()
+        mend(db, the(report, "PG_LOG_LIMIT"))
+        wait_for(lambda: serious(check(db)) == [], "the server's limit is raised")
+    finally:
+        db.server.set(max_slot_wal_keep_size=None)
 
 
 def test_transactions_that_a_slot_would_wait_for_are_named(

@@ -372,7 +372,7 @@ def sizes(connection: Session, oids: Sequence[int]) -> dict[int, Size]:
         " pg_table_size(c.oid), c.reltuples::float8, c.relpages"
         " FROM pg_class c,"
         " (SELECT current_setting('block_size')::int AS block) s"
-        " WHERE c.oid = ANY (%s::oid[])",
+        " WHERE c.oid = ANY (%s::oid[]) AND pg_relation_size(c.oid) IS NOT NULL",
         [list(oids)],
     )
     return {oid: Size(pages, size, _rows(pages, tuples, known)) for oid, pages, size, tuples, known in rows}

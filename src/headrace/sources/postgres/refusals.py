@@ -104,7 +104,16 @@ _COMPLAINTS: tuple[_Complaint, ...] = (
         ),
     ),
     _complaint(
-        r"FATAL:.*unsupported startup parameter|unrecognized configuration parameter",
+        # Every supported version knows all the settings that a session asks for.
+        r"FATAL:.*unrecognized configuration parameter",
+        Misconfigured(
+            "PG_VERSION_UNSUPPORTED",
+            'the server at "{}" is older than PostgreSQL 15',
+            hint="upgrade the server to PostgreSQL 15 or later",
+        ),
+    ),
+    _complaint(
+        r"FATAL:.*unsupported startup parameter",
         Misconfigured(
             "PG_POOLER",
             'the connection to "{}" goes through something that refuses session settings',

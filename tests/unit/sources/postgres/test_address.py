@@ -70,6 +70,10 @@ def test_a_malformed_address_is_refused_without_being_quoted(text: str) -> None:
         ("server does not support SSL, but SSL was required", "PG_TLS_REFUSED"),
         ("SSL error: certificate verify failed", "PG_TLS_REFUSED"),
         ("FATAL:  unsupported startup parameter: options", "PG_POOLER"),
+        (
+            'FATAL:  unrecognized configuration parameter "idle_session_timeout"',
+            "PG_VERSION_UNSUPPORTED",
+        ),
         ("FATAL:  Passwort-Authentifizierung fehlgeschlagen", "PG_LOGIN_REFUSED"),
         ("connection refused\n\tIs the server running?", "PG_UNREACHABLE"),
         ("", "PG_UNREACHABLE"),

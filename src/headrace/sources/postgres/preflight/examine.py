@@ -20,6 +20,8 @@ def examine(address: Address, wish: Wish) -> Report:
         oids = [choice.candidate.oid for choice in chosen]
         looks = _looks(connection, chosen, wish)
         rights, measured = access(connection, oids), sizes(connection, oids)
+        # A table may be dropped between two of these statements.
+        looks = [each for each in looks if each.oid in rights and each.oid in measured]
         for each in looks:
             findings += check_table(each, rights[each.oid], connection.info.user, identity.version)
         if wish.publication is not None:

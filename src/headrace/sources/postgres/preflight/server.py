@@ -51,6 +51,7 @@ def check_server(
     facts = _facts(connection)
     yield from _identity(identity, wish)
     yield from _version(identity)
+    yield from _standby(identity, wish)
     yield from _settings(facts, identity)
     yield from _free(facts, wish)
     yield from _replication(address, facts, connection)
@@ -103,25 +104,26 @@ def _version(identity: Identity) -> Iterator[Finding]:
                 hint="watch the first run, and see whether a newer headrace knows this version",
             ),
         )
+
+
+def _standby(identity: Identity, wish: Wish) -> Iterator[Finding]:
     if identity.standby and identity.version < STANDBY_DECODES:
         yield Finding(
             Level.ERROR,
             Misconfigured(
                 "PG_STANDBY_UNFIT",
-                f"the server is a standby, and PostgreSQL {major} streams changes from a primary only",
+                "the server is a standby, and before PostgreSQL 16 only a primary streams changes",
                 hint="give the address of the primary",
             ),
         )
     elif identity.standby:
         yield Finding(
-            Level.WARNING,
+            Level.WARNING if wish.publication is not None else Level.ERROR,
             Misconfigured(
                 "PG_STANDBY",
-                "the server is a standby: nothing can be made there, and its slot dies with a promotion",
-                hint=(
-                    "set hot_standby_feedback = on there, make the publication on the primary and name "
-                    "it with --publication"
-                ),
+                "the server is a standby: no publication can be made there, and a promotion ends its slot",
+                hint="set hot_standby_feedback = on there, make the publication on the primary and name "
+                "it with --publication",
             ),
         )
 
