@@ -9,8 +9,9 @@
 Called by the life of a source. What the process does, and the lines that travel, is in `receive`. Nothing
 here waits but `stop`; the driver sees new transactions by asking its own `SpoolReader`.
 
-The spool is kept over restarts as long as it is a spool of the same stream (`origin`), so that a lost
-connection does not cost what was received but is not in the lake yet.
+The spool is kept over restarts as long as it is a spool of the same stream and holds everything from the
+frontier on (`spool.origin`), so that a lost connection does not cost what was received but is not in
+the lake yet. After each start the driver opens a new `SpoolReader`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from headrace.core.errors import HeadraceError, Transient, from_record
 from headrace.core.position import Lsn
 from headrace.pipeline.receive import Orders
 from headrace.sources.postgres.session import Address, Identity
-from headrace.spool.layout import prepare
+from headrace.spool.origin import prepare
 
 ORIGIN = Lsn(0)
 LIMIT_BYTES = 8 * 1024**3
@@ -109,7 +110,7 @@ class Receiver:
         """Run the process; the lake holds everything before `frontier`."""
         if self.alive:
             raise ValueError("this receiver is running already")
-        prepare(self._feed.folder, self._feed.origin)
+        prepare(self._feed.folder, self._feed.origin, int(frontier))
         self._progress, self._partial, self._failure = Progress(frontier=frontier), b"", None
         self._process = subprocess.Popen(
             [sys.executable, "-m", "headrace.pipeline.receive"],

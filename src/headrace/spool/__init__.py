@@ -19,7 +19,8 @@ erased whenever no process uses it.
 It must never interpret a row, never hold memory that grows with its contents, and never delete bytes
 that the driver did not give up.
 
-    layout    the files of the folder, their records and checksums; `prepare` and `erase`
+    layout    the files of the folder, their records and checksums; `erase`
+    origin    whether what is there goes on to be used, asked before anything opens it
     writer    the one process that appends
     reader    the one process that reads and discards
 """

@@ -1,6 +1,6 @@
 """The files of a spool's folder, and the records in them.
 
-    <folder>/origin.json               what the bytes are a stream of; another origin is another spool
+    <folder>/origin.json               what the bytes are a stream of; see `origin`
     <folder>/lock                      held by the writing process
     <folder>/000000000007.raw          bytes as they came; byte i of segment 7 has the address base + i
     <folder>/000000000007.sums         one SUM per block of at most BLOCK bytes: address, length, CRC-32
@@ -28,12 +28,9 @@ named `<segment>-<xid>.raw`, in which `stop - start` of a TRANSACTION counts; no
 from __future__ import annotations
 
 import errno
-import json
 import os
-from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +38,7 @@ import numpy.typing as npt
 from headrace.core.errors import HeadraceError, Transient
 
 FORMAT = 1
+ORIGIN = "origin.json"
 BLOCK = 256 * 1024  # a small read verifies at least a whole block
 SEGMENT = 64 * 1024 * 1024
 INDEX_RECORDS = 64 * 1024  # 6 MB; an idle source writes records but no bytes
@@ -121,27 +119,9 @@ def discard_orphans(folder: Path) -> dict[int, int]:
     return sizes
 
 
-def prepare(folder: Path, origin: Mapping[str, Any]) -> bool:
-    """Make the folder a spool of this origin; erase what another origin left. True if it was kept.
-
-    Only while neither a writer nor a reader uses the folder.
-    """
-    text = json.dumps({"format": FORMAT, **origin}, sort_keys=True)
-    path = folder / "origin.json"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if path.exists() and path.read_text() == text:
-            return True
-        erase(folder)
-        path.write_text(text)
-    except OSError as error:
-        raise disk_error(error) from error
-    return False
-
-
 def erase(folder: Path) -> None:
     """Forget everything that the spool holds. Only while neither a writer nor a reader uses it."""
-    (folder / "origin.json").unlink(missing_ok=True)
+    (folder / ORIGIN).unlink(missing_ok=True)
     for segment in segments(folder):
         remove_segment(folder, segment)
     for path in folder.glob("[0-9]*.*"):  # what a crash left of a segment without an index
@@ -172,4 +152,14 @@ def damaged(what: str, segment: int) -> Transient:
         f"the spool's {what} fails its check",
         detail=f"segment {segment}",
         hint="erase the spool and start again: the source sends everything that is not in the lake",
+    )
+
+
+def discarded(where: str) -> Transient:
+    """The error of contents that are not there any more."""
+    return Transient(
+        "SPOOL_DISCARDED",
+        "something is asked for that the spool does not hold any more",
+        detail=where,
+        hint="restart the source: what is not in the lake is sent again",
     )

@@ -23,7 +23,6 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.core.errors import Transient
 from headrace.spool.layout import (
     RECORD,
     RELATION,
@@ -33,6 +32,7 @@ from headrace.spool.layout import (
     Records,
     checks,
     damaged,
+    discarded,
     remove_segment,
     segment_path,
     segments,
@@ -56,6 +56,7 @@ class SpoolReader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._heads: list[Head] = []
+        self._listed = False
 
     def newest(self) -> np.void | None:
         """The newest record, or None while there is none."""
@@ -64,6 +65,8 @@ class SpoolReader:
             return None
         last = heads[-1]
         count = self._count(last.segment)
+        if count == 0:
+            raise discarded("its newest segment is gone")
         record: np.void = self._records(last, count - 1, count)[0]
         return record
 
@@ -71,6 +74,11 @@ class SpoolReader:
         """Up to where the stream is complete in the spool, exclusively."""
         newest = self.newest()
         return None if newest is None else int(newest["end"])
+
+    def oldest(self) -> Head | None:
+        """The head of the oldest segment, or None while there is none."""
+        heads = self._refresh()
+        return heads[0] if heads else None
 
     def head(self, segment: int) -> Head:
         """The head of one segment."""
@@ -140,6 +148,7 @@ class SpoolReader:
         if not self._heads:
             for segment in segments(self._folder):
                 self._learn(segment)
+            self._listed = bool(self._heads)
         while self._heads and self._learn(self._heads[-1].segment + 1):
             pass
         return self._heads
@@ -158,7 +167,10 @@ class SpoolReader:
             raise damaged("index", segment)
         if self._heads:
             before = self._heads[-1]
-            if head.number != before.number + self._count(before.segment):
+            count = self._count(before.segment)
+            if count == 0 and not self._listed:
+                self._heads.clear()  # given up by the driver while this reader began
+            elif head.number != before.number + count:
                 raise damaged("index", before.segment)
         self._heads.append(head)
         return True
@@ -189,6 +201,8 @@ class SpoolReader:
 
     def _transactions_of(self, head: Head, after: int, limit: int) -> Records:
         count = self._count(head.segment)
+        if count == 0:
+            raise discarded(f"segment {head.segment} is gone")
         path = segment_path(self._folder, head.segment, "index")
         stops = np.memmap(path, RECORD, mode="r", shape=(count,))["stop"]
         begin = int(np.searchsorted(stops, after, side="right"))
@@ -204,7 +218,10 @@ class SpoolReader:
         return np.concatenate(found) if found else np.empty(0, dtype=RECORD)
 
     def _bytes_of(self, head: Head, start: int, stop: int) -> Bytes:
-        sums = np.fromfile(segment_path(self._folder, head.segment, "sums"), SUM)
+        path = segment_path(self._folder, head.segment, "raw")
+        if not path.exists():
+            raise discarded(f"segment {head.segment} is gone")
+        sums = np.fromfile(path.with_suffix(".sums"), SUM)
         first = int(np.searchsorted(sums["address"], start, side="right")) - 1
         last = int(np.searchsorted(sums["address"], stop, side="left"))
         blocks = sums[max(first, 0) : last]
@@ -212,7 +229,6 @@ class SpoolReader:
             raise damaged("list of checksums", head.segment)
         origin = int(blocks["address"][0])
         length = int(blocks["length"].sum(dtype=np.int64))
-        path = segment_path(self._folder, head.segment, "raw")
         data = np.fromfile(path, np.uint8, length, offset=origin - head.base)
         if len(data) != length or not _intact(data, blocks):
             raise damaged("contents", head.segment)
@@ -232,12 +248,7 @@ def _holding(heads: list[Head], address: int) -> int:
     for position in range(len(heads) - 1, -1, -1):
         if heads[position].base <= address:
             return position
-    raise Transient(
-        "SPOOL_DISCARDED",
-        "bytes are asked for that the spool has given up",
-        detail=f"address {address}",
-        hint="restart the source: what is not in the lake is sent again",
-    )
+    raise discarded(f"address {address}")
 
 
 def _intact(data: Bytes, blocks: Records) -> bool:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headrace.core.errors import Definite
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.intake import Intake, Known
-from headrace.spool.layout import prepare
+from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
 from headrace.spool.writer import SpoolWriter
 
@@ -64,7 +64,7 @@ class Spooled:
     intake: Intake = field(init=False)
 
     def __enter__(self) -> Spooled:
-        prepare(self.folder, {})
+        prepare(self.folder, {}, self.frontier)
         known = Known.of(SpoolReader(self.folder))
         self.writer = SpoolWriter(self.folder, 1 << 30, self.frontier, segment_bytes=1 << 16)
         self.intake = Intake(self.writer, known)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import Transient
-from headrace.spool.layout import BLOCK, RECORD, Bytes, Records, erase, prepare, segment_path, segments
+from headrace.spool.layout import BLOCK, RECORD, Bytes, Records, erase, segment_path, segments
+from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
 from headrace.spool.writer import SpoolWriter
 
@@ -21,7 +22,7 @@ SMALL = 4096  # bytes of a segment, so that a test has many
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "spool"
-    prepare(folder, ORIGIN)
+    prepare(folder, ORIGIN, 0)
     return folder
 
 
@@ -275,18 +276,41 @@ def read_everything(folder: Path) -> None:
 def test_prepare_keeps_a_spool_of_the_same_origin_and_erases_another(folder: Path) -> None:
     with SpoolWriter(folder, 1 << 30) as writer:
         put(writer, 1, 100)
-    assert prepare(folder, ORIGIN)
+    assert prepare(folder, ORIGIN, 0)
     assert len(SpoolReader(folder).transactions(0)) == 1
-    assert not prepare(folder, {**ORIGIN, "slot": "other"})
+    assert not prepare(folder, {**ORIGIN, "slot": "other"}, 0)
     assert SpoolReader(folder).newest() is None
     erase(folder)
     assert [path.name for path in folder.iterdir() if path.name != "lock"] == []
 
 
+def test_prepare_erases_a_spool_that_begins_behind_the_frontier(folder: Path) -> None:
+    with SpoolWriter(folder, 1 << 30, segment_bytes=SMALL) as writer:
+        for i in range(1, 5):
+            put(writer, i, SMALL)
+        SpoolReader(folder).discard(2 * SMALL)
+    assert prepare(folder, ORIGIN, 28)  # the third transaction has the time 30
+    assert SpoolReader(folder).oldest() is not None
+    assert not prepare(folder, ORIGIN, 27)
+    assert SpoolReader(folder).oldest() is None
+
+
+def test_a_spool_that_is_taken_away_is_noticed(folder: Path, writer: SpoolWriter) -> None:
+    put(writer, 1, 100)
+    reader = SpoolReader(folder)
+    assert reader.frontier() == 18
+    for path in folder.glob("0*"):
+        path.unlink()
+    for ask in (reader.frontier, lambda: reader.transactions(0), lambda: reader.read(0, 100)):
+        with pytest.raises(Transient) as caught:
+            ask()
+        assert caught.value.code == "SPOOL_DISCARDED"
+
+
 def test_a_folder_that_cannot_be_used_is_a_coded_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(Transient) as caught:
-        prepare(tmp_path / "file" / "spool", ORIGIN)
+        prepare(tmp_path / "file" / "spool", ORIGIN, 0)
     assert caught.value.code == "SPOOL_UNWRITABLE"
 
 

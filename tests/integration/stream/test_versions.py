@@ -1,0 +1,73 @@
+"""The receiver over TLS, on every server version, and with more data than memory should hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headrace.testing import tls
+from headrace.testing.postgres import Database, postgres
+from headrace.testing.postmaster import wait_for
+from tests.integration.stream.harness import PUBLICATION, stage
+
+pytestmark = pytest.mark.server
+
+MEGABYTE = 1 << 20
+
+
+def exercise(database: Database, folder: Path, **feed: str) -> None:
+    """A little of everything, before and after a restart of the receiver."""
+    with stage(database, folder, **feed) as staged:
+        database.execute("INSERT INTO t SELECT i, repeat('x', 300) FROM generate_series(1, 20000) i")
+        staged.start()
+        database.execute("UPDATE t SET v = 'y' WHERE id % 7 = 0")
+        database.execute("INSERT INTO u VALUES (1, 'a'); TRUNCATE u; DELETE FROM t WHERE id < 100")
+        staged.catch_up()
+        staged.receiver.stop()
+        database.execute("ALTER TABLE u ADD COLUMN w int DEFAULT 7; INSERT INTO u VALUES (2, 'b', 8)")
+        staged.start()
+        database.execute("INSERT INTO t SELECT -i, 'z' FROM generate_series(1, 5) i")
+        staged.catch_up()
+        assert len(staged.expected()) == 5
+        assert staged.spooled() == staged.expected()
+        database.execute(f"DROP PUBLICATION {PUBLICATION}")
+        database.execute("INSERT INTO t VALUES (100000, 'nobody sees this')")
+        assert staged.error().code == "PG_PUBLICATION_MISSING"
+
+
+def test_the_stream_over_tls(tmp_path: Path) -> None:
+    certificates = tls.issue(tmp_path)
+    with (
+        postgres(tls=certificates, hba=["hostnossl all app all reject"]) as server,
+        server.database() as database,
+    ):
+        url = database.url(user="app", sslmode="verify-ca", sslrootcert=str(certificates.authority))
+        exercise(database, tmp_path, url=url)
+
+
+@pytest.mark.full
+def test_the_stream_of_every_version(any_database: Database, tmp_path: Path) -> None:
+    exercise(any_database, tmp_path)
+
+
+def test_memory_does_not_grow_with_a_transaction(database: Database, tmp_path: Path) -> None:
+    with stage(database, tmp_path) as staged:
+        staged.start()
+        database.execute("INSERT INTO t VALUES (0, 'warm')")
+        staged.catch_up()
+        process = psutil.Process(staged.receiver.pid)
+        before = process.memory_info().rss
+        peak = before
+        database.execute("INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 300000) i")
+
+        def arrived() -> bool:
+            nonlocal peak
+            peak = max(peak, process.memory_info().rss)
+            staged.receiver.poll()
+            return len(staged.reader.transactions(0)) == 2
+
+        wait_for(arrived, "a transaction of 300 MB arrives")
+        assert staged.reader.transactions(0)["changes"].tolist() == [1, 300000]
+        assert peak - before < 100 * MEGABYTE
