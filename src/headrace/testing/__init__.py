@@ -8,7 +8,12 @@ Tests and `headrace demo` call it; nothing else of Headrace does. It promises
     nemesis      faults at seeded moments, with a log of what was done when
     workload     writers that run beside the mirror and remember what they committed
     validators   G1, G2 and G3 as functions from a lake (and a server) to a list of violations
-    fixtures     the pytest plugin that hands these out
+    mirrored     a `headrace run` as a process of its own, to be killed and started again
+    fixtures     the pytest plugin that hands out servers and databases
+
+Behind the servers stand `binaries` (where their programs come from), `postmaster` (the process and its
+watchdog), `pgbench` and `tls`; behind the validators `canonical` (rows as text from either side),
+`timeline` (a table through its marks), `wholeness` and `violation`.
 
 There are no mocks in here: the server is the oracle. A server that cannot be had is an error with
 the code `SERVER_MISSING`, never a skipped test. Nothing here may be imported by the floors below.
