@@ -311,8 +311,8 @@ def test_the_right_to_make_a_publication_is_asked_for(db: Database) -> None:
 
 def test_a_slot_of_the_users_is_examined(db: Database) -> None:
     missing = check(db, "good", slot="mine")
-    assert [finding.code for finding in missing.errors] == ["PG_SLOT_MISSING"]
-    mend(db, the(missing, "PG_SLOT_MISSING"))
+    assert [finding.code for finding in missing.errors] == ["PG_SLOT_UNKNOWN"]
+    mend(db, the(missing, "PG_SLOT_UNKNOWN"))
     assert check(db, "good", slot="mine").errors == ()
     db.execute("SELECT pg_create_logical_replication_slot('two', 'pgoutput', twophase => true)")
     assert [finding.code for finding in check(db, "good", slot="two").errors] == ["PG_SLOT_UNFIT"]

@@ -10,7 +10,7 @@ from headrace.core.names import quote_identifier
 from headrace.sources.postgres.catalog import TableLook, identity_flaw
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
 from headrace.sources.postgres.preflight.tables import Access
-from headrace.sources.postgres.protocol import slot_active, slot_missing
+from headrace.sources.postgres.protocol import slot_active
 from headrace.sources.postgres.session import Session, query
 from headrace.sources.postgres.upstream import check_slot, publication_statement, slot_state
 
@@ -207,14 +207,13 @@ def check_own_slot(connection: Session, wish: Wish, database: str) -> Iterator[F
         return
     state = slot_state(connection, wish.slot)
     if state is None:
-        missing = slot_missing(wish.slot)
         literal = wish.slot.replace("'", "''")
         mend = (f"SELECT pg_create_logical_replication_slot('{literal}', 'pgoutput')",)
         yield Finding(
             Level.ERROR,
             Misconfigured(
-                missing.code,
-                missing.primary,
+                "PG_SLOT_UNKNOWN",
+                f'there is no replication slot "{wish.slot}" on this server',
                 hint=mended(mend),
             ),
             mend=mend,
