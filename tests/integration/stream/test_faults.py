@@ -195,10 +195,7 @@ def test_a_damaged_spool_is_refused_and_comes_again(staged: Stage) -> None:
     staged.database.execute("INSERT INTO t VALUES (1, 'a')")
     staged.catch_up()
     staged.receiver.stop()
-    path = segment_path(staged.feed.folder, 0, "index")
-    content = bytearray(path.read_bytes())
-    content[RECORD.itemsize + 20] ^= 1
-    path.write_bytes(content)
+    _change_xid(staged, number=0, sound=False)
     error = staged.refusal()
     assert (error.code, error.family) == ("SPOOL_DAMAGED", "transient")
     erase(staged.feed.folder)
@@ -213,16 +210,16 @@ def test_a_spool_of_another_history_is_refused(staged: Stage) -> None:
         staged.database.execute("INSERT INTO t VALUES (%s, 'a')", [i])
     staged.catch_up()
     staged.receiver.stop()
-    _forge_xid(segment_path(staged.feed.folder, 0, "index"))
+    _change_xid(staged, number=1, sound=True)
     error = staged.refusal()
     assert (error.code, error.family) == ("PG_HISTORY_CHANGED", "definite")
 
 
-def _forge_xid(index: Path) -> None:
-    """Change what the spool remembers of a transaction, as another history would have it."""
-
+def _change_xid(staged: Stage, *, number: int, sound: bool) -> None:
+    """Damage what the spool remembers of a transaction; `sound`: as another history would have it."""
+    index = segment_path(staged.feed.folder, 0, "index")
     records = np.fromfile(index, RECORD)
-    mine = np.flatnonzero(records["kind"] == Kind.TRANSACTION)[1]
-    records["xid"][mine] += 1
-    records["check"] = checks(records)
+    records["xid"][np.flatnonzero(records["kind"] == Kind.TRANSACTION)[number]] += 1
+    if sound:
+        records["check"] = checks(records)
     records.tofile(index)
