@@ -109,5 +109,5 @@ class Lives:
     def _before(self, anchor: Ints, deleted: Ints) -> Ints:
         """Where the rows that these DELETEs removed had their value."""
         at = self.place[deleted]
-        known = (deleted != NOWHERE) & self.alive[at]
-        return np.where(known, anchor[at - 1], NOWHERE)
+        # A DELETE knows no value, so that its anchor is still that of the row it removed.
+        return np.where((deleted != NOWHERE) & self.alive[at], anchor[at], NOWHERE)

@@ -166,6 +166,13 @@ def test_events_of_several_batches_are_folded_as_one() -> None:
     assert rows_of(folded.final) == [("a", "2", "BIG")]
 
 
+def test_the_two_events_of_a_move_may_come_in_either_order() -> None:
+    happened = events(KEYED, batch(KEYED, _move(1, "a", ("b", "1", None))))
+    folded = fold(KEYED, happened.take(pa.array([1, 0])), table_of(KEYED, ("a", "0", "BIG")))
+    assert rows_of(folded.final) == [("b", "1", "BIG")]
+    assert rows_of(folded.history, "_diff", "id") == [(-1, "a"), (1, "b")]
+
+
 def test_every_type_of_the_lake_passes_through_unharmed() -> None:
     values = {
         pa.decimal128(38, 4): Decimal("-1.5000"),
