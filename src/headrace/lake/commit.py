@@ -144,7 +144,7 @@ class EpochLog:
         """Claim the plan's epoch for it, or raise `LAKE_FENCED` if another writer was there first."""
         newest = _epoch(self._marks.newest())
         if newest >= plan.epoch:
-            raise self._fenced(plan.epoch)
+            raise _fenced(self.source, plan.epoch)
         if newest != plan.epoch - 1:
             raise AssertionError("a plan stands on the mark before it")
         failpoint("lake.plan.before")
@@ -152,11 +152,11 @@ class EpochLog:
         data = plan.to_json().encode()
         # Equal bytes are our own: a store may refuse the repetition of a request whose answer was lost.
         if not self._files.put_if_absent(key, data) and self._files.get(key) != data:
-            raise self._fenced(plan.epoch)
+            raise _fenced(self.source, plan.epoch)
         failpoint("lake.plan.after")
         # The number may have been free only because old plans are cleaned away.
         if _epoch(self._marks.newest()) >= plan.epoch:
-            raise self._fenced(plan.epoch)
+            raise _fenced(self.source, plan.epoch)
 
     def finish(self, plan: Plan) -> Mark | Blocked:
         """Carry out a plan that was put, from wherever it got stuck, and publish its mark.
@@ -194,7 +194,7 @@ class EpochLog:
                 self._files.sync_all()
                 return outcome
             blocked = outcome
-        raise self._restless()
+        raise _restless(self.source)
 
     def takeover(self, *, origin_frontier: str = "0/0", origin_time: int = -1) -> Takeover:
         """Become the source's writer: finish what is there, then publish an empty epoch of one's own.
@@ -214,7 +214,7 @@ class EpochLog:
                 assert isinstance(mark, Mark), "a plan without steps cannot be blocked"
                 self.sync(own)
                 return Takeover(mark, tuple(blocked))
-        raise self._restless()
+        raise _restless(self.source)
 
     def sync(self, plan: Plan) -> None:
         """Make all that this plan and its mark rest on durable.
@@ -258,7 +258,7 @@ class EpochLog:
         if newest is None or newest.epoch < plan.epoch:
             return None
         if newest.plan_id != plan.plan_id:
-            raise self._fenced(plan.epoch)
+            raise _fenced(self.source, plan.epoch)
         return newest
 
     def _publish(self, plan: Plan) -> Mark:
@@ -271,7 +271,7 @@ class EpochLog:
             if self._marks.append(mark):
                 failpoint("lake.mark.after")
                 return mark
-        raise self._restless()
+        raise _restless(self.source)
 
     def _empty(self, origin_frontier: str, origin_time: int) -> Plan:
         newest = self._marks.newest()
@@ -283,7 +283,7 @@ class EpochLog:
         """The plan that brings every table that `first` touched back to what it held before."""
         newest = self._marks.newest()
         if newest is None or newest.epoch >= first.epoch:
-            raise self._fenced(first.epoch)
+            raise _fenced(self.source, first.epoch)
         bases: dict[str, int] = {}
         for step in first.steps:
             bases.setdefault(step.path, step.base)
@@ -315,20 +315,22 @@ class EpochLog:
                 return attempts
             attempts.append(Plan.from_json(data.decode()))
 
-    def _fenced(self, epoch: int) -> Misconfigured:
-        return Misconfigured(
-            "LAKE_FENCED",
-            f'another writer has taken over source "{self.source}" of this lake',
-            detail=f"epoch {epoch} is not ours",
-            hint="stop this process: one run owns a source; headrace status shows the owner",
-        )
 
-    def _restless(self) -> Transient:
-        return Transient(
-            "LAKE_RESTLESS",
-            f'other programs keep committing to the tables of source "{self.source}"',
-            hint="stop what else writes into this lake; the work resumes by itself",
-        )
+def _fenced(source: str, epoch: int) -> Misconfigured:
+    return Misconfigured(
+        "LAKE_FENCED",
+        f'another writer has taken over source "{source}" of this lake',
+        detail=f"epoch {epoch} is not ours",
+        hint="stop this process: one run owns a source; headrace status shows the owner",
+    )
+
+
+def _restless(source: str) -> Transient:
+    return Transient(
+        "LAKE_RESTLESS",
+        f'other programs keep committing to the tables of source "{source}"',
+        hint="stop what else writes into this lake; the work resumes by itself",
+    )
 
 
 def _epoch(mark: Mark | None) -> int:

@@ -116,26 +116,9 @@ class Cut:
     def history(self, name: str) -> pa.Table:
         """What happened to the table's rows up to this cut, as `headrace.lake.history` describes it."""
         source, table = self._resolve(name)
-        newest = self._history_table(source, table)
+        newest = _history_table(self._store, source, table)
         rows = _rows(newest)
         return rows.filter(pc.field(_time_column(rows.schema)) <= self.marks[source].time)
-
-    def _history_table(self, source: str, table: TableName) -> LakeTable:
-        """The history under the last incompatible schema that the table had."""
-        found: LakeTable | None = None
-        k = 1
-        while True:
-            candidate = LakeTable(self._store, layout.history_folder(source, table, k))
-            if candidate.refresh() < 0:
-                break
-            found, k = candidate, k + 1
-        if found is None:
-            raise Misconfigured(
-                "LAKE_NO_HISTORY",
-                f"table {table} has no history in this lake",
-                hint="history begins with the first change after the copy; it can be off by configuration",
-            )
-        return found
 
     def _open(self, name: str) -> LakeTable:
         full = self._resolve(name)
@@ -168,25 +151,7 @@ class Cut:
                 detail=", ".join(f"{quote_identifier(source)}.{table}" for source, table in matching),
                 hint="write the schema, and the source where the lake has several",
             )
-        raise self._absent(text)
-
-    def _absent(self, text: str) -> Misconfigured | Definite:
-        """Why a table can't be read here: it left the marks, or never was in one."""
-        for source, mark in sorted(self.marks.items()):
-            for older in reversed(Marks(self._store, source).all()):
-                known = [(source, TableName.parse(name)) for name in older.versions]
-                if _matching(text, known):
-                    return Definite(
-                        "LAKE_TABLE_NOT_EXACT",
-                        f'table "{text}" is not exact at epoch {mark.epoch}',
-                        detail=f'the last mark that has it is epoch {older.epoch} at "{older.frontier}"',
-                        hint=f"read it there: at(epoch={older.epoch}); headrace status tells why it stopped",
-                    )
-        return Misconfigured(
-            "LAKE_TABLE_UNKNOWN",
-            f'no mark of this lake has a table "{text}"',
-            hint="headrace status lists the tables and how far each is copied",
-        )
+        raise _absent(self._store, self.marks, text)
 
 
 def _matching(text: str, names: list[Name]) -> list[Name]:
@@ -196,6 +161,43 @@ def _matching(text: str, names: list[Name]) -> list[Name]:
         for source, table in names
         if (source, table.schema, table.name)[-len(parts) :] == parts
     ]
+
+
+def _absent(store: Store, marks: Mapping[str, Mark], text: str) -> Misconfigured | Definite:
+    """Why a table can't be read here: it left the marks, or never was in one."""
+    for source, mark in sorted(marks.items()):
+        for older in reversed(Marks(store, source).all()):
+            known = [(source, TableName.parse(name)) for name in older.versions]
+            if _matching(text, known):
+                return Definite(
+                    "LAKE_TABLE_NOT_EXACT",
+                    f'table "{text}" is not exact at epoch {mark.epoch}',
+                    detail=f'the last mark that has it is epoch {older.epoch} at "{older.frontier}"',
+                    hint=f"read it there: at(epoch={older.epoch}); headrace status tells why it stopped",
+                )
+    return Misconfigured(
+        "LAKE_TABLE_UNKNOWN",
+        f'no mark of this lake has a table "{text}"',
+        hint="headrace status lists the tables and how far each is copied",
+    )
+
+
+def _history_table(store: Store, source: str, table: TableName) -> LakeTable:
+    """The history under the last incompatible schema that the table had."""
+    found: LakeTable | None = None
+    k = 1
+    while True:
+        candidate = LakeTable(store, layout.history_folder(source, table, k))
+        if candidate.refresh() < 0:
+            break
+        found, k = candidate, k + 1
+    if found is None:
+        raise Misconfigured(
+            "LAKE_NO_HISTORY",
+            f"table {table} has no history in this lake",
+            hint="history begins with the first change after the copy; it can be off by configuration",
+        )
+    return found
 
 
 def _rows(table: LakeTable) -> pa.Table:

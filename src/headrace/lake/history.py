@@ -34,10 +34,10 @@ def own_names(columns: Iterable[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for own in OWN.names:
         free = own
-        while free.lower() in taken:
+        while free in taken:
             free = f"_{free}"
         names[own] = free
-        taken.add(free.lower())
+        taken.add(free)
     return names
 
 

@@ -25,6 +25,16 @@ from obstore.store import S3Store as Bucket
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.lake.store import missing
 
+# The settings of S3 that obstore and delta-rs both know, without their prefix AWS_. The environment may
+# hold others (AWS_CA_BUNDLE, ...), which obstore would refuse.
+_SETTINGS = frozenset(
+    """access_key_id secret_access_key session_token region default_region endpoint endpoint_url
+    virtual_hosted_style_request skip_signature role_arn role_session_name web_identity_token_file
+    container_credentials_relative_uri container_credentials_full_uri container_authorization_token_file
+    server_side_encryption sse_kms_key_id sse_bucket_key_enabled sts_endpoint request_payer unsigned_payload
+    conditional_put disable_tagging checksum_algorithm metadata_endpoint""".split()
+)
+
 # What delta-rs takes beside S3's own settings; obstore takes them as client options.
 _CLIENT = {"aws_allow_http": "allow_http", "allow_http": "allow_http", "timeout": "timeout"}
 
@@ -138,12 +148,33 @@ def open_s3(rest: str, given: Mapping[str, str]) -> S3Store:
     name, _, prefix = rest.strip("/").partition("/")
     if not name:
         raise Misconfigured("LAKE_URL", "the lake's address names no bucket", hint="give s3://bucket/prefix")
-    ambient = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
+    ambient = {key: value for key, value in os.environ.items() if key.startswith("AWS_") and _known(key)}
     options = ambient | dict(given)
     client = {_CLIENT[key.lower()]: _plain(value) for key, value in options.items() if key.lower() in _CLIENT}
-    config = {key.lower(): value for key, value in given.items() if key.lower() not in _CLIENT}
-    bucket = Bucket(name, prefix=prefix or None, config=config, client_options=client)  # type: ignore[arg-type]
+    config = {setting: value for key, value in options.items() if (setting := _setting(key)) in _SETTINGS}
+    bucket = _bucket(name, prefix, config, client)
     return S3Store(f"s3://{name}/{prefix}".rstrip("/"), bucket, options)
+
+
+def _bucket(name: str, prefix: str, config: Mapping[str, Any], client: Mapping[str, Any]) -> Bucket:
+    options: Any = {"config": config, "client_options": client}
+    try:
+        return Bucket(name, prefix=prefix or None, **options)
+    except (BaseError, OSError, ValueError) as error:
+        raise Misconfigured(
+            "LAKE_S3_SETTINGS",
+            f'the settings for bucket "{name}" are not complete or not valid',
+            detail=type(error).__name__,
+            hint="give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or neither, AWS_REGION, AWS_ENDPOINT_URL",
+        ) from None
+
+
+def _setting(key: str) -> str:
+    return key.lower().removeprefix("aws_")
+
+
+def _known(key: str) -> bool:
+    return _setting(key) in _SETTINGS or key.lower() in _CLIENT
 
 
 def _plain(value: str) -> bool | str:

@@ -109,9 +109,9 @@ class LakeTable:
         try:
             older._delta = self._open(version)
         except DeltaError as error:
-            raise self._gone(version) from error
+            raise _gone(self.folder, version) from error
         if older.version != version:
-            raise self._gone(version)
+            raise _gone(self.folder, version)
         return older
 
     def files(self) -> dict[str, LiveFile]:
@@ -147,9 +147,9 @@ class LakeTable:
         try:
             actions = [json.loads(line) for line in text.splitlines() if line]
         except ValueError as error:
-            raise self._damaged() from error
+            raise _unreadable(self.folder) from error
         if not actions:
-            raise self._damaged()
+            raise _unreadable(self.folder)
         infos: list[dict[str, Any]] = [action["commitInfo"] for action in actions if "commitInfo" in action]
         files = [action[kind] for action in actions for kind in ("add", "remove") if kind in action]
         quiet = not any(kind in action for action in actions for kind in ("metaData", "protocol"))
@@ -212,63 +212,15 @@ class LakeTable:
             app_transactions=[Transaction(stamp.app, stamp.epoch)],
         )
         if self._delta is None:
-            self._create(step, properties)
+            _create(self._url, self.store.storage_options, step, properties)
         elif step.schema is None:
-            self._change_files(self._delta, step, properties)
-        elif not step.add and not step.remove and self._added(step):
-            self._delta.alter.add_columns(self._added(step), commit_properties=properties)
+            _change_files(self._delta, step, self.files() if step.remove else {}, properties)
+        elif columns := _added_columns(self._delta, step):
+            self._delta.alter.add_columns(columns, commit_properties=properties)
+        elif set(step.remove) == self.live():
+            _replace(self._delta, step, properties)
         else:
-            self._replace(self._delta, step, properties)
-
-    def _create(self, step: TableStep, properties: CommitProperties) -> None:
-        if step.schema is None:
-            raise AssertionError("a step that creates a table gives its schema")
-        create_table_with_add_actions(
-            self._url,
-            _delta_schema(step.schema),
-            [_add(file) for file in step.add],
-            mode="error",
-            configuration=_CONFIGURATION,
-            storage_options=self.store.storage_options,
-            commit_properties=properties,
-        )
-
-    def _change_files(self, delta: DeltaTable, step: TableStep, properties: CommitProperties) -> None:
-        now = int(time.time() * 1000)
-        sizes = self.files() if step.remove else {}
-        removals = [
-            RemoveAction(
-                path=path,
-                data_change=True,
-                deletion_timestamp=now,
-                size=sizes[path].size,
-                partition_values={},
-            )
-            for path in step.remove
-        ]
-        additions = [_add(file) for file in step.add]
-        delta.create_write_transaction(
-            [*removals, *additions], mode="append", schema=delta.schema(), commit_properties=properties
-        )
-
-    def _replace(self, delta: DeltaTable, step: TableStep, properties: CommitProperties) -> None:
-        assert step.schema is not None
-        if set(step.remove) != self.live():
             raise AssertionError("a step that replaces the schema removes every live file")
-        delta.create_write_transaction(
-            [_add(file) for file in step.add],
-            mode="overwrite",
-            schema=_delta_schema(step.schema),
-            commit_properties=properties,
-        )
-
-    def _added(self, step: TableStep) -> list[Field]:
-        """The columns that the step adds at the end, if that is all that it changes."""
-        assert step.schema is not None
-        assert self._delta is not None
-        new, old = _delta_schema(step.schema).fields, self._delta.schema().fields
-        added = new[len(old) :]
-        return added if new[: len(old)] == old and all(field.nullable for field in added) else []
 
     @property
     def _url(self) -> str:
@@ -280,15 +232,56 @@ class LakeTable:
         except TableNotFoundError:
             return None
 
-    def _gone(self, version: int) -> Definite:
-        return Definite(
-            "LAKE_VERSION_GONE",
-            f'version {version} of the lake table at "{self.folder}" cannot be read any more',
-            hint="read a later mark: headrace status lists those that are kept",
-        )
 
-    def _damaged(self) -> Definite:
-        return _unreadable(self.folder)
+def _create(url: str, options: dict[str, str], step: TableStep, properties: CommitProperties) -> None:
+    if step.schema is None:
+        raise AssertionError("a step that creates a table gives its schema")
+    create_table_with_add_actions(
+        url,
+        _delta_schema(step.schema),
+        [_add(file) for file in step.add],
+        mode="error",
+        configuration=_CONFIGURATION,
+        storage_options=options,
+        commit_properties=properties,
+    )
+
+
+def _change_files(
+    delta: DeltaTable, step: TableStep, live: Mapping[str, LiveFile], properties: CommitProperties
+) -> None:
+    now = int(time.time() * 1000)
+    removals = [
+        RemoveAction(
+            path=path, data_change=True, deletion_timestamp=now, size=live[path].size, partition_values={}
+        )
+        for path in step.remove
+    ]
+    delta.create_write_transaction(
+        [*removals, *map(_add, step.add)],
+        mode="append",
+        schema=delta.schema(),
+        commit_properties=properties,
+    )
+
+
+def _replace(delta: DeltaTable, step: TableStep, properties: CommitProperties) -> None:
+    assert step.schema is not None
+    delta.create_write_transaction(
+        [_add(file) for file in step.add],
+        mode="overwrite",
+        schema=_delta_schema(step.schema),
+        commit_properties=properties,
+    )
+
+
+def _added_columns(delta: DeltaTable, step: TableStep) -> list[Field]:
+    """The columns that the step adds at the end, if that is all that it does."""
+    assert step.schema is not None
+    new, old = _delta_schema(step.schema).fields, delta.schema().fields
+    added = new[len(old) :]
+    alone = not step.add and not step.remove and new[: len(old)] == old
+    return added if alone and all(field.nullable for field in added) else []
 
 
 def tables_of(store: Store) -> Callable[[str], LakeTable]:
@@ -341,4 +334,12 @@ def _unreadable(folder: str) -> Definite:
         "LAKE_LOG_DAMAGED",
         f'the log of the lake table at "{folder}" holds half of a commit',
         hint="restore its _delta_log from a backup, or copy the table anew: headrace tables resync",
+    )
+
+
+def _gone(folder: str, version: int) -> Definite:
+    return Definite(
+        "LAKE_VERSION_GONE",
+        f'version {version} of the lake table at "{folder}" cannot be read any more',
+        hint="read a later mark: headrace status lists those that are kept",
     )

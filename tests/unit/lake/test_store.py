@@ -130,6 +130,28 @@ def test_a_full_disk_is_transient_and_names_no_path_outside_the_lake(local_store
     assert local_store.path not in str(raised.value)
 
 
+def test_settings_from_the_environment_go_along_and_foreign_ones_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
+    monkeypatch.setenv("AWS_CA_BUNDLE", "/etc/bundle.pem")
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    store = open_store("s3://bucket/lake", {"AWS_REGION": "us-east-1"})
+    assert store.storage_options["AWS_SECRET_ACCESS_KEY"] == "from-the-environment"
+    assert store.storage_options["AWS_REGION"] == "us-east-1"
+    assert "AWS_CA_BUNDLE" not in store.storage_options
+    assert open_store(store.url, store.storage_options).storage_options == store.storage_options
+
+
+def test_half_of_the_credentials_are_refused_without_showing_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    with pytest.raises(Misconfigured) as raised:
+        open_store("s3://bucket/lake", {"AWS_REGION": "us-east-1", "AWS_SECRET_ACCESS_KEY": "very-secret"})
+    assert raised.value.code == "LAKE_S3_SETTINGS"
+    assert "very-secret" not in str(raised.value)
+
+
 def test_a_bucket_never_shows_its_options() -> None:
     options = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
     secret = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "very-secret"}
@@ -138,7 +160,7 @@ def test_a_bucket_never_shows_its_options() -> None:
     assert store.storage_options["AWS_SECRET_ACCESS_KEY"] == "very-secret"
 
 
-@pytest.mark.parametrize("where", ["gs://bucket/x", "hdfs://name/x", "s3://", "/tmp/a%20b"])
+@pytest.mark.parametrize("where", ["gs://bucket/x", "hdfs://name/x", "s3://", "lakes/a%20b"])
 def test_addresses_that_cannot_hold_a_lake_are_refused(where: str) -> None:
     with pytest.raises(Misconfigured) as raised:
         open_store(where)
