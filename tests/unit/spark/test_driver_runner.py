@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -35,9 +36,21 @@ def test_a_merge_may_leave_blobs_unread() -> None:
     assert JOBS.run_grouped(work.by_letter, work.first_only, [b"aab"]) == [b"a:aab1", b"b:aab2"]
 
 
-def test_nothing_is_merged_after_a_failed_split() -> None:
+def test_order_comes_before_the_order_of_items() -> None:
+    assert JOBS.run_grouped(work.by_letter, work.joined, [b"ba", b"ab"]) == [b"a:ba1,ab0", b"b:ab1,ba0"]
+
+
+def test_nothing_is_merged_after_a_failed_split(tmp_path: Path) -> None:
     with pytest.raises(Definite, match="TEST_REFUSED"):
-        JOBS.run_grouped(work.refuse_split, work.refuse_merge, [b"ab", b"bad"])
+        JOBS.run_grouped(work.refuse_split, partial(work.leave_trace, str(tmp_path)), [b"ab", b"bad"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bug_tells_its_place_and_no_value_here_too() -> None:
+    with pytest.raises(RuntimeError, match="ValueError in a task") as caught:
+        JOBS.run(work.stumble, [b"4711-secret"])
+    assert "in stumble" in str(caught.value)
+    assert "4711" not in str(caught.value)
 
 
 def test_an_error_of_a_merge_is_raised() -> None:
