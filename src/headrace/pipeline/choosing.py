@@ -73,7 +73,7 @@ def _start(connection: Session, address: Address, slot: str, identity: Identity,
     state = upstream.slot_state(connection, slot)
     if state is None or state.confirmed_flush_lsn is None:
         raise Misconfigured(
-            "PG_SLOT_MISSING",
+            "PG_SLOT_UNKNOWN",
             f'there is no logical slot "{slot}" in database "{identity.database}"',
             hint=f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput'), or leave out the slot",
         )

@@ -165,7 +165,8 @@ def keep(place: Place, control: Control) -> None:
         except HeadraceError as error:
             if time.monotonic() - begun > STEADY_SECONDS:
                 pauses = patience.pauses()
-            pause = next(pauses, None) if policy.retries(error) else None
+            again = policy.retries(error, met=reporter.met)
+            pause = next(pauses, None) if again else None
             if pause is None:
                 reporter.settle("failed", error)
                 raise

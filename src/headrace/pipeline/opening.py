@@ -18,6 +18,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 from headrace.core.errors import Definite
 from headrace.core.position import Lsn
+from headrace.lake.marks import Marks
 from headrace.pipeline import choosing, owning
 from headrace.pipeline.acknowledging import Acknowledger
 from headrace.pipeline.ledger import Ledger
@@ -37,8 +38,10 @@ def opened(place: Place, *, once: bool, stop: threading.Event, reporter: Reporte
     """One attempt, open."""
     with ExitStack() as stack:
         owning.claim(place.store, place.name, reporter.owner)
+        reporter.met |= store_knows(place)
         said = Address.parse(place.config.url)
         connection = stack.enter_context(closing(connect(said, role="run")))
+        reporter.met = True
         address = said.settled(connection)
         identity = identify(connection)
         ledger = Ledger(place.store, place.name, strict=place.config.strict)
@@ -67,6 +70,11 @@ def opened(place: Place, *, once: bool, stop: threading.Event, reporter: Reporte
         )
         stack.callback(run.give_up_copying)
         yield run
+
+
+def store_knows(place: Place) -> bool:
+    """Whether an earlier run has met the server: the lake has a mark of the source."""
+    return Marks(place.store, place.name).newest() is not None
 
 
 def prove_same(source: SourceRecord, identity: Identity) -> None:

@@ -37,9 +37,12 @@ class Patience:
             pause = min(pause * 2, LONGEST_PAUSE)
 
 
-def retries(error: BaseException) -> bool:
-    """Whether the source begins again by itself after this error."""
-    return isinstance(error, Transient)
+def retries(error: BaseException, *, met: bool = True) -> bool:
+    """Whether the source begins again by itself after this error.
+
+    A server that was never `met` is more likely mistyped than down: a person should look.
+    """
+    return isinstance(error, Transient) and (met or error.code != "PG_UNREACHABLE")
 
 
 def spoils_the_spool(error: BaseException) -> bool:

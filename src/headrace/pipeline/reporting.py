@@ -46,6 +46,7 @@ class Reporter:
     listener: Listener | None = None
     started_at: str = field(default_factory=_now)
     state: str = "starting"
+    met: bool = False  # the server has answered in this run, or in an earlier one of the lake
     error: HeadraceError | None = None
     warnings: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

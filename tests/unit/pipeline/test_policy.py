@@ -24,6 +24,13 @@ def test_a_bug_is_never_tried_again() -> None:
     assert not policy.retries(ValueError("a bug"))
 
 
+def test_a_server_that_was_never_met_is_not_waited_for() -> None:
+    unreachable = Transient("PG_UNREACHABLE", "no connection", hint="check host and port")
+    assert policy.retries(unreachable)
+    assert not policy.retries(unreachable, met=False)
+    assert policy.retries(Transient("PG_CONNECTION_LOST", "lost", hint="wait"), met=False)
+
+
 def test_a_service_waits_longer_and_longer_but_for_ever() -> None:
     pauses = list(islice(Patience().pauses(), 30))
     assert pauses == sorted(pauses)
