@@ -9,8 +9,8 @@ Two sessions come out of it. `Session.spark` is the one in which users see DataF
 nothing is ever changed. `Session.jobs` is a second session over the same engine, whose SQL settings are
 ours alone: epochs run there without adaptive execution (it would make two jobs of one, and may split
 what a merge must see whole) and in small Arrow batches (a batch of Spark's default 10,000 rows would
-be gigabytes of blobs). Only Connect before 4.1 has no second session: there `jobs` is `spark`, and
-those settings are made in it.
+be gigabytes of blobs). Only Connect before 4.1 has no second session: there `jobs` is `spark`, those
+settings are made in it, and `close` puts back what they replaced.
 
 What a local session of our own gets, and why, stands beside `local_settings`. The environment of this
 process may get a JAVA_HOME and a PYSPARK_PYTHON, which the JVM inherits; nothing beyond the process is
@@ -79,6 +79,8 @@ class Session:
     jobs: SparkSession
     owned: bool
     connect: bool
+    # What our settings replaced in a session that is the user's too; put back by `close`.
+    replaced: Mapping[str, str | None] = field(default_factory=dict)
 
     def slots(self) -> int:
         """How many tasks run at once; asked anew, since executors come and go."""
@@ -94,6 +96,12 @@ class Session:
             self.jobs.client.close()
         if self.owned:
             self.spark.stop()
+            return
+        for key, value in self.replaced.items():
+            if value is None:
+                self.spark.conf.unset(key)
+            else:
+                self.spark.conf.set(key, value)
 
     def __enter__(self) -> Session:
         return self
@@ -301,9 +309,10 @@ def _dress(spark: SparkSession, *, owned: bool) -> Session:
         "pyspark.sql.connect"
     )
     jobs = _second(spark, connect)
+    replaced = {key: spark.conf.get(key, None) for key in _JOB_SETTINGS} if jobs is spark else {}
     for key, value in _JOB_SETTINGS.items():
         jobs.conf.set(key, value)
-    return Session(spark, jobs, owned=owned, connect=connect)
+    return Session(spark, jobs, owned=owned, connect=connect, replaced=replaced)
 
 
 def _second(spark: SparkSession, connect: bool) -> SparkSession:
