@@ -22,5 +22,6 @@ that the driver did not give up.
     layout    the files of the folder, their records and checksums; `erase`
     origin    whether what is there goes on to be used, asked before anything opens it
     writer    the one process that appends
+    segment   one segment as it is read, verified
     reader    the one process that reads and discards
 """

@@ -38,6 +38,7 @@ from headrace.spool.layout import (
     segment_path,
 )
 from headrace.spool.reader import SpoolReader
+from headrace.spool.segment import open_segment
 
 
 @dataclass(slots=True)
@@ -231,9 +232,10 @@ def _relation_entry(relation: int, address: int, body: bytes) -> bytes:
 
 def _behind(folder: Path, segment: int, newest: np.void) -> int:
     """The first address that no byte of an earlier writer can have."""
-    head = SpoolReader(folder).head(segment)
-    raw = segment_path(folder, segment, "raw")
-    return max(head.base + (raw.stat().st_size if raw.exists() else 0), int(newest["stop"]))
+    last = open_segment(folder, segment)
+    assert last is not None  # it has been read just now, and only we may add another
+    raw = last.path("raw")
+    return max(last.base + (raw.stat().st_size if raw.exists() else 0), int(newest["stop"]))
 
 
 def _lock(folder: Path) -> int:
