@@ -13,6 +13,7 @@ whoever writes it writes the same), and opening reads the last one and the few p
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,9 +60,28 @@ class Catalog:
 
 def load(files: Files, source: str, epoch: int) -> Catalog:
     """The catalog as of the mark of `epoch` (0: before the first)."""
-    catalog = _checkpoint(files, source, epoch)
+    start = _checkpoint(files, source, epoch)
+    while True:
+        catalog = _folded(files, start, epoch)
+        if catalog is not None:
+            return catalog
+        # An owner may have cleaned up between our look for a checkpoint and the plans after it.
+        later = _checkpoint(files, source, epoch)
+        if later.epoch <= start.epoch:
+            raise Definite(
+                "LAKE_PLAN_MISSING",
+                f'a plan of source "{source}" between epochs {start.epoch} and {epoch} is gone',
+                hint="restore the lake's _headrace folder from a backup",
+            )
+        start = later
+
+
+def _folded(files: Files, catalog: Catalog, epoch: int) -> Catalog | None:
     for number in range(catalog.epoch + 1, epoch + 1):
-        catalog = catalog.after(_final_plan(files, source, number))
+        plan = _final_plan(files, catalog.source, number)
+        if plan is None:
+            return None
+        catalog = catalog.after(plan)
     return catalog
 
 
@@ -101,19 +121,12 @@ def _checkpoint(files: Files, source: str, epoch: int) -> Catalog:
     return Catalog(source, raw["epoch"], raw["records"])
 
 
-def _final_plan(files: Files, source: str, epoch: int) -> Plan:
-    """The last attempt at an epoch: the one whose mark was published."""
-    attempt = 0
-    data = files.get(layout.plan_key(source, epoch))
-    if data is None:
-        raise Definite(
-            "LAKE_PLAN_MISSING",
-            f'the plan of epoch {epoch} of source "{source}" is gone',
-            hint="restore the lake's _headrace folder from a backup",
-        )
-    while True:
-        attempt += 1
-        following = files.get(layout.plan_key(source, epoch, attempt))
-        if following is None:
-            return Plan.from_json(data.decode())
-        data = following
+def _final_plan(files: Files, source: str, epoch: int) -> Plan | None:
+    """The last attempt at an epoch: the one whose mark was published. None where there is none."""
+    final: bytes | None = None
+    for attempt in itertools.count():
+        data = files.get(layout.plan_key(source, epoch, attempt))
+        if data is None:
+            break
+        final = data
+    return None if final is None else Plan.from_json(final.decode())

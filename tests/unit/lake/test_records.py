@@ -96,6 +96,32 @@ def test_a_checkpoint_stands_for_the_plans_before_it(local_store: Store) -> None
     assert raised.value.code == "LAKE_PLAN_MISSING"
 
 
+def test_a_catalog_is_read_while_an_owner_cleans_up(local_store: Store) -> None:
+    state = catalog.Catalog("main")
+    for epoch in range(1, 5):
+        plan = _plan(epoch, last=epoch)
+        _put(local_store, plan)
+        state = state.after(plan)
+
+    class Overtaken:
+        """A reader between whose look for checkpoints and first plan an owner cleans up."""
+
+        put_if_absent, delete = local_store.put_if_absent, local_store.delete
+        looks = 0
+
+        def get(self, key: str) -> bytes | None:
+            if self.looks == 1:
+                catalog.save(local_store, state, interval=1)
+                catalog.clean(local_store, "main", 4)
+            return local_store.get(key)
+
+        def list(self, prefix: str) -> tuple[str, ...]:
+            self.looks += 1
+            return local_store.list(prefix)
+
+    assert catalog.load(Overtaken(), "main", 4).records == {"last": 4}
+
+
 def test_requests_are_answered_once_in_the_order_they_were_made(any_store: Store) -> None:
     second = requests.ask(any_store, "main", "resync", {"tables": ["b"]}, now=NOW + timedelta(seconds=1))
     first = requests.ask(any_store, "main", "resync", {"tables": ["a"]}, now=NOW)
