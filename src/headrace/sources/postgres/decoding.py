@@ -180,8 +180,10 @@ def _of_table(
     taken: _Taken,
 ) -> Iterator[TableChanges]:
     """The table's changes, version by version of its layout."""
+    if not len(taken.rows):
+        return
     bounds = np.searchsorted(taken.rows, [row for row, _ in versions])
-    if len(taken.rows) and (not versions or bounds[0] > 0):
+    if not versions or bounds[0] > 0:
         raise Definite(
             "PG_UNKNOWN_RELATION",
             f"the stream holds changes of {taken.wanted.name} but not its layout",
