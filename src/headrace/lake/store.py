@@ -146,6 +146,8 @@ class LocalStore:
                 return next(iter(os.scandir(self.path)), None) is None
             except FileNotFoundError:
                 return True
+            except NotADirectoryError:
+                return False
 
     @contextmanager
     def open_output(self, key: str) -> Iterator[IO[bytes]]:
