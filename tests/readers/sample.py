@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.core.changes import TIMESTAMP
+from headrace.core.history import OWN
 from headrace.core.names import TableName
 from headrace.lake import datafile, formatfile, layout, schemas
 from headrace.lake.commit import open_log
-from headrace.lake.history import OWN
 from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan, TableStep
 from headrace.lake.store import Store

@@ -8,11 +8,15 @@ An insert is one row with `_diff` +1, a delete one with -1 that carries the whol
 with one ordinal, -1 first. Nothing is netted: the history of a table is what its rows went through, and
 its sum between two times is the difference of the contents.
 
+Rows count only up to the newest mark's time: an epoch writes its history before its mark.
+
 `history` makes it straight from the changes, for tables whose changes carry whole old rows. For the
 others `fold` makes the same rows from the state.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -22,30 +26,37 @@ from headrace.core.columns import column
 from headrace.core.schema import TableSchema
 from headrace.core.sides import Sides, whole_images
 
-HISTORY_COLUMNS = (
-    pa.field("_time", pa.int64(), nullable=False),
-    pa.field("_diff", pa.int64(), nullable=False),
-    pa.field("_ordinal", pa.int64(), nullable=False),
-    pa.field("_xid", pa.int64(), nullable=False),
-    pa.field("_commit_ts", TIMESTAMP, nullable=False),
+OWN = pa.schema(
+    [
+        pa.field("_time", pa.int64(), nullable=False),
+        pa.field("_diff", pa.int64(), nullable=False),
+        pa.field("_ordinal", pa.int64(), nullable=False),
+        pa.field("_xid", pa.int64(), nullable=False),
+        pa.field("_commit_ts", TIMESTAMP, nullable=False),
+    ]
 )
 
 
-def history_schema(schema: TableSchema) -> pa.Schema:
-    """The columns of the table's history.
+def own_names(columns: Iterable[str]) -> dict[str, str]:
+    """How our columns are called beside the user's: `_time` → `_time`, or with more underscores.
 
-    Where the user has a column of our name, in any case, ours gets a further `_` at its front, as the
-    lake's own tables have it.
+    Where the user has a column of our name, in any case, ours gets a further `_` at its front.
     """
-    taken = {name.lower() for name in schema.names}
-    ours = []
-    for field in HISTORY_COLUMNS:
-        name = field.name
-        while name in taken:
-            name = f"_{name}"
-        taken.add(name)
-        ours.append(field.with_name(name))
-    return pa.schema([*schema.arrow(), *ours])
+    taken = {name.lower() for name in columns}
+    names: dict[str, str] = {}
+    for own in OWN.names:
+        free = own
+        while free.lower() in taken:
+            free = f"_{free}"
+        names[own] = free
+        taken.add(free.lower())
+    return names
+
+
+def history_schema(schema: TableSchema) -> pa.Schema:
+    """The columns of the table's history: the user's, then ours."""
+    names = own_names(schema.names)
+    return pa.schema([*schema.arrow(), *(field.with_name(names[field.name]) for field in OWN)])
 
 
 def history(schema: TableSchema, changes: pa.Table) -> pa.Table:

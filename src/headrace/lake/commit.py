@@ -131,6 +131,8 @@ class EpochLog:
         self._table = table
         self._clock = clock
         self._new_id = new_id
+        # What the last owner left to the operating system, of which nobody knows what it is.
+        self._all_unsynced = True
 
     def newest_mark(self) -> Mark | None:
         return self._marks.newest()
@@ -191,7 +193,7 @@ class EpochLog:
             outcome = self.finish(self._attempts(epoch)[-1])
             if isinstance(outcome, Mark):
                 # No later acknowledgement names these files, and all rest on them.
-                self._files.sync_all()
+                self._all_unsynced = True
                 return outcome
             blocked = outcome
         raise _restless(self.source)
@@ -206,22 +208,24 @@ class EpochLog:
             plan = self.unfinished()
             if plan is not None:
                 blocked.extend(self._settle(plan))
-            # What the last owner left to the operating system must be durable before we build on it.
-            self._files.sync_all()
             own = self._empty(origin_frontier, origin_time)
             if self._claims(own):
                 mark = self.finish(own)
                 assert isinstance(mark, Mark), "a plan without steps cannot be blocked"
-                self.sync(own)
                 return Takeover(mark, tuple(blocked))
         raise _restless(self.source)
 
     def sync(self, plan: Plan) -> None:
         """Make all that this plan and its mark rest on durable.
 
-        Call it for every plan, in order, before acknowledging what the plan's mark holds.
+        Call it for every plan, in order, before acknowledging what the plan's mark holds. The first call
+        after a takeover makes durable whatever the last owner left: that may take seconds on a busy
+        machine, and nobody but the acknowledgement has to wait for it.
         """
         failpoint("lake.sync.before")
+        if self._all_unsynced:
+            self._files.sync_all()
+            self._all_unsynced = False
         keys = [layout.plan_key(self.source, plan.epoch), *self._marks.new_keys()]
         for step in plan.steps:
             keys.extend(self._table(step.path).log_keys(step.base + 1))

@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.errors import Definite, Misconfigured
+from headrace.core.history import OWN
 from headrace.core.names import TableName, quote_identifier, split_identifiers
 from headrace.lake import datafile, layout, schemas
-from headrace.lake.history import OWN
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable
@@ -114,7 +114,7 @@ class Cut:
         return views
 
     def history(self, name: str) -> pa.Table:
-        """What happened to the table's rows up to this cut, as `headrace.lake.history` describes it."""
+        """What happened to the table's rows up to this cut, as `headrace.core.history` describes it."""
         source, table = self._resolve(name)
         newest = _history_table(self._store, source, table)
         rows = _rows(newest)

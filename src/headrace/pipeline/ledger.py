@@ -17,13 +17,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.core.errors import Transient
+from headrace.core.errors import Definite, Transient
 from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake import catalog, datafile, errors_table, layout, schemas
-from headrace.lake.commit import Blocked, EpochLog
-from headrace.lake.marks import Mark, Marks
+from headrace.lake.commit import Blocked, open_log, plan_base
+from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan, TableStep
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable, LiveFile
@@ -61,7 +61,7 @@ class Ledger:
         self.address = LakeAddress(store.url)
         self._open: dict[str, LakeTable] = {}
         self._files: dict[TableName, dict[str, FileRange]] = {}
-        self.log = EpochLog(name, store, Marks(store, name), self.table)
+        self.log = open_log(store, name, self.table)
         taken = self.log.takeover()
         self.mark: Mark = taken.mark
         self.blocked = taken.blocked
@@ -91,6 +91,20 @@ class Ledger:
             self._open[folder] = LakeTable(self.store, folder)
             self._open[folder].refresh()
         return self._open[folder]
+
+    def foreign(self) -> dict[TableName, Definite]:
+        """The tables that another program changed since our last commit; a pure rewrite is absorbed."""
+        plan_base(self.table(layout.errors_folder(self.name)))  # everybody's: true of the whole source
+        found = {}
+        for name, record in self.tables.items():
+            if record.state is not State.STOPPED:
+                history = layout.history_folder(self.name, name, record.schema.version)
+                try:
+                    plan_base(self.table(self.task_folder(name)))
+                    plan_base(self.table(history))
+                except Definite as error:
+                    found[name] = error
+        return found
 
     def task_folder(self, name: TableName) -> str:
         return layout.table_folder(self.name, name)
@@ -183,7 +197,7 @@ class Ledger:
     def _step(
         self, folder: str, schema: str, add: tuple[DataFile, ...], remove: tuple[str, ...] = ()
     ) -> TableStep:
-        base = self.table(folder).version
+        base = plan_base(self.table(folder))
         return TableStep(folder, base, add, remove, schema if base < 0 else None)
 
     def _versions(

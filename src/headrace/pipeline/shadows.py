@@ -19,10 +19,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.history import HISTORY_COLUMNS
+from headrace.core.history import OWN
 from headrace.core.schema import Column, TableSchema
 from headrace.lake import errors_table
 from headrace.lake.store import Store
+from headrace.pipeline.keytext import key_texts
 from headrace.pipeline.tasks import TableTask, to_ipc
 
 NO_LAKE_FORM = "VALUE_WITHOUT_LAKE_FORM"
@@ -91,7 +92,7 @@ def errors(task: TableTask, history: pa.Table) -> bytes | None:
 
 
 def _error_rows(task: TableTask, column: str, rows: pa.Table, shadow: str) -> pa.Table:
-    time, diff = rows.column_names[-len(HISTORY_COLUMNS) :][:2]
+    time, diff = rows.column_names[-len(OWN) :][:2]
     return errors_table.batch(
         task.name,
         keys=key_texts(task.schema, rows).to_arrow().cast(pa.string()),
@@ -114,15 +115,3 @@ def copied(task: TableTask, rows: pa.Table, column: int, raw: pa.Array, time: in
         time=pa.array(np.full(rows.num_rows, time), pa.int64()),
         diff=pa.array(np.ones(rows.num_rows), pa.int64()),
     )
-
-
-def key_texts(schema: TableSchema, rows: pa.Table) -> pl.Series:
-    """The identity of each row as JSON text: how `errors/` names a row."""
-    frame = pl.from_arrow(rows.select(list(schema.identity)))
-    assert isinstance(frame, pl.DataFrame)
-    plain = frame.with_columns(
-        pl.selectors.binary().bin.encode("hex"),
-        pl.selectors.decimal().cast(pl.String),
-        pl.selectors.temporal().cast(pl.String),
-    )
-    return plain.select(pl.struct(pl.all()).struct.json_encode().alias("key"))["key"]

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.core.errors import Definite
-from headrace.core.history import HISTORY_COLUMNS
+from headrace.core.history import OWN
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.lake import datafile, layout
@@ -48,7 +48,7 @@ def read_file(store: Store, task: TableTask, path: str | None) -> pa.Table:
 
 def write_history(writing: Writing, task: TableTask, history: pa.Table) -> tuple[DataFile, ...]:
     """One history file; rows in the order of time, so that statistics prune by it."""
-    time, diff, ordinal = history.column_names[-len(HISTORY_COLUMNS) :][:3]
+    time, diff, ordinal = history.column_names[-len(OWN) :][:3]
     plain = shadows.drop(task, history)
     ordered = plain.sort_by([(time, "ascending"), (ordinal, "ascending"), (diff, "ascending")])
     return (writing.file(task.history_folder, ordered, None),)

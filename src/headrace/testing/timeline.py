@@ -22,7 +22,7 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
-from headrace.lake.history import OWN, own_names
+from headrace.core.history import OWN, own_names
 from headrace.testing.canonical import counted, lake_rows, texts
 
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Definite, Misconfigured
+from headrace.core.history import history_schema, own_names
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.lake import catalog, formatfile, layout, requests, statusfile
 from headrace.lake.errors_table import ERRORS, ErrorRow, error_rows
-from headrace.lake.history import history_schema, own_names
 from headrace.lake.plan import Plan
 from headrace.lake.store import Store
 

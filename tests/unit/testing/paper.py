@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
-from headrace.lake.history import OWN
+from headrace.core.history import OWN
 
 Update = tuple[int, int, tuple[Any, ...], int]  # time, ordinal, row, diff
 
