@@ -21,6 +21,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,7 +216,9 @@ class Receiver:
         assert self._process is not None
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                # What `_tell` could not bring to a process that has ended is still in the pipe's buffer.
+                with suppress(BrokenPipeError):
+                    pipe.close()
         self._process = None
 
 
