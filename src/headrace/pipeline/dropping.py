@@ -19,7 +19,7 @@ from headrace.lake.store import Store
 from headrace.pipeline import remembered
 from headrace.pipeline.owning import living_owner
 from headrace.pipeline.records import SourceRecord
-from headrace.sources.postgres.session import Address
+from headrace.sources.postgres.session import Address, application_name
 from headrace.sources.postgres.upstream import drop_upstream
 
 STOP_WITHIN = 60.0
@@ -74,7 +74,7 @@ def _drop(name: str, record: SourceRecord, address: Address) -> Iterator[str]:
         address,
         publication=record.publication if record.owns_publication else None,
         slot=record.slot if record.owns_slot else None,
-        application=f"headrace receiver {record.slot}",
+        application=application_name(f"receiver {record.slot}"),
     )
     for each in removed:
         yield f"{name}: dropped {each}"

@@ -144,8 +144,18 @@ def slot_active(slot: str, pid: int | None, detail: str) -> Transient:
         "PG_SLOT_ACTIVE",
         f'replication slot "{slot}" is in use by {who}',
         detail=detail,
-        hint="a connection that broke off is noticed by the server after wal_sender_timeout; if it is "
-        "another program, stop it: SELECT * FROM pg_stat_replication shows whose it is",
+        hint="a connection that broke off is noticed by the server after wal_sender_timeout; if another "
+        "headrace reads it, stop that one: SELECT * FROM pg_stat_replication shows where it runs",
+    )
+
+
+def slot_taken(slot: str, pid: int | None, whose: str) -> Misconfigured:
+    """Another program reads the slot: what it reads we would miss, and waiting for its end is no plan."""
+    return Misconfigured(
+        "PG_SLOT_TAKEN",
+        f'replication slot "{slot}" is read by another program',
+        detail=f"process {pid} of the server, {whose}",
+        hint="stop that program, or name another slot; headrace never ends a session that is not its own",
     )
 
 

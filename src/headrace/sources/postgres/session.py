@@ -192,11 +192,16 @@ def _conninfo(address: Address, role: str) -> str:
     options = " ".join(f"-c {name}={_option(value)}" for name, value in PINS.items())
     # Ours come last: the last setting of a name wins.
     said["options"] = f"{said.get('options', '')} {options}".strip()
-    said["application_name"] = f"headrace {role}"[:_APPLICATION_NAME_LIMIT]
+    said["application_name"] = application_name(role)
     said["client_encoding"] = "UTF8"
     # With GSS encryption the socket could not be read directly; TLS is the supported way.
     said["gssencmode"] = "disable"
     return make_conninfo(**{**NETWORK_DEFAULTS, **said})
+
+
+def application_name(role: str) -> str:
+    """How a connection of ours calls itself in the server's lists; longer names the server would cut."""
+    return f"headrace {role}"[:_APPLICATION_NAME_LIMIT]
 
 
 def _option(value: str) -> str:

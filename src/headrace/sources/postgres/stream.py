@@ -27,7 +27,7 @@ from types import TracebackType
 import numpy as np
 from psycopg import pq
 
-from headrace.core.errors import Transient
+from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Lsn
 from headrace.decode.copydata import COPY_DATA, Frames, frames
 from headrace.decode.kernel import Bytes
@@ -41,6 +41,7 @@ from headrace.sources.postgres.protocol import (
     slot_ahead,
     slot_lost,
     slot_missing,
+    slot_taken,
     slot_unfit,
     start_replication,
     status_update,
@@ -49,6 +50,7 @@ from headrace.sources.postgres.protocol import (
 from headrace.sources.postgres.session import (
     Address,
     Identity,
+    application_name,
     ask,
     connect,
     identify,
@@ -257,23 +259,27 @@ def _check_slot(pgconn: pq.abc.PGconn, wanted: Wanted) -> Lsn:
     if wal_status == "lost" or confirmed is None:
         raise slot_lost(wanted.slot, f"its wal_status is {wal_status}")
     if pid is not None:
-        raise slot_active(wanted.slot, int(pid), _whose(pgconn, pid))
+        raise _in_use(pgconn, wanted.slot, int(pid))
     position = Lsn.parse(confirmed)
     if position > wanted.frontier:
         raise slot_ahead(wanted.slot, position, wanted.frontier)
     return position
 
 
-def _whose(pgconn: pq.abc.PGconn, pid: str) -> str:
+def _in_use(pgconn: pq.abc.PGconn, slot: str, pid: int) -> HeadraceError:
+    """Who reads the slot: a receiver of ours whose end the server has not noticed, or somebody else."""
     rows = ask(
         pgconn,
         "SELECT application_name, client_addr, backend_start FROM pg_catalog.pg_stat_activity "
-        f"WHERE pid = {int(pid)}",
+        f"WHERE pid = {pid}",
     )
     if not rows:
-        return "it has just ended"
+        return slot_active(slot, pid, "it has just ended")
     application, client, since = rows[0]
-    return f'application "{application}" from {client or "a local socket"}, since {since}'
+    began = f", since {since}" if since else ""  # hidden from users who may not read all statistics
+    whose = f'application "{application}" from {client or "a place that is not shown"}{began}'
+    ours = application == application_name(f"receiver {slot}")
+    return slot_active(slot, pid, whose) if ours else slot_taken(slot, pid, whose)
 
 
 def _check_again(address: Address, wanted: Wanted) -> None:

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 
 from psycopg import pq
 
-from headrace.core.errors import HeadraceError, Misconfigured, Transient
+from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName, quote_identifier
 from headrace.core.position import Lsn
 from headrace.sources.postgres.catalog import identity_flaw, look_by_name
-from headrace.sources.postgres.protocol import slot_lost, slot_unfit
+from headrace.sources.postgres.protocol import slot_lost, slot_taken, slot_unfit
 from headrace.sources.postgres.session import Address, Session, ask, ask_within, connect, query, replication
 
 PLUGIN = "pgoutput"
@@ -377,20 +377,10 @@ def _free_slot(connection: Session, slot: str, application: str) -> bool:
     )
     for pid, found in rows:
         if found != application:
-            raise slot_taken(slot, pid)
+            raise slot_taken(slot, pid, f'application "{found}"')
         query(connection, "SELECT pg_terminate_backend(%s)", [pid])
         return True
     return False
-
-
-def slot_taken(slot: str, pid: int | None) -> HeadraceError:
-    """The error of a slot that another session reads."""
-    return Misconfigured(
-        "PG_SLOT_TAKEN",
-        f'the slot "{slot}" is in use by another session',
-        detail=f"pid {pid}",
-        hint="stop the program that reads it; headrace never ends a session that is not its own",
-    )
 
 
 def _drop_slot(connection: Session, slot: str) -> bool | None:

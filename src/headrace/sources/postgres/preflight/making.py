@@ -10,8 +10,8 @@ from headrace.core.names import quote_identifier
 from headrace.sources.postgres.catalog import TableLook, identity_flaw
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
 from headrace.sources.postgres.preflight.tables import Access
-from headrace.sources.postgres.protocol import slot_active
-from headrace.sources.postgres.session import Session, query
+from headrace.sources.postgres.protocol import slot_active, slot_taken
+from headrace.sources.postgres.session import Session, application_name, query
 from headrace.sources.postgres.upstream import check_slot, publication_statement, slot_state
 
 ACTIONS = "insert, update, delete, truncate"
@@ -224,4 +224,12 @@ def check_own_slot(connection: Session, wish: Wish, database: str) -> Iterator[F
     except HeadraceError as error:
         yield Finding(Level.ERROR, error)
     if state.active_pid is not None:
-        yield Finding(Level.WARNING, slot_active(wish.slot, state.active_pid, "it is being read now"))
+        yield _read_already(connection, wish.slot, state.active_pid)
+
+
+def _read_already(connection: Session, slot: str, pid: int) -> Finding:
+    """Another program's slot is not to be had; a receiver of ours that is dying frees it by itself."""
+    rows = query(connection, "SELECT application_name FROM pg_stat_activity WHERE pid = %s", [pid])
+    if rows and rows[0][0] != application_name(f"receiver {slot}"):
+        return Finding(Level.ERROR, slot_taken(slot, pid, f'application "{rows[0][0]}"'))
+    return Finding(Level.WARNING, slot_active(slot, pid, "it is being read now"))
