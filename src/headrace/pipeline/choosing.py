@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.errors import HeadraceError, Misconfigured, from_record
 from headrace.core.position import Lsn
+from headrace.lake import layout
 from headrace.pipeline.config import SourceConfig
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import SourceRecord, TableRecord
@@ -43,11 +44,19 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
     refuse(report)
     own = upstream.object_name(place.lake_id, place.name)
     publication = config.publication or own
+    slot = config.slot or own
     names = [look.name for look in report.tables]
+    layout.check_tables(names)
     if config.publication is None:
         upstream.ensure_publication(connection, publication, names)
-    slot = config.slot or own
-    start = _start(connection, address, slot, identity, made=config.slot is None)
+    try:
+        start = _start(connection, address, slot, identity, made=config.slot is None)
+    except HeadraceError:
+        # No record of the lake names it yet, so nobody would find it later. It stays where a slot of an
+        # earlier try stands on it.
+        if config.publication is None and upstream.slot_state(connection, slot) is None:
+            upstream.drop_upstream(address, publication=publication, slot=None, application="")
+        raise
     source = SourceRecord(
         kind="postgres",
         address=Address.parse(config.url).without_secrets(),
