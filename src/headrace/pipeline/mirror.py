@@ -23,7 +23,7 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.lake import formatfile, layout
 from headrace.lake.store import LocalStore, Store, open_store
 from headrace.pipeline import config as configuration
-from headrace.pipeline import policy
+from headrace.pipeline import owning, policy
 from headrace.pipeline.config import Config
 from headrace.pipeline.lifecycle import Place
 from headrace.pipeline.opening import opened
@@ -151,6 +151,8 @@ def _keep_all(places: list[Place], control: Control) -> None:
 def keep(place: Place, control: Control) -> None:
     """Run a source, attempt after attempt, until it is done, stopped, or ended by an error."""
     reporter = Reporter(place.store, place.name, control.listener)
+    # Before the first word of ours: the status record is how a living owner is told.
+    owning.claim(place.store, place.name, reporter.owner)
     reporter.start()
     patience = Patience(ATTEMPTS_ONCE if control.once else None)
     pauses = patience.pauses()
@@ -163,6 +165,9 @@ def keep(place: Place, control: Control) -> None:
             reporter.settle("stopped")
             break
         except HeadraceError as error:
+            if policy.disowns(error):
+                reporter.leave()
+                raise
             if time.monotonic() - begun > STEADY_SECONDS:
                 pauses = patience.pauses()
             again = policy.retries(error, met=reporter.met)

@@ -2,9 +2,9 @@
 
 In this order, since each step stands on the one before:
 
-    nobody else owns the source · connection, identity, same server as ever · take the source over in the
-    lake (the fence) · on the first run: preflight, publication, slot, the source's first records ·
-    receiver at the oldest position that any table needs · acknowledger
+    connection, identity, same server as ever · take the source over in the lake (the fence) · on the
+    first run: preflight, publication, slot, the source's first records · receiver at the oldest position
+    that any table needs · acknowledger
 
 Whatever fails closes what was opened. Nothing is made upstream before preflight found nothing against it.
 """
@@ -19,7 +19,7 @@ from contextlib import ExitStack, closing, contextmanager
 from headrace.core.errors import Definite
 from headrace.core.position import Lsn
 from headrace.lake.marks import Marks
-from headrace.pipeline import choosing, owning
+from headrace.pipeline import choosing
 from headrace.pipeline.acknowledging import Acknowledger
 from headrace.pipeline.ledger import Ledger
 from headrace.pipeline.lifecycle import Place, Run
@@ -37,7 +37,6 @@ STREAMING_WITHIN = 30.0
 def opened(place: Place, *, once: bool, stop: threading.Event, reporter: Reporter) -> Iterator[Run]:
     """One attempt, open."""
     with ExitStack() as stack:
-        owning.claim(place.store, place.name, reporter.owner)
         reporter.met |= store_knows(place)
         said = Address.parse(place.config.url)
         connection = stack.enter_context(closing(connect(said, role="run")))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.core.errors import HeadraceError, Transient
+from headrace.core.errors import HeadraceError, Misconfigured, Transient
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 15.0
@@ -43,6 +43,11 @@ def retries(error: BaseException, *, met: bool = True) -> bool:
     A server that was never `met` is more likely mistyped than down: a person should look.
     """
     return isinstance(error, Transient) and (met or error.code != "PG_UNREACHABLE")
+
+
+def disowns(error: BaseException) -> bool:
+    """Whether the source turned out to be another process's: then its status is not ours to write."""
+    return isinstance(error, Misconfigured) and error.code == "LAKE_FENCED"
 
 
 def spoils_the_spool(error: BaseException) -> bool:

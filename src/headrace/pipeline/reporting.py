@@ -63,8 +63,9 @@ class Reporter:
 
     def _repeat(self) -> None:
         while not self._over.wait(EVERY_SECONDS):
-            if time.monotonic() - self._told >= EVERY_SECONDS:
-                self.tell()
+            with self._lock:
+                if time.monotonic() - self._told >= EVERY_SECONDS and not self._over.is_set():
+                    self._tell()
 
     def turn(self, run: Run) -> None:
         """Once a turn of the loop; writes when a second is over."""
@@ -94,6 +95,11 @@ class Reporter:
         if state in ENDED:
             self._over.set()
         self.tell()
+
+    def leave(self) -> None:
+        """Say nothing more: the source is another's."""
+        with self._lock:
+            self._over.set()
 
     def tell(self) -> None:
         """Write the record now."""
