@@ -59,11 +59,16 @@ class ReplicaIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """How one publication holds the table: by name, by schema, by an ancestor, or with all tables."""
+    """How one publication holds the table: by name, by schema, by an ancestor, or with all tables.
+
+    `made` tells a membership from one that looks the same and was made later: what was written between
+    the two is not in the stream. It names the publication's row, with the transaction that wrote it.
+    """
 
     publication: str
     row_filter: str | None
     columns: tuple[int, ...] | None
+    made: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +170,7 @@ def _memberships_differ(last: TableLook, now: TableLook) -> str:
 
 _LOOK = """
 WITH chosen AS (
-    SELECT p.oid, p.pubname, p.puballtables
+    SELECT p.oid, p.xmin, p.pubname, p.puballtables
       FROM pg_publication p WHERE p.pubname = ANY (%(publications)s::text[])
 )
 SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint,
@@ -192,20 +197,18 @@ SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint,
               FROM pg_partition_ancestors(c.oid) WITH ORDINALITY x(relid, place)
              WHERE x.relid <> c.oid) END,
        (SELECT json_agg(json_build_array(
-                   p.pubname, pg_get_expr(r.prqual, r.prrelid), r.prattrs::int2[])
-                   ORDER BY p.pubname, r.prrelid)
+                   p.pubname, pg_get_expr(r.prqual, r.prrelid), r.prattrs::int2[],
+                   concat_ws(' ', p.oid, p.xmin, r.oid, s.oid)) ORDER BY p.pubname, r.prrelid)
           FROM chosen p
           CROSS JOIN LATERAL (
               SELECT c.oid AS relid
               UNION ALL SELECT a.relid::oid FROM pg_partition_ancestors(c.oid) a(relid)
                          WHERE c.relispartition AND a.relid <> c.oid) over
           LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = over.relid
-         WHERE r.oid IS NOT NULL OR (p.puballtables AND over.relid = c.oid)
-            OR EXISTS (SELECT 1 FROM pg_publication_namespace s
-                        WHERE s.pnpubid = p.oid
-                              -- As a scalar: a join would scan pg_class once for each table.
-                          AND s.pnnspid = (SELECT o.relnamespace FROM pg_class o
-                                            WHERE o.oid = over.relid)))
+          LEFT JOIN pg_publication_namespace s ON s.pnpubid = p.oid
+                -- As a scalar: a join would scan pg_class once for each table.
+            AND s.pnnspid = (SELECT o.relnamespace FROM pg_class o WHERE o.oid = over.relid)
+         WHERE r.oid IS NOT NULL OR s.oid IS NOT NULL OR (p.puballtables AND over.relid = c.oid))
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = ANY (%(oids)s::oid[])
 """
@@ -283,8 +286,8 @@ def _table(row: tuple[Any, ...], types: Mapping[int, TypeLook]) -> TableLook:
         ancestors=tuple(ancestors or ()),
         bound=bound,
         memberships=tuple(
-            Membership(publication, row_filter, None if listed is None else tuple(listed))
-            for publication, row_filter, listed in memberships or ()
+            Membership(publication, row_filter, None if listed is None else tuple(listed), made)
+            for publication, row_filter, listed, made in memberships or ()
         ),
         policies=policies,
         types=_reached((column.type for column in columns), types),

@@ -39,6 +39,7 @@ from headrace.decode.pgoutput import (
 
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _RELATION, _TRUNCATE = ord("R"), ord("T")
+_FULL = "f"  # of a relation's identity
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -197,14 +198,12 @@ def _of_table(
 
 def _under(data: Bytes, messages: Messages, heads: _Heads, layout: Relation, taken: _Taken) -> TableChanges:
     wanted, rows = taken.wanted, taken.rows
-    columns = {name: number for number, name in enumerate(wanted.schema.names)}
-    told = [column.name for column in layout.columns]
-    if set(told) != set(columns) or TableName(layout.namespace or "pg_catalog", layout.name) != wanted.name:
+    if not _as_recorded(layout, wanted):
         return TableChanges(taken.oid, failure=_altered(wanted, int(heads.time[rows[0]])))
     found = changes(
         data,
         messages.take(rows),
-        positions=np.array([columns[name] for name in told], dtype=np.int64),
+        positions=np.arange(len(layout.columns), dtype=np.int64),
         schema=wanted.schema,
         meta=ChangeMeta(
             time=heads.time[rows],
@@ -216,12 +215,29 @@ def _under(data: Bytes, messages: Messages, heads: _Heads, layout: Relation, tak
     return TableChanges(taken.oid, changes=found)
 
 
+def _as_recorded(layout: Relation, wanted: Wanted) -> bool:
+    """Whether the stream describes the table as the catalog did when it was copied.
+
+    DDL that was taken back is seen here and nowhere else: names of columns that were exchanged for a
+    while (so their order counts), another identity, whose old keys are not ours.
+    """
+    schema = wanted.schema
+    told = tuple(column.name for column in layout.columns)
+    identity = {column.name for column in layout.columns if column.in_identity}
+    return (
+        told == schema.names
+        and TableName(layout.namespace or "pg_catalog", layout.name) == wanted.name
+        and (layout.identity == _FULL) == schema.full
+        and (schema.full or identity == set(schema.key))
+    )
+
+
 def _altered(wanted: Wanted, time: int) -> Definite:
     return Definite(
         "TABLE_ALTERED",
-        f"{wanted.name} no longer has the columns that were recorded",
+        f"{wanted.name} does not have the columns and the identity that were recorded",
         detail=f"seen in the transaction at {time:X}",
-        hint=f"`headrace tables resync {wanted.name}` copies it with its new columns",
+        hint=f"`headrace tables resync {wanted.name}` copies it as it is now",
     )
 
 
