@@ -58,12 +58,18 @@ def merge(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
     events = pa.concat_tables([from_ipc(part.events) for part in parts], promote_options="default")
     first = parts[0]
     writing = Writing(open_store(first.lake.url, dict(first.lake.options) or None), first.epoch)
-    if first.task.schema.is_multiset:
-        yield pack(merge_multiset(writing, first.task, events))
-    elif first.task.whole:
-        yield pack(_merge_whole(writing, first.task, events))
-    else:
-        yield pack(_merge_group(writing, first.task, events))
+    try:
+        yield pack(_merged(writing, first.task, events))
+    except Definite as error:  # true of this table; the others go on
+        yield pack(Outcome(first.task.name, failure=error))
+
+
+def _merged(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
+    if task.schema.is_multiset:
+        return merge_multiset(writing, task, events)
+    if task.whole:
+        return _merge_whole(writing, task, events)
+    return _merge_group(writing, task, events)
 
 
 # --- one file, or none ------------------------------------------------------------------------

@@ -53,7 +53,18 @@ def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
         if found.changes is None:
             yield _result(stretch, Outcome(task.name, failure=found.failure))
         else:
-            yield from _of_table(context, task, found.changes.batch, found.changes.bad)
+            rows = _of_table(context, task, found.changes.batch, found.changes.bad)
+            yield from _failing_alone(stretch, task, rows)
+
+
+def _failing_alone(
+    stretch: Stretch, task: TableTask, blobs: Iterator[tuple[str, int, bytes]]
+) -> Iterator[tuple[str, int, bytes]]:
+    """What is wrong with the changes of one table stops that table; the others of the stretch go on."""
+    try:
+        yield from blobs
+    except Definite as error:
+        yield _result(stretch, Outcome(task.name, failure=error))
 
 
 def _decoded(stretch: Stretch) -> Iterator[decoding.TableChanges]:
