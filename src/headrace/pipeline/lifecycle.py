@@ -82,6 +82,9 @@ class Run:
 
     def go(self) -> None:
         """Turn until the user stops us, or all is done with `--once`."""
+        foreign = self.ledger.foreign()
+        if foreign:
+            self._fail(foreign)
         self._begin_copying()
         while not self.stop.is_set() and not (self.once and self._done()):
             self.receiver.poll()
