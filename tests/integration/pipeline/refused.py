@@ -1,0 +1,48 @@
+"""What tests of bad input need: a run that must fail, and what it must not have left behind.
+
+A run that is refused before anything is copied needs no Spark, so these tests start none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.core.errors import HeadraceError
+from headrace.lake import formatfile
+from headrace.lake.reader import Lake
+from headrace.testing.postgres import Database
+
+
+def refusal(lake: Path, *tables: str, **source: Any) -> HeadraceError:
+    """Run `--once`; the error with which the run ends. A hint is part of every error."""
+    config = {
+        "lake": {"path": str(lake)},
+        "source": {"main": {"tables": list(tables or ("public.*",)), **source}},
+    }
+    with pytest.raises(HeadraceError) as caught:
+        headrace.mirror(config, once=True)
+    assert caught.value.hint
+    return caught.value
+
+
+def upstream(database: Database) -> tuple[set[str], set[str]]:
+    """The publications and the slots that the database has."""
+    publications = database.execute("SELECT pubname FROM pg_publication")
+    slots = database.execute(
+        "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+    )
+    return {name for (name,) in publications}, {name for (name,) in slots}
+
+
+def mirrors_nothing(lake: Path) -> bool:
+    """Whether the place holds no more than the notes of a run that came to nothing."""
+    if not (lake / formatfile.layout.FORMAT).exists():
+        return not lake.exists()
+    found = Lake(lake)
+    marks = found.marks() if found.sources() else []
+    folders = {entry.name for entry in lake.iterdir()}
+    return all(not mark.versions for mark in marks) and not folders & {"tables", "history", "errors"}
