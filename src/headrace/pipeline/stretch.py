@@ -126,7 +126,7 @@ def _live(
     context: _Context, task: TableTask, changes: pa.Table, bad: pa.Table
 ) -> Iterator[tuple[str, int, bytes]]:
     met = tuple(sorted(set(bad["column"].to_pylist())))
-    outcome = Outcome(task.name, changes=changes.num_rows, last_commit_ts=_latest(changes))
+    outcome = Outcome(task.name, changes=changes.num_rows, last_commit_ts=_latest(changes), met=met)
     if task.schema.full:
         yield _result(context.stretch, _straight(context, replace(task, shadows=met), changes, bad, outcome))
     elif unforeseen := tuple(c for c in met if c not in task.shadows):
@@ -160,7 +160,6 @@ def _straight(
         outcome,
         history=write_history(context.writing, task, told),
         errors=shadows.errors(task, told),
-        met=task.shadows,
     )
 
 
