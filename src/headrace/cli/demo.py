@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.testing.mirrored import Mirrored
     from headrace.testing.postgres import postgres
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     lake = _place(args.lake)
     with postgres() as server, server.database("bank") as database:
         console.print(f"PostgreSQL {server.version} runs on port {server.port}, with pgbench's four tables")
@@ -79,10 +79,9 @@ def _act(console: Console, mirror: Mirrored) -> None:
     begun = time.monotonic()
     console.print(f"{CLIENTS} clients are writing; headrace begins its snapshot")
     mirror.until_live()
-    held = sum(table["held_transactions"] for table in mirror.status().tables.values())
     console.print(
-        f"after {time.monotonic() - begun:.0f} s all tables are exact; "
-        f"{held} times the stream brought a transaction that a copy already held"
+        f"after {time.monotonic() - begun:.0f} s every table is exact; "
+        f"{_held(mirror.lake)} transactions of the stream were in the copies already"
     )
     _onward(mirror)
     console.print("[bold]kill -9[/bold]")
@@ -91,6 +90,12 @@ def _act(console: Console, mirror: Mirrored) -> None:
     mirror.start()
     _onward(mirror)
     console.print(f"started again: {MARKS} further marks within {time.monotonic() - begun:.0f} s")
+
+
+def _held(lake: Lake) -> int:
+    from headrace.pipeline.records import tables_of
+
+    return max(record.held for record in tables_of(lake.catalog()).values())
 
 
 def _onward(mirror: Mirrored) -> None:
