@@ -59,6 +59,14 @@ def test_two_looks_at_an_untouched_table_are_equal(session: Session, database: D
     assert differs(before, see(session)) is None
 
 
+def test_a_look_does_not_depend_on_the_tables_beside_it(session: Session) -> None:
+    """The types that t reaches, among them int, are none of u's business."""
+    u = TableName("public", "u")
+    both = look_by_name(session, [TABLE, u], ["p"])
+    assert differs(both[u], see(session, u)) is None
+    assert differs(both[TABLE], see(session)) is None
+
+
 @pytest.mark.parametrize(
     ("ddl", "said"),
     [

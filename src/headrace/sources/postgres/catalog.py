@@ -290,7 +290,8 @@ def _table(row: tuple[Any, ...], types: Mapping[int, TypeLook]) -> TableLook:
             for publication, row_filter, listed, made in memberships or ()
         ),
         policies=policies,
-        types=_reached((column.type for column in columns), types),
+        # What other tables of the same look reach must not matter: they come and go.
+        types=_reached((column.type for column in columns if column.type not in _PLAIN), types),
     )
 
 
