@@ -185,6 +185,7 @@ class Copying:
             self._measure(sizes)
             # After the permanent slot is made: what holds a write lock now began before it (W).
             barred = upstream.writers(connection, oids)
+        failpoint("copy.snapshot.before")
         with self._lead(barred) as leader:
             self.waits_for = None
             self._copy(leader, snapshot.ranges(looks, sizes, FILE_BYTES))

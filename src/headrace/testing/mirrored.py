@@ -29,7 +29,7 @@ from headrace.core.errors import HeadraceError
 from headrace.lake.reader import Lake
 from headrace.status.picture import Source, pictures
 
-DEADLINE = 120.0
+DEADLINE = 300.0
 
 
 class Mirrored:
