@@ -1,0 +1,191 @@
+"""Values without a lake form: NULL in the table, their text in `errors/` for as long as the row has them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from headrace.core.errors import Definite
+from headrace.core.names import TableName
+from headrace.lake import errors_table
+from headrace.lake.reader import Lake
+from headrace.pipeline.states import State
+from headrace.testing import validators
+from headrace.testing.postgres import Database
+from tests.integration.pipeline.conftest import Mirrors
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+TABLES = ("by_key", "by_image", "bag")
+COLUMNS = "id int, n int, t timestamptz, p numeric(6,2), a int[], big int[]"
+# An array that does not begin at 1, too long to lie in its row: an update that leaves it alone does not
+# send it.
+BIG = "array_fill(7, ARRAY[3000], ARRAY[0])"
+HEAD = "[0:2999]"
+
+Text = tuple[int, str, str]  # id of the row, column, raw text
+
+
+def _create(database: Database, columns: str = COLUMNS, tables: Sequence[str] = TABLES) -> None:
+    for name in tables:
+        database.execute(f"CREATE TABLE {name} ({columns})", user="app")
+        if name != "bag":
+            database.execute(f"ALTER TABLE {name} ADD PRIMARY KEY (id)", user="app")
+        if name != "by_key":
+            database.execute(f"ALTER TABLE {name} REPLICA IDENTITY FULL", user="app")
+
+
+def _each(database: Database, statement: str, tables: Sequence[str] = TABLES) -> None:
+    with database.connect(user="app") as connection, connection.transaction():
+        for name in tables:
+            connection.execute(statement.replace("<t>", name).encode())
+
+
+def _standing(lake: Lake, name: str) -> Counter[Text]:
+    frame = errors_table.standing(lake.store, "main", TableName("public", name))
+    return Counter((json.loads(key)["id"], column, raw) for key, column, raw in frame.rows())
+
+
+def _stand(mirrors: Mirrors, *texts: Text) -> None:
+    """Catch up; exactly these texts stand, in each table, and the tables are as their source is."""
+    lake = mirrors.once()
+    for name in TABLES:
+        found = _standing(lake, name)
+        short = {(i, c, raw if c != "big" else raw[: len(HEAD)]): n for (i, c, raw), n in found.items()}
+        assert (name, short) == (name, dict.fromkeys(texts, 1))
+    assert validators.definite(lake) == []
+    assert validators.exact(lake, mirrors.database.url(), values=True) == []
+
+
+@pytest.mark.parametrize("driver_epochs", [0, 20_000])
+def test_a_text_stands_while_its_row_has_the_value(
+    mirrors: Mirrors, database: Database, driver_epochs: int
+) -> None:
+    mirrors.options["driver_epochs"] = driver_epochs
+    _create(database)
+    _each(database, "INSERT INTO <t> VALUES (1, 0, now(), 1, '{1}', NULL)")
+    _stand(mirrors)
+    # First met in the stream, not by the copy.
+    _each(database, "INSERT INTO <t> VALUES (2, 0, 'infinity', 'NaN', '{{1},{2}}', NULL)")
+    _stand(mirrors, (2, "t", "infinity"), (2, "p", "NaN"), (2, "a", "{{1},{2}}"))
+    _each(database, "UPDATE <t> SET t = '-infinity', a = '{1}' WHERE id = 2")
+    _each(database, "UPDATE <t> SET t = 'infinity' WHERE id = 1")
+    _stand(mirrors, (1, "t", "infinity"), (2, "t", "-infinity"), (2, "p", "NaN"))
+    # Under another key, and touched twice in one epoch.
+    _each(database, "UPDATE <t> SET id = 3 WHERE id = 2")
+    _each(database, "UPDATE <t> SET n = n + 1 WHERE id = 3")
+    _stand(mirrors, (1, "t", "infinity"), (3, "t", "-infinity"), (3, "p", "NaN"))
+    _each(database, "UPDATE <t> SET t = NULL, p = 5 WHERE id = 3")
+    _each(database, "DELETE FROM <t> WHERE id = 1")
+    _stand(mirrors)
+
+
+@pytest.mark.parametrize("driver_epochs", [0, 20_000])
+def test_the_text_of_an_unchanged_long_value_stays(
+    mirrors: Mirrors, database: Database, driver_epochs: int
+) -> None:
+    mirrors.options["driver_epochs"] = driver_epochs
+    _create(database)
+    _each(database, "ALTER TABLE <t> ALTER big SET STORAGE EXTERNAL")
+    _each(database, f"INSERT INTO <t> VALUES (1, 0, now(), 1, NULL, {BIG})")
+    _stand(mirrors, (1, "big", HEAD))
+    _each(database, f"INSERT INTO <t> VALUES (2, 0, now(), 1, NULL, {BIG})")
+    _each(database, "UPDATE <t> SET n = n + 1")
+    _stand(mirrors, (1, "big", HEAD), (2, "big", HEAD))
+    _each(database, "UPDATE <t> SET id = id + 10")
+    _each(database, "UPDATE <t> SET n = n + 1")
+    _stand(mirrors, (11, "big", HEAD), (12, "big", HEAD))
+    _each(database, "UPDATE <t> SET big = '{}' WHERE id = 11")
+    _each(database, "DELETE FROM <t> WHERE id = 12")
+    _stand(mirrors)
+
+
+def test_rows_that_differ_only_in_such_a_value_are_told_apart(mirrors: Mirrors, database: Database) -> None:
+    """In the lake they are copies of one row; their texts are apart."""
+    _create(database, "id int, t timestamp", ["bag"])
+    for value in ("infinity", "-infinity", "infinity"):
+        database.execute("INSERT INTO bag VALUES (1, %s)", [value])
+    database.execute("INSERT INTO bag VALUES (1, NULL)")
+    lake = mirrors.once()
+    assert lake.at().arrow("public.bag").num_rows == 4
+    assert set(_standing(lake, "bag")) == {(1, "t", "infinity"), (1, "t", "-infinity")}
+    database.execute("DELETE FROM bag WHERE t = '-infinity'")
+    database.execute("DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag WHERE t = 'infinity')")
+    lake = mirrors.once()
+    assert lake.at().arrow("public.bag").num_rows == 2
+    assert set(_standing(lake, "bag")) == {(1, "t", "infinity")}
+    database.execute("DELETE FROM bag WHERE t IS NOT NULL")
+    lake = mirrors.once()
+    assert lake.at().arrow("public.bag").num_rows == 1
+    assert set(_standing(lake, "bag")) == set()
+
+
+def test_keys_that_json_cannot_write_have_texts_of_their_own(mirrors: Mirrors, database: Database) -> None:
+    columns = (
+        "id float8, d date, b bytea, p numeric(38,38), u uuid[], t timestamp, PRIMARY KEY (id, d, b, p, u)"
+    )
+    database.execute(f"CREATE TABLE t ({columns})", user="app")
+    rows = [
+        ("NaN", "5874897-12-31", r"\x00ff", "1e-38", "{}"),
+        ("Infinity", "5874897-12-31", r"\x00ff", "1e-38", "{}"),
+        ("-Infinity", "4714-11-24 BC", "", "0", "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}"),
+    ]
+    for row in rows:
+        database.execute("INSERT INTO t VALUES (%s, %s, %s, %s, %s, 'infinity')", row)
+    lake = mirrors.once()
+    assert _raws(lake) == ["infinity"] * 3
+    database.execute("UPDATE t SET t = '-infinity' WHERE id = 'Infinity'")
+    database.execute("DELETE FROM t WHERE id = 'NaN'")
+    database.execute("INSERT INTO t VALUES ('NaN', '4714-11-24 BC', '', 0, '{}', 'infinity')")
+    lake = mirrors.once()
+    assert _raws(lake) == ["-infinity", "infinity", "infinity"]
+    assert validators.exact(lake, database.url(), values=True) == []
+    database.execute("DELETE FROM t")
+    assert _raws(mirrors.once()) == []
+
+
+def _raws(lake: Lake) -> list[str]:
+    frame = errors_table.standing(lake.store, "main", TableName("public", "t"))
+    assert frame["key"].n_unique() == frame.height
+    return sorted(frame["raw"].to_list())
+
+
+# A table, a value that stops it, and the code it stops with, if the source is strict and if it is not.
+STOPPED = {
+    "moments": ("id int PRIMARY KEY, v timestamptz", "1, 'infinity'", "STRICT_VALUE_WITHOUT_LAKE_FORM", None),
+    "lists": ("id int, v int[]", "1, '{{1}}'", "STRICT_VALUE_WITHOUT_LAKE_FORM", None),
+    "days": ("id date PRIMARY KEY", "'-infinity'", "KEY_WITHOUT_LAKE_FORM", "KEY_WITHOUT_LAKE_FORM"),
+    "sums": ("id numeric(5,2) PRIMARY KEY", "'NaN'", "KEY_WITHOUT_LAKE_FORM", "KEY_WITHOUT_LAKE_FORM"),
+}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("by", ["copy", "stream"])
+def test_a_value_that_may_not_be_lost_stops_its_table(
+    mirrors: Mirrors, database: Database, by: str, strict: bool
+) -> None:
+    mirrors.options["strict"] = strict
+    for name, (columns, *_) in STOPPED.items():
+        database.execute(f"CREATE TABLE {name} ({columns})", user="app")
+        database.execute(f"ALTER TABLE {name} REPLICA IDENTITY {'FULL' if name == 'lists' else 'DEFAULT'}")
+    database.execute("CREATE TABLE fine (id int PRIMARY KEY, v timestamptz)", user="app")
+    if by == "stream":
+        assert len(mirrors.once().at().tables()) == len(STOPPED) + 1
+    for name, (_, values, *_) in STOPPED.items():
+        database.execute(f"INSERT INTO {name} VALUES ({values})", user="app")
+    database.execute("INSERT INTO fine VALUES (1, NULL)", user="app")
+    with pytest.raises(Definite):
+        mirrors.once()
+    for name, (_, _, if_strict, otherwise) in STOPPED.items():
+        code = if_strict if strict else otherwise
+        record = mirrors.record(f"public.{name}")
+        assert (name, record.error and record.error.code) == (name, code)
+        assert (record.state is State.STOPPED) == (code is not None)
+        assert (f"public.{name}" in mirrors.lake.marks()[-1].versions) == (code is None)
+    assert mirrors.lake.at().arrow("public.fine").num_rows == 1
+    # The value itself is in no message.
+    told = [str(mirrors.record(f"public.{name}").error) for name in STOPPED]
+    assert not any("infinity" in text.partition("hint")[0] or "{{" in text for text in told)
