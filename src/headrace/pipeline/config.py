@@ -99,6 +99,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
             f"the configuration has no [{missing}]",
             hint='write [lake] with path = "..." and [source.main] with url = "..." and tables = [...]',
         )
+    _table("source", raw["source"])
     return Config(
         lake=_value(LakeConfig, "lake", raw["lake"]),
         sources={
@@ -120,7 +121,17 @@ def _value(kind: type[T], section: str, raw: Mapping[str, Any]) -> T:
     return kind(**checked)
 
 
+def _table(section: str, raw: object) -> None:
+    if not isinstance(raw, Mapping):
+        raise Misconfigured(
+            "CONFIG_BAD_VALUE",
+            f'"{section}" is a value, and should be a section',
+            hint="see docs/operate.md for an example",
+        )
+
+
 def _known(section: str, raw: Mapping[str, Any], names: set[str]) -> None:
+    _table(section, raw)
     for key in raw:
         if key not in names:
             raise Misconfigured(
@@ -141,12 +152,20 @@ _TYPES: Mapping[str, type] = {
 }
 
 
+_SAID: Mapping[type[Any], str] = {list: "list of strings", dict: "table of strings"}
+
+
 def _checked(section: str, name: str, value: Any, declared: str) -> Any:
     wanted: type[Any] = _TYPES[declared]
-    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+    parts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+    if (
+        not isinstance(value, wanted)
+        or (wanted is int and isinstance(value, bool))
+        or not all(isinstance(part, str) for part in parts)
+    ):
         raise Misconfigured(
             "CONFIG_BAD_VALUE",
-            f'"{name}" in [{section}] is not a {wanted.__name__}',
+            f'"{name}" in [{section}] is not a {_SAID.get(wanted, wanted.__name__)}',
             hint="see docs/operate.md for what each option takes",
         )
     if name in CHOICES and value not in CHOICES[name]:
