@@ -31,6 +31,7 @@ from headrace.core.names import TableName
 
 FORMAT = "_headrace/format.json"
 MARKS = "marks"
+STATUS_FOLDER = "_headrace/status"
 _EPOCH_DIGITS = 12
 _LONGEST = 255
 
@@ -136,7 +137,7 @@ def requests_folder(source: str) -> str:
 
 
 def status_key(source: str) -> str:
-    return f"_headrace/status/{quote(source)}.json"
+    return f"{STATUS_FOLDER}/{quote(source)}.json"
 
 
 def file_name(epoch: int) -> str:

@@ -31,6 +31,12 @@ def write(store: Store, source: str, record: Mapping[str, Any], *, now: datetime
     store.put(layout.status_key(source), json.dumps(wrapped).encode())
 
 
+def sources(store: Store) -> list[str]:
+    """The sources of which anybody ever wrote a status."""
+    keys = store.list(layout.STATUS_FOLDER)
+    return [layout.unquote(key.rpartition("/")[2].removesuffix(".json")) for key in keys]
+
+
 def read(store: Store, source: str, *, now: datetime | None = None) -> Status | None:
     """The source's status, or None where nobody ever wrote one."""
     data = store.get(layout.status_key(source))

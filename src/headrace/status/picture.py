@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.lake import statusfile
+from headrace.lake.marks import Marks
 from headrace.lake.reader import Lake
 
 SILENT_SECONDS = 15.0
@@ -48,14 +49,14 @@ class Source:
 
 
 def pictures(path: str) -> list[Source]:
-    """The picture of every source of a lake."""
+    """The picture of every source of a lake, also of one that never got to its first mark."""
     lake = Lake(path)
-    return [_picture(lake, name) for name in lake.sources()]
+    return [_picture(lake, name) for name in sorted({*lake.sources(), *statusfile.sources(lake.store)})]
 
 
 def _picture(lake: Lake, name: str) -> Source:
-    marks = lake.at(source=name).marks
-    epoch = marks[name].epoch
+    newest = Marks(lake.store, name).newest()
+    epoch = 0 if newest is None else newest.epoch
     status = statusfile.read(lake.store, name)
     if status is None or "tables" not in status.record:
         error = None if status is None else status.record.get("error")
@@ -65,7 +66,7 @@ def _picture(lake: Lake, name: str) -> Source:
             state,
             None if status is None else status.age,
             epoch,
-            tables=_recorded(lake, name),
+            tables={} if newest is None else _recorded(lake, name),
             error=error,
         )
     record = status.record
