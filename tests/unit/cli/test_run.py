@@ -1,0 +1,133 @@
+"""`headrace run`, `status` and their kin: what the command line says is checked before anything is done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.cli import main as cli
+from headrace.lake import formatfile, statusfile
+from headrace.lake.store import open_store
+
+URL = "postgresql://user@nowhere.invalid/db"
+CONFIG = '[lake]\npath = "{lake}"\n[source.main]\nurl = "{url}"\ntables = ["public.*"]\n'
+
+
+def _refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The code with which the command refuses, in the words of standard error."""
+    assert cli.main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "\nhint: " in err
+    return err.removeprefix("error: ").split(":")[0]
+
+
+def test_run_without_arguments_says_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _refused(capsys, "run") == "RUN_INCOMPLETE"
+    assert _refused(capsys, "run", URL) == "RUN_INCOMPLETE"
+
+
+def test_run_takes_a_file_or_a_source_not_both(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "headrace.toml"
+    config.write_text(CONFIG.format(lake=tmp_path / "lake", url=URL))
+    for more in ([URL], ["--tables", "public.t"], ["--publication", "p"], ["--slot", "s"]):
+        assert _refused(capsys, "run", *more, "--config", str(config)) == "RUN_TWO_CONFIGURATIONS"
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (None, "CONFIG_UNREADABLE"),
+        ("[lake", "CONFIG_MALFORMED"),
+        ("[lake]\npath = 'x'\n", "CONFIG_INCOMPLETE"),
+        (CONFIG + "tabels = []\n", "CONFIG_UNKNOWN_KEY"),
+        (CONFIG + "[sparkle]\n", "CONFIG_UNKNOWN_KEY"),
+        (CONFIG + "strict = 'yes'\n", "CONFIG_BAD_VALUE"),
+        (CONFIG.replace('["public.*"]', "[1]"), "CONFIG_BAD_VALUE"),
+        (CONFIG + "on_max_wal = 'panic'\n", "CONFIG_BAD_VALUE"),
+    ],
+)
+def test_a_configuration_that_cannot_be_meant_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str | None, code: str
+) -> None:
+    config = tmp_path / "headrace.toml"
+    if text is not None:
+        config.write_text(text.format(lake=tmp_path / "lake", url=URL))
+    assert _refused(capsys, "run", "--config", str(config)) == code
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("section", ["lake = 1", "[lake]\npath = 'x'\n[source]\nmain = 1"])
+def test_a_section_that_is_a_value_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, section: str
+) -> None:
+    config = tmp_path / "headrace.toml"
+    config.write_text(f"{section}\n" if "source" in section else f"{section}\n[source.main]\nurl = ''\n")
+    assert _refused(capsys, "run", "--config", str(config)) == "CONFIG_BAD_VALUE"
+
+
+def test_an_address_that_cannot_be_read_is_refused_without_being_shown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    argv = ("run", "postgresql://u:se%zzcret@[", "--lake", str(tmp_path / "lake"), "--tables", "public.*")
+    assert cli.main(argv) == 2
+    err = capsys.readouterr().err
+    assert "PG_ADDRESS_MALFORMED" in err
+    assert "cret" not in err
+
+
+# --- commands on a lake -------------------------------------------------------------------------
+
+_ON_A_LAKE = (["status"], ["status", "--json"], ["drop"], ["run"])
+
+
+@pytest.mark.parametrize("command", _ON_A_LAKE, ids=" ".join)
+@pytest.mark.parametrize("place", ["absent", "empty", "file", "other"])
+def test_a_place_that_is_no_lake_is_refused_and_left(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], place: str
+) -> None:
+    lake = tmp_path / "lake"
+    if place == "file":
+        lake.write_text("mine")
+    elif place != "absent":
+        lake.mkdir()
+    if place == "other":
+        (lake / "thesis.txt").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    assert _refused(capsys, *command, "--lake", str(lake)) == "LAKE_ABSENT"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", _ON_A_LAKE, ids=" ".join)
+def test_a_lake_of_a_newer_format_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
+) -> None:
+    (tmp_path / "_headrace").mkdir()
+    (tmp_path / "_headrace/format.json").write_text(json.dumps({"version": 99, "lake_id": "f" * 32}))
+    assert _refused(capsys, *command, "--lake", str(tmp_path)) == "LAKE_TOO_NEW"
+
+
+def test_a_lake_without_a_source_has_nothing_to_run_or_show(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    formatfile.create_lake(open_store(tmp_path / "lake"))
+    assert _refused(capsys, "run", "--lake", str(tmp_path / "lake")) == "LAKE_WITHOUT_SOURCE"
+    assert cli.main(["status", "--json", "--lake", str(tmp_path / "lake")]) == 0
+    assert json.loads(capsys.readouterr().out) == {}
+
+
+def test_status_tells_of_a_source_that_never_got_to_its_first_mark(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    store = open_store(tmp_path / "lake")
+    formatfile.create_lake(store)
+    error = {"code": "PG_PASSWORD_REFUSED", "primary": "refused", "hint": "check it", "detail": None}
+    statusfile.write(store, "main", {"state": "failed", "error": error | {"family": "misconfigured"}})
+    assert cli.main(["status", "--json", "--lake", str(tmp_path / "lake")]) == 0
+    told = json.loads(capsys.readouterr().out)["main"]
+    assert (told["state"], told["error"]["code"]) == ("failed", "PG_PASSWORD_REFUSED")
+    assert cli.main(["status", "--lake", str(tmp_path / "lake")]) == 0
+    assert "PG_PASSWORD_REFUSED" in capsys.readouterr().out
