@@ -1,6 +1,6 @@
 """What tests of bad input need: a run that must fail, and what it must not have left behind.
 
-A run that is refused before anything is copied needs no Spark, so these tests start none.
+A run that is refused before anything is copied needs no Spark, so these runs start none.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ import pytest
 
 import headrace
 from headrace.core.errors import HeadraceError
-from headrace.lake import formatfile
+from headrace.lake import layout
 from headrace.lake.reader import Lake
 from headrace.testing.postgres import Database
 
 
+def configuration(lake: Path, *tables: str, **source: Any) -> dict[str, Any]:
+    """A configuration of one source."""
+    main = {"tables": list(tables or ("public.*",)), **source}
+    return {"lake": {"path": str(lake)}, "source": {"main": main}}
+
+
 def refusal(lake: Path, *tables: str, **source: Any) -> HeadraceError:
     """Run `--once`; the error with which the run ends. A hint is part of every error."""
-    config = {
-        "lake": {"path": str(lake)},
-        "source": {"main": {"tables": list(tables or ("public.*",)), **source}},
-    }
     with pytest.raises(HeadraceError) as caught:
-        headrace.mirror(config, once=True)
+        headrace.mirror(configuration(lake, *tables, **source), once=True)
     assert caught.value.hint
     return caught.value
 
@@ -32,15 +34,13 @@ def refusal(lake: Path, *tables: str, **source: Any) -> HeadraceError:
 def upstream(database: Database) -> tuple[set[str], set[str]]:
     """The publications and the slots that the database has."""
     publications = database.execute("SELECT pubname FROM pg_publication")
-    slots = database.execute(
-        "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
-    )
+    slots = database.execute("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")
     return {name for (name,) in publications}, {name for (name,) in slots}
 
 
 def mirrors_nothing(lake: Path) -> bool:
     """Whether the place holds no more than the notes of a run that came to nothing."""
-    if not (lake / formatfile.layout.FORMAT).exists():
+    if not (lake / layout.FORMAT).exists():
         return not lake.exists()
     found = Lake(lake)
     marks = found.marks() if found.sources() else []
