@@ -1,0 +1,87 @@
+"""A mirror that goes on, in a thread of this process: for what must happen while it runs.
+
+with serving(mirrors) as served:
+    served.until(lambda: ..., "what is waited for")
+...                                 it was stopped and has ended without an error
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+import headrace
+from headrace.core.errors import HeadraceError
+from headrace.testing.postmaster import wait_for
+from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.refused import configuration
+
+
+@dataclass
+class Served:
+    """What a running mirror has told, and how it ended if it has."""
+
+    mirrors: Mirrors
+    state: str = "unheard of"
+    codes: list[str] = field(default_factory=list)  # of the errors that it met and went on from
+    ended: list[HeadraceError | None] = field(default_factory=list)
+
+    def hear(self, record: Mapping[str, Any]) -> None:
+        """Listen to a status record."""
+        self.state = record["state"]
+        if record["error"]:
+            self.codes.append(record["error"]["code"])
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition while the mirror runs."""
+
+        def holds() -> bool:
+            assert not self.ended, f"it ended while {what} was waited for: {self.ended}"
+            return condition()
+
+        wait_for(holds, what)
+
+    def holds(self, table: str, rows: int) -> bool:
+        """Whether the newest mark names the table, with so many rows."""
+        cut = self.mirrors.lake.at()
+        return table in cut.marks["main"].versions and cut.arrow(table).num_rows == rows
+
+    @property
+    def receiver(self) -> psutil.Process:
+        """The receiver process of the mirror."""
+
+        def found() -> list[psutil.Process]:
+            children = psutil.Process().children()
+            return [child for child in children if "headrace.pipeline.receive" in child.cmdline()]
+
+        wait_for(lambda: bool(found()), "a receiver")
+        return found()[0]
+
+
+@contextmanager
+def serving(mirrors: Mirrors) -> Iterator[Served]:
+    """See the module's essay. The lake must have been run `--once` before."""
+    served, stop = Served(mirrors), threading.Event()
+    config = configuration(mirrors.path, url=mirrors.database.url(user="app"))
+
+    def run() -> None:
+        try:
+            headrace.mirror(config, spark=mirrors.spark, stop=stop, listener=served.hear)
+            served.ended.append(None)
+        except HeadraceError as error:
+            served.ended.append(error)
+
+    thread = threading.Thread(target=run, name="served-mirror")
+    thread.start()
+    try:
+        served.until(lambda: served.state == "running", "the beginning")
+        yield served
+    finally:
+        stop.set()
+        thread.join()
+    assert served.ended == [None]

@@ -1,0 +1,193 @@
+"""What others do to us while we live: to our tables, our receiver, our spool, our place as the owner."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import headrace
+from headrace.core.errors import Definite
+from headrace.core.position import Lsn
+from headrace.lake import statusfile
+from headrace.pipeline.receiver import Feed, Receiver
+from headrace.pipeline.records import source_of
+from headrace.sources.postgres.session import Address, connect, identify
+from headrace.spool.reader import SpoolReader
+from headrace.testing import validators
+from headrace.testing.mirrored import Mirrored
+from headrace.testing.postgres import Database
+from headrace.testing.postmaster import wait_for
+from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.refused import configuration
+from tests.integration.pipeline.serving import Served, serving
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def mirrored(mirrors: Mirrors) -> Mirrors:
+    """Two tables at rest, `t` of ten rows and `other` of one."""
+    mirrors.database.execute("CREATE TABLE t (id int PRIMARY KEY, n int)", user="app")
+    mirrors.database.execute("CREATE TABLE other (id int PRIMARY KEY)", user="app")
+    mirrors.database.execute("INSERT INTO t SELECT i, i FROM generate_series(1, 10) i", user="app")
+    mirrors.database.execute("INSERT INTO other VALUES (1)", user="app")
+    mirrors.once()
+    return mirrors
+
+
+def _exact(mirrors: Mirrors) -> bool:
+    return validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []
+
+
+# --- a foreign commit in one of our tables ------------------------------------------------------
+
+
+def _append(mirrors: Mirrors) -> None:
+    """Another program adds a row to the lake's `t`."""
+    row = pa.table({"id": pa.array([99], pa.int32()), "n": pa.array([99], pa.int32())})
+    write_deltalake(str(mirrors.path / "tables/main/public/t"), row, mode="append")
+
+
+def _rewrite(mirrors: Mirrors) -> None:
+    """Another program puts the same rows into other files."""
+    table = DeltaTable(str(mirrors.path / "tables/main/public/t"))
+    before = table.version()
+    table.optimize.z_order(["id"])
+    assert table.version() == before + 1
+
+
+def _stopped_alone(mirrors: Mirrors, others: int) -> bool:
+    """Whether `t` is stopped for what was done to it, and `other` is in the newest mark with its rows."""
+    error = mirrors.record("public.t").error
+    cut = mirrors.lake.at()
+    return (
+        error is not None
+        and error.code == "LAKE_FOREIGN_COMMIT"
+        and set(cut.marks["main"].versions) == {"public.other"}
+        and cut.arrow("public.other").num_rows == others
+    )
+
+
+def test_a_table_that_another_program_changed_stops_alone(mirrored: Mirrors) -> None:
+    last = mirrored.lake.marks()[-1]
+    _append(mirrored)
+    mirrored.database.execute("INSERT INTO other VALUES (2); INSERT INTO t VALUES (11, 11)", user="app")
+    with pytest.raises(Definite) as stopped:
+        mirrored.once()
+    assert stopped.value.code == "LAKE_FOREIGN_COMMIT"
+    assert _stopped_alone(mirrored, others=2)
+    assert mirrored.lake.at(epoch=last.epoch).arrow("public.t").num_rows == 10
+
+
+def test_a_table_that_another_program_changes_while_we_run_stops_alone(mirrored: Mirrors) -> None:
+    with serving(mirrored) as served:
+        _append(mirrored)
+        mirrored.database.execute("INSERT INTO other VALUES (2); INSERT INTO t VALUES (11, 11)", user="app")
+        served.until(lambda: _stopped_alone(mirrored, others=2), "the stop of one table")
+        mirrored.database.execute("INSERT INTO other VALUES (3)", user="app")
+        served.until(lambda: _stopped_alone(mirrored, others=3), "what the other table got later")
+    assert "LAKE_TABLE_MOVED" in served.codes
+
+
+def test_rows_that_another_program_put_into_other_files_are_the_same_rows(mirrored: Mirrors) -> None:
+    _rewrite(mirrored)
+    mirrored.database.execute("UPDATE t SET n = n + 1; DELETE FROM t WHERE id = 3", user="app")
+    mirrored.once()
+    assert _exact(mirrored)
+
+
+def test_rows_that_another_program_rewrites_while_we_run_are_absorbed(mirrored: Mirrors) -> None:
+    with serving(mirrored) as served:
+        _rewrite(mirrored)
+        mirrored.database.execute("DELETE FROM t WHERE id = 3", user="app")
+        served.until(lambda: served.holds("public.t", 9), "the change of a rewritten table")
+    assert _exact(mirrored)
+
+
+# --- the receiver and its spool -----------------------------------------------------------------
+
+
+def test_a_receiver_that_is_killed_is_replaced(mirrored: Mirrors) -> None:
+    with serving(mirrored) as served:
+        served.receiver.kill()
+        served.until(lambda: "RECEIVER_KILLED" in served.codes, "word of it")
+        mirrored.database.execute("INSERT INTO t VALUES (11, 11)", user="app")
+        served.until(lambda: served.holds("public.t", 11), "the row that came after")
+    assert _exact(mirrored)
+
+
+def test_a_spool_that_can_grow_no_more_loses_nothing(mirrored: Mirrors) -> None:
+    """A limit on the size of files stands for a full disk, which an ordinary user can't make."""
+    with serving(mirrored) as served:
+        limited = served.receiver
+        resource.prlimit(limited.pid, resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+        mirrored.database.execute("INSERT INTO t SELECT i, i FROM generate_series(11, 10000) i", user="app")
+        served.until(lambda: "SPOOL_UNWRITABLE" in served.codes, "word of it")
+        served.until(lambda: served.holds("public.t", 10_000), "the rows that did not fit")
+        assert served.receiver.pid != limited.pid
+    assert _exact(mirrored)
+
+
+def _fill(mirrors: Mirrors) -> Path:
+    """Let a receiver bring what the lake does not hold yet; the spool's folder."""
+    source = source_of(mirrors.lake.catalog())
+    assert source is not None
+    address = Address.parse(mirrors.database.url(user="app"))
+    with connect(address, role="test") as connection:
+        identity = identify(connection)
+    folder = mirrors.path / "_headrace/spool/main"
+    receiver = Receiver(Feed(address, identity, source.slot, (source.publication,), folder))
+    receiver.start(Lsn.parse(mirrors.lake.marks()[-1].frontier))
+
+    def there() -> bool:
+        receiver.poll()
+        return len(SpoolReader(folder).transactions(0)) > 0
+
+    wait_for(there, "a transaction in the spool")
+    receiver.stop()
+    return folder
+
+
+@pytest.mark.parametrize("part", ["raw", "sums", "index", "relations"])
+def test_a_damaged_spool_is_noticed_and_streamed_again(mirrored: Mirrors, part: str) -> None:
+    mirrored.database.execute("UPDATE t SET n = n + 1", user="app")
+    folder = _fill(mirrored)
+    damaged = max(folder.glob(f"*.{part}"))
+    contents = bytearray(damaged.read_bytes())
+    contents[len(contents) // 2] ^= 0x10
+    damaged.write_bytes(contents)
+    served = Served(mirrored)
+    config = configuration(mirrored.path, url=mirrored.database.url(user="app"))
+    headrace.mirror(config, spark=mirrored.spark, once=True, listener=served.hear)
+    assert "SPOOL_DAMAGED" in served.codes
+    assert _exact(mirrored)
+
+
+# --- two owners ---------------------------------------------------------------------------------
+
+
+def test_a_second_run_is_refused_and_leaves_no_trace(database: Database, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
+    lake, url = tmp_path / "lake", database.url(user="app")
+    with Mirrored(lake, url, "public.*") as first:
+        first.until_live()
+        first.until(lambda: first.status().state == "running", "run")
+        second = Mirrored(lake, url, "public.*")
+        try:
+            assert second.once() == 2
+            # The next run would take the source over if the status said that its owner had failed.
+            status = statusfile.read(first.lake.store, "main")
+            assert status is not None
+            assert (status.record["state"], status.record["owner"]["pid"]) == ("running", first.pid)
+            assert second.once() == 2
+            assert "SOURCE_OWNED" in second.log()
+            assert str(first.pid) in second.log()
+        finally:
+            second.close()
+        database.execute("INSERT INTO t VALUES (1)", user="app")
+        first.until(lambda: first.lake.at().arrow("public.t").num_rows == 1, "the row")
+        assert first.stop() == 0
