@@ -1,0 +1,223 @@
+"""G6: no silent damage. What cannot be mirrored exactly stops its table, or the source, with a code.
+
+    true of one table     that table leaves the marks at its last exact one; the others go on
+    true of the source    nothing is published any more, nothing is made anew at the source
+
+`tests/integration/pipeline` has the whole list of bad input; here is what would do damage if it passed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.core.errors import Definite, HeadraceError
+from headrace.spark.session import SparkConfig, open_session
+from headrace.testing import validators
+from headrace.testing.binaries import ServerUser
+from headrace.testing.postgres import Database, Server, postgres
+from headrace.testing.postmaster import wait_for
+from tests.guarantees.tampering import tampered
+from tests.integration.pipeline.conftest import Mirrors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with open_session(SparkConfig(master="local[2]")) as session:
+        yield session.spark
+
+
+@pytest.fixture
+def mirrors(database: Database, tmp_path: Path, spark: SparkSession) -> Mirrors:
+    """`t` (identity by its key), `whole` (identity FULL) and `other`, mirrored and at rest."""
+    return _mirrored(database, tmp_path, spark)
+
+
+def _mirrored(database: Database, folder: Path, spark: SparkSession) -> Mirrors:
+    for name in ("t", "whole", "other"):
+        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, a int, b int NOT NULL)", user="app")
+        database.execute(f"INSERT INTO {name} SELECT i, i, -i FROM generate_series(1, 10) i", user="app")
+    database.execute("ALTER TABLE whole REPLICA IDENTITY FULL", user="app")
+    made = Mirrors(database, folder / "lake", spark)
+    made.once()
+    return made
+
+
+def _stops_alone(mirrors: Mirrors, table: str) -> HeadraceError:
+    """Run: the table stops where it was exact, the others go on; the error that it stopped with."""
+    last = mirrors.lake.at()
+    held = last.arrow(f"public.{table}").sort_by("id")
+    mirrors.database.execute("INSERT INTO other VALUES (11, 11, -11)", user="app")
+    with pytest.raises(Definite) as stopped:
+        mirrors.once()
+    newest = mirrors.lake.at()
+    going_on = {"public.t", "public.whole", "public.other"} - {f"public.{table}"}
+    assert set(newest.marks["main"].versions) == going_on
+    assert newest.arrow("public.other").num_rows == 11
+    assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []
+    again = mirrors.lake.at(epoch=last.marks["main"].epoch)
+    assert again.arrow(f"public.{table}").sort_by("id").equals(held)
+    error = mirrors.record(f"public.{table}").error
+    assert error is not None
+    assert error.code == stopped.value.code
+    return error
+
+
+def _source_stops(mirrors: Mirrors, *, port: int | None = None) -> HeadraceError:
+    """Run: nothing is published; the error that ended it."""
+    before = mirrors.lake.marks()[-1]
+    with pytest.raises(Definite) as stopped:
+        mirrors.once(url=mirrors.database.url(user="app", port=port))
+    after = mirrors.lake.marks()[-1]
+    assert (after.frontier, after.versions) == (before.frontier, before.versions)
+    return stopped.value
+
+
+# --- a table ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "statements", "code"),
+    [
+        ("t", "TRUNCATE t; INSERT INTO t VALUES (1, 1, 1)", "TABLE_CHANGED"),
+        ("t", "ALTER TABLE t ADD COLUMN c int DEFAULT 5", "TABLE_CHANGED"),
+        ("t", "ALTER TABLE t ALTER COLUMN a TYPE bigint USING a * 100", "TABLE_CHANGED"),
+        ("t", "DROP TABLE t", "TABLE_CHANGED"),
+        ("whole", "ALTER TABLE whole REPLICA IDENTITY DEFAULT; UPDATE whole SET a = 0", "TABLE_CHANGED"),
+    ],
+    ids=["truncate", "column-added", "column-rewritten", "dropped", "identity-taken-away"],
+)
+def test_g6_ddl_stops_its_table_alone(mirrors: Mirrors, table: str, statements: str, code: str) -> None:
+    for statement in statements.split("; "):
+        mirrors.database.execute(statement, user="app")
+    assert _stops_alone(mirrors, table).code == code
+
+
+_EXCHANGE = "ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME x TO b"
+
+
+@pytest.mark.parametrize(
+    ("table", "statements", "code"),
+    [
+        (
+            "whole",
+            "ALTER TABLE whole REPLICA IDENTITY DEFAULT; UPDATE whole SET a = 0 WHERE id = 1;"
+            " ALTER TABLE whole REPLICA IDENTITY FULL",
+            "TABLE_ALTERED",
+        ),
+        (
+            "t",
+            "CREATE UNIQUE INDEX by_b ON t (b); ALTER TABLE t REPLICA IDENTITY USING INDEX by_b;"
+            " DELETE FROM t WHERE id = 1; ALTER TABLE t REPLICA IDENTITY DEFAULT",
+            "TABLE_ALTERED",
+        ),
+        ("t", f"{_EXCHANGE}; INSERT INTO t VALUES (11, 1, 2); {_EXCHANGE}", "TABLE_ALTERED"),
+        (
+            "t",
+            "ALTER PUBLICATION {publication} DROP TABLE t; DELETE FROM t WHERE id = 1;"
+            " ALTER PUBLICATION {publication} ADD TABLE t",
+            "TABLE_CHANGED",
+        ),
+        (
+            "t",
+            "ALTER PUBLICATION {publication} SET TABLE t WHERE (id > 5), whole, other;"
+            " DELETE FROM t WHERE id = 1; ALTER PUBLICATION {publication} SET TABLE t, whole, other",
+            "TABLE_CHANGED",
+        ),
+    ],
+    ids=["old-rows-missing", "other-key", "names-exchanged", "unpublished", "filtered"],
+)
+def test_g6_ddl_that_was_taken_back_leaves_no_damage(
+    mirrors: Mirrors, table: str, statements: str, code: str
+) -> None:
+    [(publication,)] = mirrors.database.execute("SELECT pubname FROM pg_publication")
+    for statement in statements.format(publication=publication).split("; "):
+        mirrors.database.execute(statement, user="app")
+    assert _stops_alone(mirrors, table).code == code
+
+
+# --- the stream ---------------------------------------------------------------------------------
+
+
+def _oid(mirrors: Mirrors, table: str) -> bytes:
+    [(oid,)] = mirrors.database.execute("SELECT %s::regclass::oid::bigint", [f"public.{table}"])
+    return int(oid).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        (b"I{oid}N", b"?{oid}N", "PG_UNKNOWN_MESSAGE"),
+        (b"I{oid}N\0\3", b"I{oid}N\0\2", "PG_BAD_TUPLE"),
+        (b"R{oid}", b"R\0\0\0\7", "PG_UNKNOWN_RELATION"),
+        (b"I{oid}N\0\3t", b"I{oid}N\0\3b", "PG_BAD_TUPLE"),
+    ],
+    ids=["message", "column-count", "relation", "value-kind"],
+)
+def test_g6_what_cannot_be_read_stops_the_source(mirrors: Mirrors, old: bytes, new: bytes, code: str) -> None:
+    oid = _oid(mirrors, "t")
+    mirrors.database.execute("INSERT INTO t VALUES (11, 11, 11)", user="app")
+    server = mirrors.database.server
+    with tampered(server, old.replace(b"{oid}", oid), new.replace(b"{oid}", oid)) as port:
+        assert _source_stops(mirrors, port=port).code == code
+    assert mirrors.lake.at().arrow("public.t").num_rows == 10
+
+
+# --- the source ---------------------------------------------------------------------------------
+
+
+def test_g6_a_slot_that_somebody_advanced_is_no_gap_in_silence(mirrors: Mirrors) -> None:
+    mirrors.database.execute("INSERT INTO t VALUES (11, 11, 11)", user="app")
+    mirrors.database.execute(
+        "SELECT pg_replication_slot_advance(slot_name, pg_current_wal_flush_lsn())"
+        " FROM pg_replication_slots WHERE database = current_database()"
+    )
+    assert _source_stops(mirrors).code == "PG_SLOT_AHEAD"
+
+
+def test_g6_a_server_that_went_back_or_branched_off_is_not_followed(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    with postgres() as server, server.database() as database:
+        mirrors = _mirrored(database, tmp_path, spark)
+        with _restored(server):
+            database.execute(
+                "UPDATE t SET a = 0; INSERT INTO t SELECT i, 1, 1 FROM generate_series(11, 999) i"
+            )
+            mirrors.once()
+        assert _source_stops(mirrors).code == "PG_SERVER_BEHIND"
+        server.set(restore_command="/bin/false")
+        server.stop()
+        # Recovery from an archive ends as a promotion does: on a timeline of its own.
+        signal = server.postmaster.data / "recovery.signal"
+        signal.touch()
+        ServerUser.choose().own(signal)
+        server.start()
+        wait_for(lambda: not server.execute("SELECT pg_is_in_recovery()")[0][0], "recovery ends")
+        assert _source_stops(mirrors).code == "PG_TIMELINE_CHANGED"
+
+
+@contextmanager
+def _restored(server: Server) -> Iterator[None]:
+    """Around what is done to a server that is afterwards put back to what it was before."""
+    data, backup = server.postmaster.data, server.postmaster.folder / "backup"
+    server.stop()
+    shutil.copytree(data, backup)
+    server.start()
+    yield
+    server.stop()
+    shutil.rmtree(data)
+    backup.rename(data)
+    for path in (data, *data.rglob("*")):
+        ServerUser.choose().own(path)
+    server.start()
