@@ -56,19 +56,20 @@ class Type:
     name: str
     lake: str
     values: list[Value] = field(default_factory=list)
+    nullable: bool = True
 
     @property
     def arrow(self) -> pa.DataType:
         return arrow_type(self.lake)
 
-    @property
-    def faithful(self) -> list[Value]:
-        """The values that the lake holds."""
-        return [value for value in self.values if value.raw is None]
+    def of_key(self) -> Type:
+        """The type in a key, which takes no NULL and stops its table at a value that the lake can't hold."""
+        faithful = [value for value in self.values if value.raw is None]
+        return Type(self.name, self.lake, faithful, nullable=False)
 
     def turn(self, number: int) -> Value:
-        """The values in turn, with NULL after the last."""
-        around = [*self.values, NULL]
+        """The values in turn, with NULL after the last where it may be."""
+        around = [*self.values, NULL] if self.nullable else self.values
         return around[number % len(around)]
 
 

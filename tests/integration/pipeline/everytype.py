@@ -53,7 +53,7 @@ def create_types(database: Database) -> None:
 
 def create(database: Database, name: str, types: list[Type], *, key: str | None, full: bool) -> None:
     """A table with a column of each type; `key` is its primary key."""
-    columns = [f'"{_doubled(each.name)}" {each.name}' for each in types]
+    columns = [f"{quoted(each)} {each.name}" for each in types]
     constraint = [f"PRIMARY KEY ({key})"] if key else []
     database.execute(f"CREATE TABLE {name} ({', '.join(['id int', *columns, *constraint])})")
     database.execute(f"ALTER TABLE {name} OWNER TO app")
@@ -126,5 +126,6 @@ def _literal(value: Value) -> sql.Composable:
     return sql.Literal(value.literal)
 
 
-def _doubled(name: str) -> str:
-    return name.replace('"', '""')
+def quoted(of: Type) -> str:
+    """The name of the type's column."""
+    return '"' + of.name.replace('"', '""') + '"'
