@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def wish(config: SourceConfig) -> Wish:
-    """What the configuration asks of the source."""
+    """What the configuration asks of the source; a publication alone means all that it holds."""
     return Wish(
-        patterns=config.tables,
+        patterns=config.tables or (("*.*",) if config.publication else ()),
         publication=config.publication,
         slot=config.slot,
         connections=config.snapshot_connections,
@@ -42,6 +42,7 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
     config = place.config
     report = examine(address, wish(config))
     refuse(report)
+    _refuse_slot_alone(config)
     own = upstream.object_name(place.lake_id, place.name)
     publication = config.publication or own
     slot = config.slot or own
@@ -73,6 +74,17 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
     looks = catalog.look(connection, [look.oid for look in report.tables], [publication])
     records = tuple(chosen(look, start) for look in looks.values())
     ledger.publish(Epoch("open", start, records=records, source=source))
+
+
+def _refuse_slot_alone(config: SourceConfig) -> None:
+    """A slot of the user's is older than any publication that we could make."""
+    if config.slot is not None and config.publication is None:
+        raise Misconfigured(
+            "PG_SLOT_WITHOUT_PUBLICATION",
+            f'the slot "{config.slot}" is named, and no publication that is older than it',
+            detail="a slot cannot read of what its publication did not hold when it was written",
+            hint="name both, with --publication too, or leave out the slot",
+        )
 
 
 def _start(connection: Session, address: Address, slot: str, identity: Identity, *, made: bool) -> Lsn:

@@ -19,6 +19,7 @@ from headrace.core.errors import Misconfigured, Transient
 from headrace.testing.binaries import tool
 from headrace.testing.postgres import Database, free_port
 from headrace.testing.postmaster import wait_for
+from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import mirrors_nothing, refusal, upstream
 
 NOTHING: tuple[set[str], set[str]] = (set(), set())
@@ -131,6 +132,15 @@ def test_a_publication_that_does_not_publish_all_is_refused(
     assert mirrors_nothing(lake)
 
 
+@pytest.mark.spark
+def test_a_publication_alone_means_all_that_it_holds(good: Database, mirrors: Mirrors) -> None:
+    good.execute("CREATE TABLE outside (id int PRIMARY KEY)", user="app")
+    good.execute("CREATE PUBLICATION p FOR TABLE t")
+    mirrors.once(tables=[], publication="p")
+    assert set(mirrors.lake.marks()[-1].versions) == {"public.t"}
+    assert upstream(good)[0] == {"p"}
+
+
 # --- the user's own slot ------------------------------------------------------------------------
 
 _MAKE_SLOT = "SELECT pg_create_logical_replication_slot('mine', 'pgoutput')"
@@ -200,6 +210,14 @@ def test_a_slot_that_another_program_reads_is_left_to_it(good: Database, lake: P
         assert "theirs" in (error.detail or "")
         assert good.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", [pid])
     assert upstream(good) == ({"p"}, {"mine"})
+    assert mirrors_nothing(lake)
+
+
+def test_a_slot_without_its_publication_is_refused(good: Database, lake: Path) -> None:
+    good.execute(_MAKE_SLOT)
+    error = refusal(lake, url=good.url(user="app"), slot="mine")
+    assert (error.code, type(error)) == ("PG_SLOT_WITHOUT_PUBLICATION", Misconfigured)
+    assert upstream(good) == (set(), {"mine"})
     assert mirrors_nothing(lake)
 
 
