@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,15 @@ from headrace.lake.store import open_store
 
 URL = "postgresql://user@nowhere.invalid/db"
 CONFIG = '[lake]\npath = "{lake}"\n[source.main]\nurl = "{url}"\ntables = ["public.*"]\n'
+
+
+@pytest.fixture(autouse=True)
+def our_own_signals() -> Iterator[None]:
+    """`run` takes SIGINT and SIGTERM for the process, which here is the test run's."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def _refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -131,3 +144,18 @@ def test_status_tells_of_a_source_that_never_got_to_its_first_mark(
     assert (told["state"], told["error"]["code"]) == ("failed", "PG_PASSWORD_REFUSED")
     assert cli.main(["status", "--lake", str(tmp_path / "lake")]) == 0
     assert "PG_PASSWORD_REFUSED" in capsys.readouterr().out
+
+
+def test_a_second_run_is_refused_and_leaves_the_owners_word(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Had it written that it failed, the next one would find no living owner, and take the source over."""
+    store = open_store(tmp_path / "lake")
+    formatfile.create_lake(store)
+    owner = {"host": socket.gethostname(), "pid": os.getppid(), "started_at": "long ago"}
+    statusfile.write(store, "main", {"state": "running", "owner": owner})
+    said = store.get("_headrace/status/main.json")
+    argv = ("run", URL, "--lake", str(tmp_path / "lake"), "--tables", "public.*")
+    assert _refused(capsys, *argv) == "SOURCE_OWNED"
+    assert store.get("_headrace/status/main.json") == said
+    assert _refused(capsys, *argv) == "SOURCE_OWNED"
