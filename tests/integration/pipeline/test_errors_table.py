@@ -19,6 +19,9 @@ from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
+# On Spark, and in the driver, where the same functions run.
+both_ways = pytest.mark.parametrize("driver_epochs", [pytest.param(0, marks=pytest.mark.full), 20_000])
+
 TABLES = ("by_key", "by_image", "bag")
 COLUMNS = "id int, n int, t timestamptz, p numeric(6,2), a int[], big int[]"
 # An array that does not begin at 1, too long to lie in its row: an update that leaves it alone does not
@@ -60,7 +63,7 @@ def _stand(mirrors: Mirrors, *texts: Text) -> None:
     assert validators.exact(lake, mirrors.database.url(), values=True) == []
 
 
-@pytest.mark.parametrize("driver_epochs", [0, 20_000])
+@both_ways
 def test_a_text_stands_while_its_row_has_the_value(
     mirrors: Mirrors, database: Database, driver_epochs: int
 ) -> None:
@@ -83,7 +86,7 @@ def test_a_text_stands_while_its_row_has_the_value(
     _stand(mirrors)
 
 
-@pytest.mark.parametrize("driver_epochs", [0, 20_000])
+@both_ways
 def test_the_text_of_an_unchanged_long_value_stays(
     mirrors: Mirrors, database: Database, driver_epochs: int
 ) -> None:
@@ -162,8 +165,15 @@ STOPPED = {
 }
 
 
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("by", ["copy", "stream"])
+@pytest.mark.parametrize(
+    ("by", "strict"),
+    [
+        ("copy", True),
+        ("stream", False),
+        pytest.param("copy", False, marks=pytest.mark.full),
+        pytest.param("stream", True, marks=pytest.mark.full),
+    ],
+)
 def test_a_value_that_may_not_be_lost_stops_its_table(
     mirrors: Mirrors, database: Database, by: str, strict: bool
 ) -> None:
