@@ -25,12 +25,11 @@ from headrace.lake import errors_table
 from headrace.lake.reader import Lake
 from headrace.testing.canonical import Connection, pin
 from headrace.testing.postgres import Database
-from tests.cases.types.cases import Type, Value, column
+from tests.cases.types.cases import Type, Value, column, types
 
 Turns = Mapping[int, int]  # by the row's id
 
 _OF_USERS = """
-CREATE EXTENSION vector
 CREATE TYPE mood AS ENUM ('so so', 'it''s "fine", ok')
 CREATE SCHEMA "Odd"
 CREATE TYPE "Odd"."mood" AS ENUM ('V1')
@@ -45,10 +44,15 @@ GRANT USAGE ON SCHEMA "Odd" TO app
 """
 
 
-def create_types(database: Database) -> None:
-    """The types that the cases name and no server has of its own."""
+def create_types(database: Database) -> list[Type]:
+    """Make the types that the cases name and no server has of its own; those that are there then."""
     for statement in _OF_USERS.strip().splitlines():
         database.execute(statement)
+    # Of the test servers only the one from pip has this extension.
+    if database.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
+        database.execute("CREATE EXTENSION vector")
+    known = types()
+    return [of for of in known if database.execute("SELECT to_regtype(%s) IS NOT NULL", [of.name])[0][0]]
 
 
 def create(database: Database, name: str, types: list[Type], *, key: str | None, full: bool) -> None:

@@ -9,6 +9,7 @@ bit, and `errors/` exactly the texts that the lake's types cannot hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pytest
 
 from headrace.testing import validators
 from headrace.testing.canonical import Connection
-from headrace.testing.postgres import Database
+from headrace.testing.postgres import Database, Server
 from tests.cases.types.cases import Type, types
 from tests.integration.pipeline import everytype
 from tests.integration.pipeline.conftest import Mirrors
@@ -82,8 +83,25 @@ def test_every_type_is_the_same_by_copy_and_by_stream(
     assert validators.definite(mirrors.lake) == []
 
 
+@pytest.mark.full
+def test_every_type_is_the_same_on_every_version(
+    any_database: Database, tmp_path: Path, spark: Any, any_postgres: Server
+) -> None:
+    mirrors = Mirrors(any_database, tmp_path / "lake", spark)
+    known = everytype.create_types(any_database)
+    assert len(known) >= len(TYPES) - (0 if any_postgres.version.startswith("18") else 3)
+    everytype.create(any_database, "t", known, key="id", full=False)
+    for turns in (COPIED, STREAMED):
+        with any_database.connect() as connection, connection.transaction():
+            everytype.insert(connection, "t", known, turns)
+        mirrors.once()
+    rows = mirrors.lake.at().arrow("public.t")
+    assert everytype.wrong(rows, known, COPIED | STREAMED) == []
+    assert everytype.standing(mirrors.lake, "t") == everytype.errors(known, COPIED | STREAMED)
+
+
 def _create(database: Database, *, hostile: bool) -> None:
-    everytype.create_types(database)
+    assert everytype.create_types(database) == TYPES
     everytype.create(database, "by_key", TYPES, key="id", full=False)
     everytype.create(database, "by_image", TYPES, key="id", full=True)
     everytype.create(database, BAG, TYPES, key=None, full=True)
