@@ -52,6 +52,7 @@ class Reporter:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
     _told: float = 0.0
+    _looked: float = 0.0
     _slot: SlotState | None = None
     _copying: Copying | None = None
     _last_change: dict[str, str] = field(default_factory=dict)
@@ -68,9 +69,10 @@ class Reporter:
                     self._tell()
 
     def turn(self, run: Run) -> None:
-        """Once a turn of the loop; writes when a second is over."""
-        if time.monotonic() - self._told >= EVERY_SECONDS:
-            self.state = "running"
+        """Once a turn of the loop; looks around when a second is over, and tells."""
+        if time.monotonic() - self._looked >= EVERY_SECONDS:
+            self._looked = time.monotonic()
+            self.state, self.error = "running", None
             self._last = _picture(run, self)
             self.tell()
 

@@ -32,6 +32,7 @@ from psycopg.rows import TupleRow
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.sources.postgres.refusals import login_refused
 from headrace.sources.postgres.refusals import refused as refused
+from headrace.sources.postgres.silence import ANSWER_SECONDS, silence
 
 Params = Sequence[Any] | Mapping[str, Any]
 Session = psycopg.Connection[TupleRow]
@@ -235,7 +236,8 @@ def _pin(address: Address, pgconn: pq.abc.PGconn) -> None:
 
 def ask(pgconn: pq.abc.PGconn, statement: str) -> list[tuple[str | None, ...]]:
     """Run one statement, or walsender command, by the simple protocol; its rows as text."""
-    return _rows(pgconn.exec_(statement.encode()))
+    with silence(pgconn):
+        return _rows(pgconn.exec_(statement.encode()))
 
 
 def ask_within(pgconn: pq.abc.PGconn, statement: str, seconds: float) -> list[tuple[str | None, ...]]:
@@ -243,6 +245,11 @@ def ask_within(pgconn: pq.abc.PGconn, statement: str, seconds: float) -> list[tu
 
     A statement that ends while the cancellation is under way has ended: its rows count.
     """
+    with silence(pgconn, seconds + ANSWER_SECONDS):
+        return _asked(pgconn, statement, seconds)
+
+
+def _asked(pgconn: pq.abc.PGconn, statement: str, seconds: float) -> list[tuple[str | None, ...]]:
     deadline = time.monotonic() + seconds
     cancelled = False
     pgconn.send_query(statement.encode())
@@ -284,8 +291,9 @@ def query(
 ) -> list[TupleRow]:
     """Run one statement on an ordinary connection; its rows. What fails is a coded error."""
     try:
-        cursor = connection.execute(statement, parameters)
-        return cursor.fetchall() if cursor.description else []
+        with silence(connection.pgconn):
+            cursor = connection.execute(statement, parameters)
+            return cursor.fetchall() if cursor.description else []
     except psycopg.Error as error:
         state = error.sqlstate.encode() if error.sqlstate else None
         # Never the error's own detail: it may quote a row.

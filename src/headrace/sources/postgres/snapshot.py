@@ -50,8 +50,9 @@ from headrace.sources.postgres.session import (
     replication,
     verify,
 )
+from headrace.sources.postgres.silence import COPY_SECONDS, silence
 from headrace.sources.postgres.upstream import PLUGIN, bound, create_slot, release_slot
-from headrace.sources.postgres.wire import SocketWire
+from headrace.sources.postgres.wire import SocketWire, lost
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -262,21 +263,24 @@ def _error_of(result: pq.abc.PGresult) -> HeadraceError:
 
 
 def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Bytes]:
-    result = pgconn.exec_(statement.encode())
-    if result.status != pq.ExecStatus.COPY_OUT:
-        raise _error_of(result)
-    lines: list[bytes] = []
-    held = 0
-    try:
-        while (taken := pgconn.get_copy_data(0))[0] > 0:
-            lines.append(bytes(taken[1]))
-            held += taken[0]
-            if held >= _PIECE:
-                yield np.frombuffer(b"".join(lines), np.uint8)
-                lines, held = [], 0
-    except OperationalError as error:
-        raise refused(None, str(error)) from None
-    ended = pgconn.get_result()
+    with silence(pgconn, COPY_SECONDS) as heard:
+        result = pgconn.exec_(statement.encode())
+        if result.status != pq.ExecStatus.COPY_OUT:
+            raise _error_of(result)
+        lines: list[bytes] = []
+        held = 0
+        try:
+            while (taken := pgconn.get_copy_data(0))[0] > 0:
+                heard()
+                lines.append(bytes(taken[1]))
+                held += taken[0]
+                if held >= _PIECE:
+                    yield np.frombuffer(b"".join(lines), np.uint8)
+                    heard()  # what our caller did meanwhile was not the server's silence
+                    lines, held = [], 0
+        except OperationalError as error:
+            raise refused(None, str(error)) from None
+        ended = pgconn.get_result()
     if ended is None or ended.status != pq.ExecStatus.COMMAND_OK:
         raise refused(None, "the copy ended early") if ended is None else _error_of(ended)
     if lines:
@@ -291,7 +295,7 @@ def _off_the_socket(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Bytes]:
         while not ready:
             if filled == len(buffer):  # one row that is longer than the buffer
                 buffer = np.concatenate([buffer, np.empty_like(buffer)])
-            filled += wire.receive(memoryview(buffer.data)[filled:], _WAIT)
+            filled += _received(wire, memoryview(buffer.data)[filled:])
             if filled < _PIECE and buffer[max(0, filled - 6) : filled - 1].tobytes() != _READY:
                 continue
             found = frames(buffer, 0, filled)
@@ -301,6 +305,15 @@ def _off_the_socket(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Bytes]:
                 yield lines
             filled -= found.tail
             buffer[:filled] = buffer[found.tail : found.tail + filled].copy()
+
+
+def _received(wire: SocketWire, into: memoryview) -> int:
+    """The next bytes, however long the server takes within reason."""
+    deadline = time.monotonic() + COPY_SECONDS
+    while not (count := wire.receive(into, _WAIT)):
+        if time.monotonic() > deadline:
+            raise lost(f"nothing came for {COPY_SECONDS:.0f} s")
+    return count
 
 
 def _look_for_end(data: Bytes, found: Frames) -> bool:
