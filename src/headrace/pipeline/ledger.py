@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.core.errors import Definite, Transient
+from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
@@ -151,13 +151,7 @@ class Ledger:
         outcome = self.log.finish(plan)
         if isinstance(outcome, Blocked):
             self.log.withdraw(outcome)
-            # What the other program did to the table is seen when the next attempt opens the lake.
-            raise Transient(
-                "LAKE_TABLE_MOVED",
-                "another program committed to a table of the lake in between",
-                detail=f'"{outcome.step.path}": {outcome.error.code}',
-                hint="nothing to do if it only rewrote files; a table whose rows it changed is stopped",
-            )
+            raise _moved(outcome.step.path, outcome.error)
         self.mark = outcome
         self._move_on(epoch, after, source)
         self._catalog = self._catalog.after(plan)
@@ -197,7 +191,10 @@ class Ledger:
     def _step(
         self, folder: str, schema: str, add: tuple[DataFile, ...], remove: tuple[str, ...] = ()
     ) -> TableStep:
-        base = plan_base(self.table(folder))
+        try:
+            base = plan_base(self.table(folder))
+        except Definite as error:
+            raise _moved(folder, error) from error
         return TableStep(folder, base, add, remove, schema if base < 0 else None)
 
     def _versions(
@@ -227,6 +224,16 @@ class Ledger:
         # A file that another program rewrote carries no range: any key may lie in it.
         low, high = datafile.read_range(self.store, folder, file.path) or (b"", b"\xff" * WIDTH)
         return FileRange(file.path, file.size, file.rows, low, high)
+
+
+def _moved(folder: str, error: HeadraceError) -> Transient:
+    """What the other program did to the table is judged when the next attempt opens the lake (`foreign`)."""
+    return Transient(
+        "LAKE_TABLE_MOVED",
+        "another program committed to a table of the lake in between",
+        detail=f'"{folder}": {error.code}',
+        hint="nothing to do if it only rewrote files; a table whose rows it changed is stopped",
+    )
 
 
 def _range(new: NewFile) -> FileRange:
