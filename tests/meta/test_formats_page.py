@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from headrace.lake.errors_table import ERRORS
 from headrace.core.history import OWN
+from headrace.lake.errors_table import ERRORS
 from headrace.lake.marks import MARKS
 from headrace.lake.plan import Plan, TableStep
 from tests.meta.tracked import ROOT

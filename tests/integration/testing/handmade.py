@@ -13,10 +13,10 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
+from headrace.core.history import OWN
 from headrace.core.names import TableName
 from headrace.lake import datafile, formatfile, layout, schemas
 from headrace.lake.commit import EpochLog
-from headrace.core.history import OWN
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.plan import Plan, TableStep
 from headrace.lake.reader import Lake
