@@ -1,21 +1,26 @@
 """Who does what next: from a source and a lake to marks.
 
-    config      what the user asked for, parsed once at the rim
-    records     what the catalog remembers of a source and its tables, as values
-    states      the life of a table, as a transition table
-    policy      what happens after each family of errors; the only place where reactions live
-    receiver    the process that keeps the stream flowing into the spool (receive: its inside)
-    copying     the snapshot: ranges, follower tasks, progress, what a lost leader costs
-    epochs      which transactions the next epoch takes, and how they are cut into stretches
-    stretch     a task: a stretch of the spool → change batches → events per group of files
-    merging     a task: the events of one group, folded into its file → new files and history
-    routing     which files of a table a key can lie in
-    looking     the look at the source's catalog before each mark
-    writing     from finished tasks to a plan, its mark, and the acknowledgement
-    lifecycle   one source from connection to SIGTERM; the loop that ties the above together
-    mirror      the public entry: one process, one or several sources
+    mirror        the public entry: one process, one or several sources, one Spark
+    lifecycle     one source, attempt after attempt: the loop that ties the rooms together
+    opening       how an attempt begins; choosing (the first run), owning (who may run a source)
+    receiver      the process that keeps the stream flowing into the spool; receive and intake: its inside
+    copying       the snapshot: leader, followers, what a lost leader costs
+    epochs        which transactions the next epoch takes, and how they are cut into stretches; sampling
+    streaming     one epoch: its job, its verdicts, the records that it changes
+    stretch       a task: bytes → change batches → events, by group of files
+    merging       a task: the events of a group, folded into its file; multisets (no key), shadows (values
+                  without a lake form), keytext, writing
+    routing       which files of a table a key can lie in
+    tasks         the values that travel between driver and tasks
+    looking       the look at the source's catalog before each mark
+    ledger        what a source has in the lake; from outcomes to a plan and its mark
+    acknowledging from a mark to the acknowledgement
+    records       what the catalog remembers, as values; states: the life of a table
+    policy        what happens after each family of errors; the only place where reactions live
+    config        what the user asked for, parsed once; remembered: what a lake knows of it
+    reporting     what a run tells the world; dropping: taking back what was made upstream
 
-Called by the command line and by `headrace.mirror`. Nothing here decodes bytes, knows SQL of a
-server or touches Delta's log: those are the rooms below. A row never passes through the driver's
-JVM: Spark carries opaque blobs between functions of `stretch` and `merging`.
+Called by the command line and by `headrace.mirror`. Nothing here decodes bytes, knows the SQL of a server
+beyond the look, or touches Delta's log: those are the rooms below. A row never passes through Spark's
+JVM as a row: it carries opaque blobs between functions of `stretch` and `merging`.
 """

@@ -61,6 +61,7 @@ class Ledger:
         self.address = LakeAddress(store.url)
         self._open: dict[str, LakeTable] = {}
         self._files: dict[TableName, dict[str, FileRange]] = {}
+        self._rows: dict[TableName, int] = {}
         self.log = open_log(store, name, self.table)
         taken = self.log.takeover()
         self.mark: Mark = taken.mark
@@ -83,7 +84,10 @@ class Ledger:
         """The number of rows of a table in the lake."""
         if name in self._files:
             return sum(file.rows for file in self._files[name].values())
-        return sum(file.rows for file in self.table(self.task_folder(name)).files().values())
+        if name not in self._rows:  # not touched in this run, so it stays what the log says
+            live = self.table(self.task_folder(name)).files().values()
+            self._rows[name] = sum(file.rows for file in live)
+        return self._rows[name]
 
     def table(self, folder: str) -> LakeTable:
         """A Delta table, opened once."""

@@ -39,6 +39,7 @@ from headrace.spark.jobs import Jobs
 
 IDLE_SECONDS = 60.0
 IDLE_BYTES = 16 << 20
+AGAIN_SECONDS = 0.5
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 5.0
 
@@ -200,9 +201,11 @@ class Run:
             r.state is State.LIVE and str(r.name) not in self.ledger.mark.versions
             for r in self.ledger.tables.values()
         )
-        waited = time.monotonic() - self.published_at >= IDLE_SECONDS
+        quiet = time.monotonic() - self.published_at
         moved = behind > 0 and (asked or joining or behind >= IDLE_BYTES)
-        return moved or unnamed or waited or self._may_join(frontier)
+        # A table that sits marks out because it is locked is asked for again, but not all the time.
+        again = unnamed and quiet >= AGAIN_SECONDS
+        return moved or again or quiet >= IDLE_SECONDS or self._may_join(frontier)
 
     def _may_join(self, frontier: Lsn) -> bool:
         """Whether a table that was copied is exact at this frontier, without anything to apply."""
