@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
-    """A local Spark of two cores."""
+    """A local Spark of two cores; it ends with the folder, since other folders start their own."""
     with open_session(SparkConfig(master="local[2]")) as session:
         yield session.spark
 
