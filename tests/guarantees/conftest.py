@@ -5,8 +5,8 @@
                              server, chosen and placed by the seed
     at the end               the writers stop, the mirror catches up and ends
 
-It is done once a session: `stormy` holds the lake and the source at rest. `make integration` does the same
-with many more faults (`test_g4_nothing_lost`).
+It is done once for the folder: `stormy` holds the lake and the source at rest. `make integration` does
+the same with many more faults (`test_g4_nothing_lost`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 from headrace.lake.reader import Lake
 from headrace.testing import workload
 from headrace.testing.mirrored import Mirrored
-from headrace.testing.postgres import Database, Server
+from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.proxy import Proxy
 
 TABLES = 4 + 2 + 2 + 1
@@ -44,20 +44,21 @@ class Stormy:
         return self.database.url()
 
 
-@pytest.fixture(scope="session")
-def stormy(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Stormy]:
-    """See the module's essay."""
+@pytest.fixture(scope="package")
+def stormy(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Stormy]:
+    """See the module's essay. On a server of its own: it crashes it, and keeps a slot there."""
     folder = tmp_path_factory.mktemp("stormy")
     events = folder / "events"
     events.mkdir()
     with ExitStack() as stack:
-        database = stack.enter_context(postgres_server.database())
-        proxy = stack.enter_context(Proxy(postgres_server.host, postgres_server.port))
+        server = stack.enter_context(postgres())
+        database = stack.enter_context(server.database())
+        proxy = stack.enter_context(Proxy(server.host, server.port))
         mirror = _mirror(folder / "lake", database, proxy, events)
         stack.callback(mirror.close)
         with ExitStack() as writers:
             _write(writers, database, seed)
-            _weather(mirror, proxy, postgres_server)
+            _weather(mirror, proxy, server)
         assert mirror.once() == 0, mirror.log()
         assert mirror.once() == 0, mirror.log()
         yield Stormy(
@@ -66,7 +67,7 @@ def stormy(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory, se
             database=database,
             events=events,
             output=mirror.log(),
-            password=postgres_server.password,
+            password=server.password,
         )
 
 

@@ -53,8 +53,8 @@ def test_a_session_passes_and_is_counted(database: Database, proxy: Proxy) -> No
         assert len(str(rows[0][0])) == 1_000_000
         assert proxy.open_links == 1
     assert proxy.counts.connections == 1
-    assert proxy.counts.bytes_to_client > 1_000_000
     wait_for(lambda: proxy.open_links == 0, "the link closes after its client")
+    assert proxy.counts.bytes_to_client > 1_000_000
     wait_for(lambda: sessions(database) == 0, "the server's session ends")
 
 
