@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -31,6 +32,10 @@ hypothesis.settings.load_profile("headrace")
 def pytest_configure() -> None:
     # Set, not only read: a test's child processes must see the same seed.
     os.environ.setdefault(SEED_VARIABLE, "1")
+    # Spark's JVM is started once in a process, by whichever test comes first, and keeps its environment:
+    # its workers must find the functions of tests.
+    root = str(Path(__file__).resolve().parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
 
 
 def pytest_report_header() -> str:
