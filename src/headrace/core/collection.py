@@ -63,7 +63,7 @@ def checked(collection: pa.Table) -> pa.Table:
             f"{negative} rows are there less than zero times",
             detail="the updates retract rows that were never there: they are not all the updates, "
             "or not this table's",
-            hint="copy the table anew with `headrace tables resync`",
+            hint="mirror into a new lake",
         )
     return collection
 

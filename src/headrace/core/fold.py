@@ -126,7 +126,7 @@ def _stage(schema: TableSchema, events: pa.Table, base: pa.Table) -> _Stage:
         raise Definite(
             "FOLD_KEY_NOT_UNIQUE",
             f"the lake holds {doubled} rows with the key of another row",
-            hint="copy the table anew with `headrace tables resync`",
+            hint="mirror into a new lake",
         )
     return _Stage(schema, base, events, codes, keys, lives)
 

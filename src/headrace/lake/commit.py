@@ -361,7 +361,7 @@ def _judge(table: Tables, plan: Plan, step: TableStep) -> Blocked | None:
             "LAKE_LOG_LOST",
             f'the log of the lake table at "{step.path}" ends before the version that it had',
             detail=f"version {step.base + 1} is not there",
-            hint="restore the table's folder from a backup, or copy it anew: headrace tables resync",
+            hint="restore the table's folder from a backup, or mirror into a new lake",
         )
     if entries[0].plan_id == plan.plan_id:
         return None
@@ -384,7 +384,7 @@ def plan_base(table: Tables) -> int:
                 "LAKE_FOREIGN_COMMIT",
                 "another program changed a table of this lake",
                 detail=f"version {version} of the table is not ours",
-                hint="stop that program, then copy the table anew: headrace tables resync",
+                hint="stop that program, then mirror into a new lake",
             )
     return newest
 
@@ -401,7 +401,7 @@ def _dead_file(step: TableStep, count: int) -> Definite:
         "LAKE_DEAD_FILE",
         f'a plan removes files that the lake table at "{step.path}" does not hold',
         detail=f"{count} of {len(step.remove)} files are not live at version {step.base}",
-        hint="copy the table anew: headrace tables resync",
+        hint="mirror into a new lake",
     )
 
 
@@ -417,7 +417,7 @@ def _foreign(step: TableStep, rewritten: bool) -> HeadraceError:
         "LAKE_FOREIGN_COMMIT",
         f'another program changed the lake table at "{step.path}"',
         detail=f"version {step.base + 1}",
-        hint="stop that program, then copy the table anew: headrace tables resync",
+        hint="stop that program, then mirror into a new lake",
     )
 
 

@@ -219,7 +219,7 @@ def missing(key: str) -> Definite:
     return Definite(
         "LAKE_FILE_MISSING",
         f'the lake\'s file "{key}" is gone',
-        hint="restore it from a backup of the lake, or copy the table anew: headrace tables resync",
+        hint="restore it from a backup of the lake, or mirror into a new lake",
     )
 
 

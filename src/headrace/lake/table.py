@@ -336,7 +336,7 @@ def _unreadable(folder: str) -> Definite:
     return Definite(
         "LAKE_LOG_DAMAGED",
         f'the log of the lake table at "{folder}" holds half of a commit',
-        hint="restore its _delta_log from a backup, or copy the table anew: headrace tables resync",
+        hint="restore its _delta_log from a backup, or mirror into a new lake",
     )
 
 

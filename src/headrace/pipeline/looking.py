@@ -76,5 +76,5 @@ def _changed(name: TableName, what: str) -> Definite:
     return Definite(
         "TABLE_CHANGED",
         f"{name} is not what was copied: {what}",
-        hint=f"`headrace tables resync {name}` copies it anew; marks up to here still hold it",
+        hint="`headrace run` into a new lake copies it anew; marks up to here still hold it",
     )

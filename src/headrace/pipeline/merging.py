@@ -214,7 +214,7 @@ def _failure(task: TableTask, folded: Folded) -> Definite | None:
             "ROW_PRESENT",
             f"an insert into {task.name} met a row that is there already",
             detail=f"{len(folded.conflict)} keys",
-            hint=f"prove the table with `headrace verify`, then `headrace tables resync {task.name}`",
+            hint="please report it, and mirror the table into a new lake",
         )
     if len(folded.missing):
         return row_missing(task.name, len(folded.missing))
@@ -223,7 +223,7 @@ def _failure(task: TableTask, folded: Folded) -> Definite | None:
             "TOAST_LOST",
             f"an unchanged value of {task.name} is nowhere to be found",
             detail=f"in {len(folded.holes)} rows",
-            hint=f"ALTER TABLE {task.name} REPLICA IDENTITY FULL, then `headrace tables resync {task.name}`",
+            hint=f"ALTER TABLE {task.name} REPLICA IDENTITY FULL, then mirror it into a new lake",
         )
     return None
 

@@ -102,5 +102,5 @@ def row_missing(table: TableName, rows: int) -> Definite:
         "ROW_MISSING",
         f"rows of {table} that the source changed are not in the lake, or are there twice",
         detail=f"{rows} rows",
-        hint=f"prove the table with `headrace verify`, then `headrace tables resync {table}`",
+        hint="please report it, and mirror the table into a new lake",
     )

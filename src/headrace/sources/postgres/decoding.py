@@ -168,7 +168,7 @@ def _truncated(
                     "PG_TRUNCATED",
                     f"{wanted.name} was truncated",
                     detail=f"in the transaction at {int(heads.time[row]):X}",
-                    hint=f"`headrace tables resync {wanted.name}` copies it anew",
+                    hint="`headrace run` into a new lake copies it anew",
                 )
                 yield TableChanges(oid, failure=failure)
 
@@ -237,7 +237,7 @@ def _altered(wanted: Wanted, time: int) -> Definite:
         "TABLE_ALTERED",
         f"{wanted.name} does not have the columns and the identity that were recorded",
         detail=f"seen in the transaction at {time:X}",
-        hint=f"`headrace tables resync {wanted.name}` copies it as it is now",
+        hint="`headrace run` into a new lake copies it as it is now",
     )
 
 
