@@ -21,10 +21,10 @@ from types import ModuleType
 import headrace
 from headrace.cli import check, demo, drop, run, status, version
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.pipeline.policy import exit_code
 
 COMMANDS: tuple[ModuleType, ...] = (demo, check, run, status, drop, version)
 
-EXIT_CODES: dict[type[HeadraceError], int] = {Misconfigured: 2, Definite: 3, Transient: 4}
 _INTERRUPTED = 130
 
 
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
 def report(error: HeadraceError) -> int:
     """Say on standard error what is wrong and what to type; the exit code of the error's family."""
     print(f"error: {error}", file=sys.stderr)
-    return EXIT_CODES[type(error)]
+    return exit_code(error)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

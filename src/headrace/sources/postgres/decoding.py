@@ -20,8 +20,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from headrace.core.errors import Definite
+from headrace.core.handoff import widen
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.decode.pgoutput import (
@@ -118,12 +120,6 @@ def decode(
         yield from _of_table(data, messages, heads, versions.get(oid, []), taken)
 
 
-def widen_xids(xids: Ints, reference: int) -> Ints:
-    """32-bit transaction ids of the wire as 64-bit ones: the nearest to a recent 64-bit id."""
-    delta = (xids - reference) & 0xFFFFFFFF
-    return reference + np.where(delta >= 1 << 31, delta - (1 << 32), delta)
-
-
 def _heads(found: Begins, count: int, inside: Inside | None, reference: int) -> _Heads:
     number = np.searchsorted(found.row, np.arange(count), side="right") - 1
     before = inside or Inside(-1, 0, 0, {})
@@ -134,9 +130,15 @@ def _heads(found: Begins, count: int, inside: Inside | None, reference: int) -> 
     return _Heads(
         number=number,
         time=each(found.commit_lsn, before.time),
-        xid=widen_xids(each(found.xid, before.xid), reference),
+        xid=_wide(each(found.xid, before.xid), reference),
         commit_ts=each(found.commit_ts, before.commit_ts),
     )
+
+
+def _wide(xids: Ints, reference: int) -> Ints:
+    """The wire's 32 bits as 64-bit ids: the nearest to a recent one."""
+    low = pa.array((xids & 0xFFFFFFFF).astype(np.uint32))
+    return np.asarray(widen(low, reference).to_numpy(), dtype=np.int64)
 
 
 def _versions(
