@@ -1,6 +1,6 @@
 """One mirror that everything happens to, on which the guarantees are then judged.
 
-    writers all the time     pgbench, Transfers, Keyed (identity DEFAULT and FULL), Bag
+    writers all the time     pgbench, Transfers, Keyed (identity DEFAULT and FULL), Bag, Large
     faults                   a kill -9 and a cut during the snapshot and during the stream, a crash of the
                              server, chosen and placed by the seed
     at the end               the writers stop, the mirror catches up and ends
@@ -24,7 +24,16 @@ from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.proxy import Proxy
 
-TABLES = 4 + 2 + 2 + 1
+TABLES = 4 + 2 + 2 + 1 + 1
+HANDOFFS = ("slot", "xid", "chunks")
+OTHERS_IN_FULL = ["slot", *(pytest.param(each, marks=pytest.mark.full) for each in HANDOFFS[1:])]
+
+
+def copied_by(handoff: str) -> dict[str, str | int]:
+    """The configuration of a handoff; chunks so small that there are many."""
+    return {"handoff": handoff, "chunk_bytes": 50_000}
+
+
 SECRET = "tell-nobody-7c1f"  # a value that is planted in rows
 
 
@@ -86,11 +95,13 @@ def _write(stack: ExitStack, database: Database, seed: int) -> None:
     """Writers that go on until the stack is closed."""
     url = database.url(user="app")
     database.pgbench_tables(1)
+    database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
     kinds: tuple[workload.Workload, ...] = (
         workload.Transfers(),
         workload.Keyed("keyed", "default"),
         workload.Keyed("keyed_full", "full"),
         workload.Bag(),
+        workload.Large(pause=0.3),
     )
     for number, kind in enumerate(kinds):
         running = workload.running(kind, url, seed=seed + number, writers=1, pause=0.02)

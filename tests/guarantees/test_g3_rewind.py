@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from headrace.core.position import Lsn
 from headrace.pipeline.records import tables_of
 from headrace.pipeline.states import State
@@ -18,6 +20,7 @@ from headrace.testing import validators, workload
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
+from tests.guarantees.conftest import HANDOFFS, OTHERS_IN_FULL, copied_by
 
 
 @contextmanager
@@ -36,8 +39,9 @@ def _write(kind: workload.Workload, url: str, seed: int) -> None:
         wait_for(lambda: work.finished, "the writers", deadline=60)
 
 
+@pytest.mark.parametrize("handoff", HANDOFFS)
 def test_g3_rewound_tables_are_exact_from_the_start_of_the_stream_on(
-    database: Database, tmp_path: Path, seed: int
+    database: Database, tmp_path: Path, seed: int, handoff: str
 ) -> None:
     names = ["public.keyed", "public.bag"]
     url = database.url(user="app")
@@ -46,7 +50,7 @@ def test_g3_rewound_tables_are_exact_from_the_start_of_the_stream_on(
         workload.Bag().prepare(connection)
         connection.execute("INSERT INTO bag SELECT i % 7, 'first' FROM generate_series(1, 50) i")
     recordings = [validators.record(database.url(), names)]  # nobody writes: this is what the slot finds
-    mirror = Mirrored(tmp_path / "lake", url, "public.*")
+    mirror = Mirrored(tmp_path / "lake", url, "public.*", options=copied_by(handoff))
     try:
         with _held_up(mirror, "copy.snapshot.before", tmp_path / "release"):
             for number in range(4):
@@ -70,11 +74,17 @@ def test_g3_rewound_tables_are_exact_from_the_start_of_the_stream_on(
         mirror.close()
 
 
+@pytest.mark.parametrize("handoff", OTHERS_IN_FULL)
 def test_g3_a_transaction_open_while_its_table_is_published_loses_nothing(
-    database: Database, tmp_path: Path
+    database: Database, tmp_path: Path, handoff: str
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, s text)", user="app")
-    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*")
+    mirror = Mirrored(
+        tmp_path / "lake",
+        database.url(user="app"),
+        "public.*",
+        options=copied_by(handoff),
+    )
     try:
         with database.connect(user="app") as writer:
             writer.execute("BEGIN")
@@ -94,18 +104,25 @@ def _published(database: Database) -> bool:
     return bool(database.execute("SELECT 1 FROM pg_publication_tables"))
 
 
+@pytest.mark.parametrize("handoff", OTHERS_IN_FULL)
 def test_g3_of_two_tables_one_copied_before_a_crash_both_are_exact_at_every_time(
-    database: Database, tmp_path: Path
+    database: Database, tmp_path: Path, handoff: str
 ) -> None:
     names = ["public.one", "public.two"]
     for name in ("one", "two"):
         database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, s text)", user="app")
         database.execute(f"ALTER TABLE {name} REPLICA IDENTITY FULL", user="app")
         database.execute(f"INSERT INTO {name} SELECT i, 'first' FROM generate_series(1, 10) i", user="app")
-    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*")
+    mirror = Mirrored(
+        tmp_path / "lake",
+        database.url(user="app"),
+        "public.*",
+        options=copied_by(handoff),
+    )
     try:
         recordings = [validators.record(database.url(), names)]
-        with _held_up(mirror, "copy.range.before@public.two", tmp_path / "release"):
+        piece = "chunk" if handoff == "chunks" else "range"
+        with _held_up(mirror, f"copy.{piece}.before@public.two", tmp_path / "release"):
             mirror.until(lambda: _state(mirror, "public.one") is State.LIVE, "first table")
             assert _state(mirror, "public.two") is State.CHOSEN
             mirror.kill()

@@ -21,12 +21,24 @@ from headrace.testing.nemesis import Nemesis, connection_faults, server_faults
 from headrace.testing.postgres import Database, Server
 from headrace.testing.proxy import Proxy
 from headrace.testing.wholeness import transfers
-from tests.guarantees.conftest import Stormy
+from tests.guarantees.conftest import HANDOFFS, Stormy, copied_by
 
 _OPERATE = Path(__file__).parents[2] / "docs/operate.md"
 _STEPS = re.findall(
     r"^- `((?:lake\.(?:plan|table|mark|sync)|acknowledge|copy)\.[a-z.]+)`", _OPERATE.read_text(), re.M
 )
+
+
+def _handoffs(step: str) -> tuple[str, ...]:
+    """Those under which the program comes by this step, where they differ."""
+    if step.startswith("copy.chunk."):
+        return ("chunks",)
+    if step.startswith("copy.range."):
+        return ("slot", "xid")
+    return HANDOFFS if step.startswith("copy.") else ("slot",)
+
+
+_STEPS_AND_HANDOFFS = [(step, handoff) for step in _STEPS for handoff in _handoffs(step)]
 
 
 def test_g4_the_storm_left_nothing_behind_at_the_source(stormy: Stormy) -> None:
@@ -38,13 +50,18 @@ def test_g4_the_storm_left_nothing_behind_at_the_source(stormy: Stormy) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("step", _STEPS)
+@pytest.mark.parametrize(("step", "handoff"), _STEPS_AND_HANDOFFS)
 def test_g4_a_kill_at_any_durable_step_costs_nothing(
-    database: Database, tmp_path: Path, step: str, seed: int
+    database: Database, tmp_path: Path, step: str, handoff: str
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, n int)", user="app")
     database.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 1000) i", user="app")
-    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*")
+    mirror = Mirrored(
+        tmp_path / "lake",
+        database.url(user="app"),
+        "public.*",
+        options=copied_by(handoff),
+    )
     try:
         if not step.startswith("copy."):
             assert mirror.once() == 0, mirror.log()
@@ -63,7 +80,13 @@ def _written(database: Database, seed: int) -> Iterator[None]:
     """Writers of every kind until the block ends."""
     url = database.url(user="app")
     database.pgbench_tables(2)
-    kinds: tuple[workload.Workload, ...] = (workload.Transfers(), workload.Keyed(), workload.Bag())
+    database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
+    kinds: tuple[workload.Workload, ...] = (
+        workload.Transfers(),
+        workload.Keyed(),
+        workload.Bag(),
+        workload.Large(),
+    )
     with ExitStack() as stack:
         for number, kind in enumerate(kinds):
             running = workload.running(kind, url, seed=seed + number, writers=2, pause=0.01)
@@ -83,12 +106,14 @@ def _judge(mirror: Mirrored, database: Database) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("driver_epochs", [0, 20_000])
+@pytest.mark.parametrize(
+    ("driver_epochs", "handoff"), [(0, "slot"), (20_000, "slot"), (20_000, "xid"), (20_000, "chunks")]
+)
 def test_g4_twenty_seeded_kills_cost_nothing(
-    database: Database, tmp_path: Path, seed: int, driver_epochs: int
+    database: Database, tmp_path: Path, seed: int, driver_epochs: int, handoff: str
 ) -> None:
     dice = random.Random(seed)
-    options = {"driver_epochs": driver_epochs}
+    options = {"driver_epochs": driver_epochs} | copied_by(handoff)
     mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", options=options)
     try:
         with _written(database, seed):
@@ -106,15 +131,18 @@ def test_g4_twenty_seeded_kills_cost_nothing(
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("while_copying", [True, False])
+@pytest.mark.parametrize(
+    ("while_copying", "handoff"), [(False, "slot"), *((True, handoff) for handoff in HANDOFFS)]
+)
 def test_g4_whatever_the_network_and_the_server_do_costs_nothing(
-    postgres_server: Server, tmp_path: Path, seed: int, while_copying: bool
+    postgres_server: Server, tmp_path: Path, seed: int, while_copying: bool, handoff: str
 ) -> None:
     with ExitStack() as stack:
         database = stack.enter_context(postgres_server.database())
         proxy = stack.enter_context(Proxy(postgres_server.host, postgres_server.port))
         url = database.url(user="app", port=proxy.port)
-        mirror = stack.enter_context(Mirrored(tmp_path / "lake", url, "public.*"))
+        options = copied_by(handoff)
+        mirror = stack.enter_context(Mirrored(tmp_path / "lake", url, "public.*", options=options))
         with _written(database, seed):
             if not while_copying:
                 mirror.until_live(within=300)

@@ -89,13 +89,14 @@ def _source_stops(mirrors: Mirrors, *, port: int | None = None) -> HeadraceError
 @pytest.mark.parametrize(
     ("table", "statements", "code"),
     [
-        ("t", "TRUNCATE t; INSERT INTO t VALUES (1, 1, 1)", "TABLE_CHANGED"),
+        # The type stays the same, and nothing is sent: only the look can tell.
+        ("t", "ALTER TABLE t ALTER COLUMN a TYPE int USING a * 100", "TABLE_CHANGED"),
         ("t", "ALTER TABLE t ADD COLUMN c int DEFAULT 5", "TABLE_CHANGED"),
         ("t", "ALTER TABLE t ALTER COLUMN a TYPE bigint USING a * 100", "TABLE_CHANGED"),
         ("t", "DROP TABLE t", "TABLE_CHANGED"),
         ("whole", "ALTER TABLE whole REPLICA IDENTITY DEFAULT; UPDATE whole SET a = 0", "TABLE_CHANGED"),
     ],
-    ids=["truncate", "column-added", "column-rewritten", "dropped", "identity-taken-away"],
+    ids=["values-rewritten", "column-added", "column-rewritten", "dropped", "identity-taken-away"],
 )
 def test_g6_ddl_stops_its_table_alone(mirrors: Mirrors, table: str, statements: str, code: str) -> None:
     for statement in statements.split("; "):

@@ -157,11 +157,14 @@ class Sample:
         epoch = self._mark.epoch + 1
         time = int(frontier.split("/")[1], 16) - 1
         plan = Plan(SOURCE, epoch, f"p{epoch}", "stream", 0, frontier, time, steps=tuple(steps))
-        plan = Plan(**{**_fields(plan), "versions": dict(self._versions)})
+        plan = Plan(**{**_fields(plan), "versions": dict(self._versions), "state": self._records()})
         self._log.put_plan(plan)
         mark = self._log.finish(plan)
         assert isinstance(mark, Mark)
         self._mark = mark
+
+    def _records(self) -> dict[str, Any]:
+        return {f"table/{name}": {"since": None} for name in self._versions}
 
     def _expect(self, tables: dict[str, pa.Table]) -> None:
         self.expected |= {(self._mark.epoch, name): table for name, table in tables.items()}

@@ -121,9 +121,18 @@ def test_the_newest_cut_is_taken_without_arguments(lake: Lake, sample: Sample) -
     assert sorted(lake.at().tables()) == sorted(NAMES)
 
 
-def test_a_cut_at_a_position_or_a_time_is_the_mark_there(lake: Lake) -> None:
+def test_a_cut_at_a_position_or_a_time_is_the_mark_there(lake: Lake, sample: Sample) -> None:
     assert lake.at(position="0/20").mark.epoch == 2
-    assert lake.at(timestamp="2026-11-20T12:00:00Z").mark.epoch == 3
+    assert lake.at(timestamp=sample.newest.published_at).mark.epoch == 3
+
+
+def test_between_two_marks_no_version_is_named(lake: Lake) -> None:
+    cut = lake.at(position="0/21")
+    assert repr(cut) == "Cut(main@0/21)"
+    for ask in (lambda: cut.mark, lambda: cut.version("stopped")):
+        with pytest.raises(HeadraceError) as raised:
+            ask()
+        assert raised.value.code in ("LAKE_BETWEEN_MARKS", "LAKE_TABLE_NOT_EXACT")
 
 
 def test_bare_names_are_enough_where_they_are_unambiguous(lake: Lake) -> None:
@@ -135,7 +144,7 @@ def test_bare_names_are_enough_where_they_are_unambiguous(lake: Lake) -> None:
     ("arguments", "code"),
     [
         ({"epoch": 9}, "LAKE_NO_MARK"),
-        ({"position": "0/21"}, "LAKE_NO_MARK"),
+        ({"position": "0/31"}, "LAKE_NOT_REACHED"),
         ({"epoch": 1, "position": "0/20"}, "LAKE_AT_AMBIGUOUS"),
         ({"timestamp": "2026-11-20"}, "TIMESTAMP_MALFORMED"),
         ({"source": "other"}, "LAKE_SOURCE_UNKNOWN"),

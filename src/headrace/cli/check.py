@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from headrace.pipeline.config import CHOICES
+
 if TYPE_CHECKING:
     from headrace.sources.postgres.preflight import Finding, Report
 
@@ -25,6 +27,9 @@ def register(subparsers: Any) -> None:
     command.add_argument("--tables", nargs="+", default=["*.*"], metavar="PATTERN")
     command.add_argument("--publication", help="one of yours, to be used as it is")
     command.add_argument("--slot", help="one of yours, to be used as it is")
+    command.add_argument(
+        "--handoff", choices=CHOICES["handoff"], default="slot", help="as in the configuration"
+    )
     command.add_argument("--json", action="store_true", help="for a program to read")
     command.set_defaults(run=run)
 
@@ -37,7 +42,11 @@ def run(args: argparse.Namespace) -> int:
     from headrace.sources.postgres.session import Address
 
     wanted = SourceConfig(
-        url=args.url, tables=tuple(args.tables), publication=args.publication, slot=args.slot
+        url=args.url,
+        tables=tuple(args.tables),
+        publication=args.publication,
+        slot=args.slot,
+        handoff=args.handoff,
     )
     report = examine(Address.parse(args.url), choosing.wish(wanted))
     if args.json:

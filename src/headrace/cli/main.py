@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from types import ModuleType
 
 import headrace
-from headrace.cli import check, demo, drop, run, status, version
+from headrace.cli import check, demo, drop, run, sql, status, version
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.pipeline.policy import exit_code
 
-COMMANDS: tuple[ModuleType, ...] = (demo, check, run, status, drop, version)
+COMMANDS: tuple[ModuleType, ...] = (demo, check, run, status, sql, drop, version)
 
 _INTERRUPTED = 130
 

@@ -95,5 +95,8 @@ def summary(record: Mapping[str, Any]) -> str:
         parts.append(f"mark at {position['frontier']}, {position['lag_bytes']:,} bytes behind")
     error = record.get("error")
     if error:
-        parts.append(f"{error['code']}: {error['primary']}")
+        # The detail too: of what is waited for it says who holds it up.
+        detail = f" ({error['detail']})" if error.get("detail") else ""
+        parts.append(f"{error['code']}: {error['primary']}{detail}")
+    parts += [f"{code}: {text}" for code, text in (record.get("warnings") or {}).items()]
     return f"{record['source']} {record['state']}: {', '.join(parts)}"

@@ -80,10 +80,23 @@ def _head(source: Source) -> Iterator[str]:
             f"confirmed {slot['confirmed_flush_lsn']} · {slot['retained_bytes'] or 0:,} bytes retained · "
             f"catalog_xmin age {slot['catalog_xmin_age']}"
         )
+        if slot.get("stream_txns") is not None:
+            yield (
+                f"  streamed by the server: {slot['stream_txns']:,} transactions, "
+                f"{slot['stream_bytes']:,} bytes · spilled to its disk: {slot['spill_txns']:,}, "
+                f"{slot['spill_bytes']:,} bytes"
+            )
+    if source.streamed and source.streamed["open"]:
+        yield (
+            f"  {source.streamed['open']:,} transactions are streamed and have not ended "
+            f"({source.streamed['open_bytes']:,} bytes)"
+        )
     for code, primary in source.warnings.items():
         yield f"  warning {code}: {primary}"
     if source.error:
         yield f"  error {source.error['code']}: {source.error['primary']}"
+        if source.error.get("detail"):
+            yield f"    {source.error['detail']}"
         yield f"    {source.error['hint']}"
 
 

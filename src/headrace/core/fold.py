@@ -7,6 +7,8 @@ there, if one is:
     PUT      a row is there        the row becomes another      history: -1 the row before, +1 the row
     DELETE   a row is there        the row goes                 history: -1 the row before, whole
 
+and a truncation is a DELETE of every key that has a row when it comes (`core.truncation`).
+
 The row before comes from the state and not from the event, so that history is whole however little of an
 old row the source sends, and values that were not sent (holes) are carried forward from it. After a change
 of key they are found under the old key as it was at that moment: both keys must be in one fold.
@@ -24,6 +26,7 @@ the files that an epoch touches; pure, and about a million events a second for t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +40,7 @@ from headrace.core.history import history_schema
 from headrace.core.keycode import keycode
 from headrace.core.lives import NOWHERE, Lives, What
 from headrace.core.schema import TableSchema
+from headrace.core.truncation import Truncation, ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +82,14 @@ class _Values:
     lost: Flags  # positions of which some value is nowhere
 
 
-def fold(schema: TableSchema, events: pa.Table, base: pa.Table) -> Folded:
-    """Apply the events to the present rows (`schema.arrow()`) of their keys, and to no others."""
-    stage = _stage(schema, in_order(events), base)
+def fold(
+    schema: TableSchema, events: pa.Table, base: pa.Table, truncations: Sequence[Truncation] = ()
+) -> Folded:
+    """Apply the events to the present rows (`schema.arrow()`) of their keys, and to no others.
+
+    A truncation takes the rows of all these keys that are there at its place.
+    """
+    stage = _stage(schema, in_order(events), base, truncations)
     lives = stage.lives
     values = _trace(stage)
     present = lives.ends & (lives.what != What.DELETE)
@@ -114,8 +123,12 @@ def _later(values: Ints, if_equal: Flags) -> Flags:
     return np.asarray((values[1:] > values[:-1]) | ((values[1:] == values[:-1]) & if_equal))
 
 
-def _stage(schema: TableSchema, events: pa.Table, base: pa.Table) -> _Stage:
+def _stage(
+    schema: TableSchema, events: pa.Table, base: pa.Table, truncations: Sequence[Truncation]
+) -> _Stage:
     base_codes = keycode([base.column(name) for name in schema.key])
+    if truncations:
+        events = in_order(pa.concat_tables([events, ends(truncations, events, base_codes)]))
     codes = pa.concat_arrays([base_codes, column(events, "_key")])
     keys = rank(codes)
     what = np.zeros(len(codes), np.uint8)

@@ -43,6 +43,10 @@ _SNAPSHOT = re.compile(r"([0-9]{1,20}):([0-9]{1,20}):((?:[0-9]{1,20},)*[0-9]{1,2
 class Handoff(Protocol):
     """The test that joins a snapshot to a stream."""
 
+    @property
+    def settled(self) -> AnyFrontier | None:
+        """A frontier past which nothing is held: from there on a copy is exact."""
+
     def held(self, times: Any, xids: Any) -> pa.BooleanArray:
         """For each transaction, given by its time and its top-level xid: does the snapshot hold it?"""
 
@@ -55,6 +59,10 @@ class ByPosition:
     """The snapshot holds exactly what its frontier covers."""
 
     frontier: AnyFrontier
+
+    @property
+    def settled(self) -> AnyFrontier:
+        return self.frontier
 
     def held(self, times: Any, xids: Any) -> pa.BooleanArray:
         return self.frontier.mask(times)

@@ -7,11 +7,14 @@
     table               one Delta table by delta-rs: one commit at one version
     plan                what an epoch will do, written down before it is done
     commit              plan → tables → mark, whoever dies; the fence; takeover and withdrawal
-    marks · seek        the published cuts, and which of them somebody means
+    marks · seek        the published cuts, and which place among them somebody means
     catalog             what is known of a source: the fold of its plans
     formatfile          what makes a directory a lake
     history · errors_table · requests · statusfile    the shapes of what else is kept
-    cut · reader        reading at a mark, in any engine: `headrace.Lake`
+    cut · reader        reading at a mark or between two, in any engine: `headrace.Lake`
+    standing · travel   which mark a table is read from there, and what history adds to it
+    histories · changing   the updates between two times
+    pruning             files that Spark skips by Delta's statistics
 
 Writing is for the one owner of a source: the pipeline makes data files (on executors, through `datafile`)
 and plans, and `commit.EpochLog` carries them out. Reading is for everybody, at any time, without a lock

@@ -78,7 +78,7 @@ def load(files: Files, source: str, epoch: int) -> Catalog:
 
 def _folded(files: Files, catalog: Catalog, epoch: int) -> Catalog | None:
     for number in range(catalog.epoch + 1, epoch + 1):
-        plan = _final_plan(files, catalog.source, number)
+        plan = final_plan(files, catalog.source, number)
         if plan is None:
             return None
         catalog = catalog.after(plan)
@@ -121,7 +121,7 @@ def _checkpoint(files: Files, source: str, epoch: int) -> Catalog:
     return Catalog(source, raw["epoch"], raw["records"])
 
 
-def _final_plan(files: Files, source: str, epoch: int) -> Plan | None:
+def final_plan(files: Files, source: str, epoch: int) -> Plan | None:
     """The last attempt at an epoch: the one whose mark was published. None where there is none."""
     final: bytes | None = None
     for attempt in itertools.count():

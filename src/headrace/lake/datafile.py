@@ -24,6 +24,7 @@ from headrace.lake.store import Store
 
 _RANGE = b"headrace.range"
 _ROW_GROUP = 256 * 1024
+_SAMPLE = 4096
 
 
 def write(
@@ -44,10 +45,24 @@ def write(
             pa.Table.from_arrays(table.columns, schema=schema),
             sink,
             compression="zstd",
+            use_dictionary=_repetitive(table, schema.names),
             row_group_size=_ROW_GROUP,
         )
         size = sink.tell()
     return DataFile(path=name, size=size, rows=table.num_rows, stats=delta_statistics(table))
+
+
+def _repetitive(table: pa.Table, names: Sequence[str]) -> list[str]:
+    """The columns that are worth a dictionary, which costs as much as all the rest of writing a column.
+
+    Judged by the first rows; nested columns always try, since their parts are named in another way.
+    """
+    sample = table.slice(0, _SAMPLE)
+    return [
+        name
+        for name, column in zip(names, sample.columns, strict=True)
+        if pa.types.is_nested(column.type) or 2 * pc.count_distinct(column).as_py() <= len(column)
+    ]
 
 
 def read_range(store: Store, folder: str, path: str) -> tuple[bytes, bytes] | None:

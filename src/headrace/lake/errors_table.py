@@ -8,8 +8,6 @@ column or raw text. Like history, rows count only up to the newest mark's time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
@@ -33,24 +31,6 @@ ERRORS = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
-    """One row of the table; `table` is printed as `str(TableName)`, `key` as the source prints values."""
-
-    table: str
-    code: str
-    time: int
-    diff: int = 1
-    key: str | None = None
-    column: str | None = None
-    raw: str | None = None
-
-
-def error_rows(rows: Iterable[ErrorRow]) -> pa.Table:
-    """The rows as the table holds them."""
-    return pa.Table.from_pylist([asdict(row) for row in rows], schema=ERRORS)
-
-
 def batch(table: TableName, *, keys: Any, column: str, raw: Any, code: str, time: Any, diff: Any) -> pa.Table:
     """Rows for many values of one column of a table; arrays of one length."""
     count = len(keys)
@@ -68,19 +48,29 @@ def batch(table: TableName, *, keys: Any, column: str, raw: Any, code: str, time
     )
 
 
-def standing(store: Store, source: str, table: TableName) -> pl.DataFrame:
-    """The errors of a table that were not retracted: key, column and raw text of each."""
+def standing(store: Store, source: str, table: TableName, time: int | None = None) -> pl.DataFrame:
+    """The errors of a table that were not retracted (as of a time): key, column, raw text, how often each."""
     lake_table = LakeTable(store, layout.errors_folder(source))
     lake_table.refresh()
     mine = [
-        datafile.read(store, lake_table.folder, path, ["table", "key", "column", "raw", "diff"]).filter(
-            pa.compute.field("table") == str(table)
-        )
+        datafile.read(
+            store, lake_table.folder, path, ["table", "key", "column", "raw", "diff", "time"]
+        ).filter(pa.compute.field("table") == str(table))
         for path in lake_table.files()
     ]
     if not mine:
-        return pl.DataFrame(schema={"key": pl.String, "column": pl.String, "raw": pl.String})
+        return pl.DataFrame(
+            schema={"key": pl.String, "column": pl.String, "raw": pl.String, "diff": pl.Int64}
+        )
     frame = pl.from_arrow(pa.concat_tables(mine))
     assert isinstance(frame, pl.DataFrame)
-    summed = frame.group_by("key", "column", "raw").agg(pl.col("diff").sum())
-    return summed.filter(pl.col("diff") > 0).select("key", "column", "raw")
+    told = frame if time is None else frame.filter(pl.col("time") <= time)
+    summed = told.group_by("key", "column", "raw").agg(pl.col("diff").sum())
+    return summed.filter(pl.col("diff") > 0)
+
+
+def taken_back(rows: pa.Table, time: int) -> pa.Table:
+    """What retracts these rows at a time."""
+    rows = rows.set_column(ERRORS.get_field_index("time"), ERRORS.field("time"), pa.repeat(time, len(rows)))
+    diffs = pa.compute.negate(rows["diff"])
+    return rows.set_column(ERRORS.get_field_index("diff"), ERRORS.field("diff"), diffs)

@@ -9,6 +9,7 @@
     _headrace/catalog/<source>/<N>.json       the fold of all plans up to epoch N
     _headrace/requests/<source>/<id>.json     what somebody asks of the source's owner
     _headrace/status/<source>.json            how the source is doing, about once a second
+    _headrace/registry/                       sources and views that were created by SQL
 
 Names are written as they are where every reader can take them. Other characters are spelled as in
 SQL/XML (ISO 9075-14): `_xHHHH_`, the code point in hexadecimal, and the `_` of a name that looks like such
@@ -31,7 +32,10 @@ from headrace.core.names import TableName
 
 FORMAT = "_headrace/format.json"
 MARKS = "marks"
+_HISTORY = "history"
 STATUS_FOLDER = "_headrace/status"
+REGISTERED_SOURCES = "_headrace/registry/sources"
+REGISTERED_VIEWS = "_headrace/registry/views"
 _EPOCH_DIGITS = 12
 _LONGEST = 255
 
@@ -84,7 +88,17 @@ def table_folder(source: str, table: TableName) -> str:
 
 
 def history_folder(source: str, table: TableName, k: int) -> str:
-    return f"history/{quote(source)}/{quote(table.schema)}/{quote(table.name)}/{k}"
+    return f"{_HISTORY}/{quote(source)}/{quote(table.schema)}/{quote(table.name)}/{k}"
+
+
+def histories_folder(source: str) -> str:
+    return f"{_HISTORY}/{quote(source)}"
+
+
+def table_of_history(folder: str) -> TableName | None:
+    """The table whose history is kept in this folder; None for a folder of another kind."""
+    room, *parts = folder.split("/")
+    return TableName(unquote(parts[1]), unquote(parts[2])) if room == _HISTORY and len(parts) == 4 else None
 
 
 def errors_folder(source: str) -> str:
@@ -132,6 +146,11 @@ def checkpoint_key(source: str, epoch: int) -> str:
     return f"{checkpoints_folder(source)}/{epoch:0{_EPOCH_DIGITS}d}.json"
 
 
+def ahead_folder(source: str) -> str:
+    """What is decoded of transactions that still run: a cache of the owner's."""
+    return f"_headrace/staged/{quote(source)}/ahead"
+
+
 def requests_folder(source: str) -> str:
     return f"_headrace/requests/{quote(source)}"
 
@@ -149,25 +168,6 @@ def epoch_of(path: str) -> int | None:
     """The epoch that a data file was written for, or None where another program named it."""
     match = _DATA_FILE.search(path)
     return int(match[1]) if match else None
-
-
-def check_columns(table: TableName, names: Iterable[str]) -> None:
-    """Refuse what no Delta table can hold: no columns at all, or two that differ only in case."""
-    columns = tuple(names)
-    if not columns:
-        raise Definite(
-            "LAKE_NO_COLUMNS",
-            f"table {table} has no columns",
-            hint="leave this table out: a lake table needs at least one column",
-        )
-    clash = _clash(columns)
-    if clash:
-        raise Definite(
-            "LAKE_NAME_CASE",
-            f"table {table} has columns that differ only in case",
-            detail=f'"{clash[0]}" and "{clash[1]}"',
-            hint="leave this table out, or rename one of the columns in the source",
-        )
 
 
 def check_tables(tables: Iterable[TableName]) -> None:

@@ -7,14 +7,24 @@ the contents at `time`. A table that is missing there is not exact at that mark.
 `newest` and `append` are the two atomic operations that the commit machine is built on: `append` succeeds
 only if nothing was committed since this object's last look, so the machine, which looked at the newest
 epoch there, knows that its mark is the next one.
+
+A lake of some weeks has hundreds of thousands of marks. `kept` is all of them as a sequence that reads no
+more files than are looked into: what Delta's log says of each file's epochs tells where a mark lies.
+
+    file      epochs    max commit timestamp
+    part-…    1-1000    12:16:40        ◄── blocks: files whose epochs overlap (another program may have
+    part-…    1001-2000 12:33:20            compacted them as it liked) are one block
+    e…2001    2001      …
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from itertools import accumulate
+from typing import Any, overload
 
 import pyarrow as pa
 
@@ -39,6 +49,13 @@ MARKS = pa.schema(
         pa.field("plan_id", pa.string(), nullable=False),
     ]
 )
+
+# What is asked of the log about each file; of hundreds of thousands of files, anything else would cost.
+_TIMESTAMP = "upstream_commit_ts"
+_STATED = frozenset(
+    ["path", "num_records", "min.epoch", "max.epoch", f"max.{_TIMESTAMP}", f"null_count.{_TIMESTAMP}"]
+)
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,65 @@ def mark_of(plan: Plan, published_at: datetime) -> Mark:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Files of marks whose epochs lie between `first` and `last`, and those of no other block do.
+
+    `latest` is not before any commit timestamp in it; None where that is not known.
+    """
+
+    paths: tuple[str, ...]
+    first: int
+    last: int
+    count: int
+    latest: datetime | None
+
+
+class Kept(Sequence[Mark]):
+    """The marks of a source by epoch, as of one look; files are read when they are first looked into."""
+
+    def __init__(self, store: Store, folder: str, blocks: Sequence[Block]) -> None:
+        self._store = store
+        self._folder = folder
+        self.blocks = tuple(blocks)
+        self._ends = list(accumulate(block.count for block in blocks))
+        self._rows: dict[int, pa.Table] = {}
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, at: int) -> Mark: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Mark]: ...
+
+    def __getitem__(self, at: int | slice) -> Mark | Sequence[Mark]:
+        if isinstance(at, slice):
+            return [self[index] for index in range(*at.indices(len(self)))]
+        index = at + len(self) if at < 0 else at
+        if not 0 <= index < len(self):
+            raise IndexError(at)
+        number = bisect_right(self._ends, index)
+        rows = self._block(number)
+        return _marks(rows.slice(index - self._ends[number] + rows.num_rows, 1))[0]
+
+    def __iter__(self) -> Iterator[Mark]:
+        for number in range(len(self.blocks)):
+            yield from _marks(self._block(number))
+
+    def start(self, number: int) -> int:
+        """The index of a block's first mark."""
+        return self._ends[number] - self.blocks[number].count
+
+    def _block(self, number: int) -> pa.Table:
+        if number not in self._rows:
+            paths = self.blocks[number].paths
+            parts = [datafile.read(self._store, self._folder, path, schema=MARKS) for path in paths]
+            self._rows[number] = pa.concat_tables(parts).sort_by("epoch")
+        return self._rows[number]
+
+
 class Marks:
     """The marks table of one source."""
 
@@ -97,10 +173,14 @@ class Marks:
             self._seen = version
         return self._newest
 
+    def kept(self) -> Kept:
+        """Every mark, by epoch, as of a look taken now; read only where it is looked into."""
+        self.table.refresh()
+        return Kept(self.store, self.table.folder, _blocks(self.table.described()))
+
     def all(self) -> list[Mark]:
         """Every mark, by epoch, as of a look taken now."""
-        self.table.refresh()
-        return self._read(sorted(self.table.files()))
+        return list(self.kept())
 
     def append(self, mark: Mark) -> bool:
         """Publish `mark` if nothing was committed here since the last `newest`; tell whether it was."""
@@ -128,22 +208,64 @@ class Marks:
         self._new_keys += [f"{self.table.folder}/{path}" for path in paths]
 
     def _last(self) -> Mark | None:
-        marks = self._read(self._last_paths())
-        return marks[-1] if marks else None
+        kept = self.kept()
+        return kept[-1] if kept else None
 
     def _last_paths(self) -> list[str]:
-        """The files in which the newest mark must be."""
-        # A file's name tells its epoch; a file with another name is a compaction, of whichever marks.
-        paths = sorted(self.table.files())
-        ours = [path for path in paths if layout.epoch_of(path) is not None]
-        others = [path for path in paths if layout.epoch_of(path) is None]
-        return [*others, *ours[-1:]]
+        """The files in which the newest mark is."""
+        blocks = _blocks(self.table.described())
+        return list(blocks[-1].paths) if blocks else []
 
-    def _read(self, paths: list[str]) -> list[Mark]:
-        tables = [datafile.read(self.store, self.table.folder, path, schema=MARKS) for path in paths]
-        rows: list[dict[str, Any]] = [row for table in tables for row in table.to_pylist()]
-        marks = [Mark(**{**row, "versions": dict(row["versions"])}) for row in rows]
-        return sorted(marks, key=lambda mark: mark.epoch)
+
+def _marks(rows: pa.Table) -> list[Mark]:
+    return [Mark(**{**row, "versions": dict(row["versions"])}) for row in rows.to_pylist()]
+
+
+def _blocks(files: pa.Table) -> list[Block]:
+    """The live files as blocks, in the order of their epochs."""
+    found: list[Block] = []
+    stated = files.select([name for name in files.column_names if name in _STATED])
+    for each in sorted(map(_block, stated.to_pylist()), key=lambda block: block.first):
+        if found and each.first <= found[-1].last:
+            each = _together(found.pop(), each)
+        found.append(each)
+    return found
+
+
+def _block(file: Mapping[str, Any]) -> Block:
+    """A file as a block of its own; without statistics it may hold any epoch."""
+    return Block(
+        paths=(file["path"],),
+        first=_bound(file, "min.epoch", 0),
+        last=_bound(file, "max.epoch", 1 << 63),
+        count=file["num_records"],
+        latest=_latest(file),
+    )
+
+
+def _bound(file: Mapping[str, Any], name: str, otherwise: int) -> int:
+    stated = file.get(name)
+    if stated is None:
+        stated = layout.epoch_of(file["path"])
+    return otherwise if stated is None else int(stated)
+
+
+def _latest(file: Mapping[str, Any]) -> datetime | None:
+    stated: datetime | None = file.get(f"max.{_TIMESTAMP}")
+    if stated is None and file.get(f"null_count.{_TIMESTAMP}") == file["num_records"]:
+        return _EARLIEST
+    return stated
+
+
+def _together(one: Block, other: Block) -> Block:
+    known = one.latest is not None and other.latest is not None
+    return Block(
+        paths=(*one.paths, *other.paths),
+        first=one.first,
+        last=max(one.last, other.last),
+        count=one.count + other.count,
+        latest=max(one.latest, other.latest) if known else None,  # type: ignore[type-var]
+    )
 
 
 def _row(mark: Mark) -> pa.Table:

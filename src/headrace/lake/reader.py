@@ -3,9 +3,12 @@
     lake = headrace.Lake("./lake")
     cut  = lake.at()                              the newest mark
     cut  = lake.at(timestamp="2026-11-20T14:30:00+00:00")
+    cut  = lake.at(position="16/B374D848")        after any transaction, at a mark or between two
+    rows = lake.changes(spark, "public.orders", after="16/B3740000", until=cut)
 
-Opening reads one small file and writes nothing. Each call of `at` looks anew, so a `Lake` may be kept for
-as long as its process lives; a `Cut` never changes.
+What leads from one cut to another is what `changes` gives between the two: contents(until) =
+contents(after) + the sum of the changes. Opening reads one small file and writes nothing. Each call of `at`
+looks anew, so a `Lake` may be kept for as long as its process lives; a `Cut` never changes.
 """
 
 from __future__ import annotations
@@ -13,15 +16,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Lsn
-from headrace.lake import catalog, formatfile, layout, seek
+from headrace.lake import catalog, changing, formatfile, histories, layout, seek
 from headrace.lake.cut import Cut
-from headrace.lake.marks import Mark, Marks
+from headrace.lake.marks import Kept, Mark, Marks
+from headrace.lake.seek import Place
 from headrace.lake.store import open_store
+
+Moment = int | str | Lsn | datetime | Cut  # an epoch, a position, a timestamp, or another cut's place
 
 
 class Lake:
@@ -52,7 +60,10 @@ class Lake:
         timestamp: datetime | str | None = None,
         source: str | None = None,
     ) -> Cut:
-        """The cut at a mark: the newest one, or the one that exactly one of the arguments names.
+        """The cut at the newest mark, or at the place that exactly one of the arguments names.
+
+        A position is read exclusively, as a frontier: all transactions that committed before it. A
+        timestamp means the longest prefix of the commit order that has no later one.
 
         With several sources and no `source`, each is at its newest mark or at its own position at that
         timestamp; between sources that is by wall clock.
@@ -61,14 +72,33 @@ class Lake:
         if len(given) > 1:
             raise Misconfigured(
                 "LAKE_AT_AMBIGUOUS",
-                "a mark is named by an epoch, a position or a timestamp, not by several",
+                "a place is named by an epoch, a position or a timestamp, not by several",
                 hint="give one of them",
             )
         by_number = epoch is not None or position is not None
         sources = self.sources() if source is None and not by_number else [self._source(source)]
         if not sources:
             seek.newest([])
-        return Cut(self.store, {name: self._mark(name, epoch, position, timestamp) for name in sources})
+        return Cut(self.store, {name: self._place(name, epoch, position, timestamp) for name in sources})
+
+    def changes(
+        self,
+        spark: Any,
+        name: str,
+        *,
+        after: Moment | None = None,
+        until: Moment | None = None,
+        source: str | None = None,
+    ) -> Any:
+        """What happened to a table's rows between two places: the row, `_time` and `_diff`, nothing netted.
+
+        `after` is not told, `until` is; each is an epoch (a number), a position, a timestamp or a cut.
+        Without `after`: since the table's history is exact. Without `until`: up to the newest mark.
+        """
+        end = self.cut(until, source)
+        full = end.standings.resolve(name)
+        start = None if after is None else self.cut(after, full[0]).places[full[0]]
+        return changing.changes(self.store, spark, end, full, start)
 
     def history(self, name: str) -> pa.Table:
         """What happened to a table's rows up to the newest mark."""
@@ -80,18 +110,40 @@ class Lake:
         newest = Marks(self.store, name).newest()
         return catalog.load(self.store, name, newest.epoch if newest else 0).records
 
-    def _mark(
+    def _place(
         self, source: str, epoch: int | None, position: str | Lsn | None, timestamp: datetime | str | None
-    ) -> Mark:
+    ) -> Place:
         marks = Marks(self.store, source)
         if epoch is not None:
-            return seek.at_epoch(marks.all(), epoch)
+            return self._at_epoch(marks.kept(), source, epoch)
         if position is not None:
-            return seek.at_position(marks.all(), str(position))
+            return seek.at_position(marks.kept(), str(position))
         if timestamp is not None:
-            return seek.at_timestamp(marks.all(), timestamp)
+            late = partial(histories.first_later, self.store, source, seek.instant(timestamp))
+            return seek.at_timestamp(marks.kept(), timestamp, late)
         newest = marks.newest()
-        return seek.newest([newest] if newest else [])
+        return seek.place_of(seek.newest([newest] if newest else []))
+
+    def _at_epoch(self, kept: Kept, source: str, epoch: int) -> Place:
+        """The mark, or where it was if its plan is still there."""
+        plan = catalog.final_plan(self.store, source, epoch) if kept and epoch <= kept[-1].epoch else None
+        if plan is not None and plan.time >= 0:
+            place = seek.at_time(kept, plan.time)
+            if place.mark is None:
+                return place
+        return seek.at_epoch(kept, epoch)
+
+    def cut(self, moment: Moment | None, source: str | None = None) -> Cut:
+        """The cut at what somebody named in one word, whatever kind of word it is; None: the newest mark."""
+        if isinstance(moment, Cut):
+            return moment
+        if moment is None:
+            return self.at(source=source)
+        if isinstance(moment, int):
+            return self.at(epoch=moment, source=source)
+        if isinstance(moment, Lsn) or (isinstance(moment, str) and "/" in moment):
+            return self.at(position=moment, source=source)
+        return self.at(timestamp=moment, source=source)
 
     def _source(self, source: str | None) -> str:
         """The source that is meant; it may be left out where the lake has one."""

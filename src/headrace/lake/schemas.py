@@ -48,7 +48,7 @@ def decode(text: str) -> pa.Schema:
 def to_lake(schema: pa.Schema) -> pa.Schema:
     """The same schema with the columns as the lake spells them, all of types that Delta holds."""
     for field in schema:
-        _spark_type(field.name, field.type)
+        spark_type(field.name, field.type)
     return pa.schema([field.with_name(layout.lake_column(field.name)) for field in schema])
 
 
@@ -65,17 +65,18 @@ def from_lake(schema: pa.Schema) -> pa.Schema:
 def spark_ddl(schema: pa.Schema) -> str:
     """The schema as `spark.read.schema` takes it."""
     return ", ".join(
-        f"`{field.name.replace('`', '``')}` {_spark_type(field.name, field.type)}" for field in schema
+        f"`{field.name.replace('`', '``')}` {spark_type(field.name, field.type)}" for field in schema
     )
 
 
-def _spark_type(column: str, kind: pa.DataType) -> str:
+def spark_type(column: str, kind: pa.DataType) -> str:
+    """The type as Spark's DDL names it; `column` is for the error."""
     if pa.types.is_decimal128(kind) and kind.scale >= 0:
         return f"DECIMAL({kind.precision},{kind.scale})"
     if pa.types.is_list(kind):
-        return f"ARRAY<{_spark_type(column, kind.value_type)}>"
+        return f"ARRAY<{spark_type(column, kind.value_type)}>"
     if pa.types.is_map(kind):
-        return f"MAP<{_spark_type(column, kind.key_type)},{_spark_type(column, kind.item_type)}>"
+        return f"MAP<{spark_type(column, kind.key_type)},{spark_type(column, kind.item_type)}>"
     if kind in _SPARK:
         return _SPARK[kind]
     raise Definite(

@@ -1,21 +1,59 @@
-"""Which mark somebody means: by epoch, by position, or by time of day.
+"""Where in a source's life somebody means: by epoch, by position, or by time of day.
 
-Pure functions over the marks of one source, given in the order of their epochs. A question that no kept
-mark answers exactly is refused with what is kept; nothing here picks a mark that is merely near.
+    place      (time, frontier, mark)     all updates with `_time <= time`, and none after it
+    mark       the mark that is exactly there, or None between two marks
+
+A place need not be at a mark: what tables held between marks is made from history (`headrace.lake.travel`).
+A question that the lake cannot answer exactly is refused with what is kept; nothing here picks a place that
+is merely near.
 
 Commit timestamps are not monotone in commit order, so `at_timestamp` takes the longest prefix of the
 order whose timestamps are all <= T: a transaction with an early timestamp behind one with a late one is
-not in it. A mark stands for its whole epoch, with the latest commit timestamp that it holds.
+not in it. A mark carries the latest commit timestamp of its epoch; where in an epoch the first later
+transaction stands is asked of `late`, which looks into history. Transactions that changed no mirrored row
+have no part in that.
+
+    marks      ──┬──────────────┬────────────────┬──►
+    latest       12:00          12:07            12:06
+    T = 12:05    ├── ok ──┬─ x ─┤                x: the first transaction later than T; the place is before it
+
+Marks are handed in as a sequence in the order of their epochs, and looked into where need be: it may be
+hundreds of thousands (`headrace.lake.marks.Kept`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Lsn
-from headrace.lake.marks import Mark
+from headrace.lake.marks import Kept, Mark
+
+# (before, mark): of the transactions between the two marks, the time of the first that is later than T, and
+# whether there are others before it; None where none is later.
+Late = Callable[[Mark | None, Mark], tuple[int, bool] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the commit order of a source; `incarnation` says how its frontier is to be read."""
+
+    time: int
+    frontier: str
+    incarnation: int
+    mark: Mark | None = None
+
+    @property
+    def shown(self) -> str:
+        """The place as a person is told it."""
+        return f'"{self.frontier}"' if self.mark is None else f"epoch {self.mark.epoch}"
+
+
+def place_of(mark: Mark) -> Place:
+    return Place(mark.time, mark.frontier, mark.incarnation, mark)
 
 
 def newest(marks: Sequence[Mark]) -> Mark:
@@ -29,44 +67,118 @@ def newest(marks: Sequence[Mark]) -> Mark:
     return marks[-1]
 
 
-def at_epoch(marks: Sequence[Mark], epoch: int) -> Mark:
+def at_epoch(marks: Sequence[Mark], epoch: int) -> Place:
     """The mark with this number."""
-    for mark in reversed(marks):
-        if mark.epoch == epoch:
-            return mark
+    at = bisect_left(marks, epoch, key=lambda mark: mark.epoch)
+    if at < len(marks) and marks[at].epoch == epoch:
+        return place_of(marks[at])
     raise _none(marks, f"there is no mark of epoch {epoch}")
 
 
-def at_position(marks: Sequence[Mark], position: str) -> Mark:
-    """The newest mark whose frontier is this position."""
-    wanted = _canonical(position)
+def at_time(marks: Sequence[Mark], time: int, incarnation: int | None = None) -> Place:
+    """The place that holds everything up to this time; the newest mark that is exactly there, if any."""
+    last = newest(marks)
+    if time > last.time:
+        raise _ahead(marks, "the lake has not reached that position yet")
+    at = bisect_right(marks, time, key=lambda mark: mark.time)
+    if at and marks[at - 1].time == time:
+        return place_of(marks[at - 1])
+    life = marks[min(at, len(marks) - 1)]
+    return Place(time, _frontier(time, life), life.incarnation if incarnation is None else incarnation)
+
+
+def at_position(marks: Sequence[Mark], position: str) -> Place:
+    """The place whose frontier is this position: all transactions that committed before it."""
+    newest(marks)
+    try:
+        lsn = Lsn.parse(position)
+    except Misconfigured:
+        return _spelled(marks, position)
+    # A position is read in the newest life of the source that has one like it: the last mark of each life
+    # tells how far it came.
+    last = marks[-1]
+    for mark in _lives(marks):
+        last = mark
+        if int(lsn) <= int(Lsn.parse(mark.frontier)):
+            break
+    else:
+        last = marks[-1]
+    return at_time(marks, int(lsn) - 1 + _base(last), last.incarnation)
+
+
+def at_timestamp(marks: Sequence[Mark], moment: datetime | str, late: Late) -> Place:
+    """The place of the longest prefix of the commit order with no commit timestamp after this moment."""
+    limit = instant(moment)
+    last = newest(marks)
+    for at in _later(marks, limit):
+        before = marks[at - 1] if at else None
+        found = late(before, marks[at])
+        if found is None:
+            continue
+        if limit < marks[0].published_at and (before is None or before.upstream_commit_ts is None):
+            # Transactions from before the mirror's beginning may be later than this, too.
+            raise _none(marks, f"the lake does not reach back to {limit.isoformat()}")
+        time, others = found
+        return at_time(marks, time - 1) if others or before is None else place_of(before)
+    if limit > last.published_at:
+        raise _ahead(marks, f"nothing was published in this lake at or after {limit.isoformat()}")
+    return place_of(last)
+
+
+def _later(marks: Sequence[Mark], limit: datetime) -> Iterator[int]:
+    """The places in `marks` of those with a transaction after the limit."""
+    spans = [(0, len(marks))]
+    if isinstance(marks, Kept):
+        blocks = enumerate(marks.blocks)
+        spans = [
+            (marks.start(number), marks.start(number) + block.count)
+            for number, block in blocks
+            if block.latest is None or block.latest > limit
+        ]
+    for start, stop in spans:
+        for at in range(start, stop):
+            latest = marks[at].upstream_commit_ts
+            if latest is not None and latest > limit:
+                yield at
+
+
+def _lives(marks: Sequence[Mark]) -> Iterator[Mark]:
+    """The last mark of each incarnation, newest first."""
+    stop = len(marks)
+    while stop:
+        yield marks[stop - 1]
+        stop = bisect_left(marks, marks[stop - 1].incarnation, hi=stop, key=lambda mark: mark.incarnation)
+
+
+def _base(mark: Mark) -> int:
+    """What is added to a position of this mark's life to make a time of it."""
+    return mark.time + 1 - int(Lsn.parse(mark.frontier))
+
+
+def _frontier(time: int, life: Mark) -> str:
+    try:
+        return str(Lsn(time + 1 - _base(life)))
+    except Misconfigured:
+        return str(time + 1)
+
+
+def _spelled(marks: Sequence[Mark], position: str) -> Place:
+    """The newest mark whose frontier is spelled so: for positions that are no numbers."""
     for mark in reversed(marks):
-        if _canonical(mark.frontier) == wanted:
-            return mark
+        if mark.frontier == position.strip():
+            return place_of(mark)
     raise _none(marks, f'there is no mark at position "{position}"')
 
 
-def at_timestamp(marks: Sequence[Mark], moment: datetime | str) -> Mark:
-    """The newest mark that holds only transactions committed at or before this moment."""
-    limit = _instant(moment)
-    held: Mark | None = None
-    for mark in marks:
-        if mark.upstream_commit_ts is not None and mark.upstream_commit_ts > limit:
-            break
-        held = mark
-    if held is None:
-        raise _none(marks, f"every mark holds transactions later than {limit.isoformat()}")
-    return held
-
-
-def _instant(moment: datetime | str) -> datetime:
+def instant(moment: datetime | str) -> datetime:
+    """A moment as an instant in UTC; one without a zone is none."""
     try:
-        instant = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+        found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError as error:
         raise _not_an_instant(f"{moment!r} is not a timestamp") from error
-    if instant.tzinfo is None:
+    if found.tzinfo is None:
         raise _not_an_instant("a timestamp without a time zone names no instant")
-    return instant.astimezone(UTC)
+    return found.astimezone(UTC)
 
 
 def _not_an_instant(primary: str) -> Misconfigured:
@@ -77,22 +189,27 @@ def _not_an_instant(primary: str) -> Misconfigured:
     )
 
 
-def _canonical(position: str) -> str:
-    """One spelling for each LSN; a position of another kind is compared as it is written."""
-    try:
-        return str(Lsn.parse(position))
-    except Misconfigured:
-        return position.strip()
-
-
 def _none(marks: Sequence[Mark], primary: str) -> Misconfigured:
     if not marks:
         return Misconfigured("LAKE_NO_MARK", primary, hint="headrace status shows how far the copy is")
-    first, last = marks[0], marks[-1]
     return Misconfigured(
-        "LAKE_NO_MARK",
+        "LAKE_NO_MARK", primary, detail=kept(marks), hint="name one of those, or a position between them"
+    )
+
+
+def _ahead(marks: Sequence[Mark], primary: str) -> Misconfigured:
+    return Misconfigured(
+        "LAKE_NOT_REACHED",
         primary,
-        detail=f"kept are the epochs {first.epoch} to {last.epoch}, "
-        f'positions "{first.frontier}" to "{last.frontier}"',
-        hint="name one of the kept marks: headrace status --json lists them",
+        detail=kept(marks),
+        hint="leave out at= (--at) for the newest mark; headrace status shows how far the mirror is",
+    )
+
+
+def kept(marks: Sequence[Mark]) -> str:
+    """What there is, for a person."""
+    first, last = marks[0], marks[-1]
+    return (
+        f'kept are the epochs {first.epoch} to {last.epoch}, positions "{first.frontier}" to '
+        f'"{last.frontier}", the last of them published at {last.published_at.isoformat()}'
     )

@@ -127,6 +127,19 @@ class LakeTable:
         files = [LiveFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0) for row in rows]
         return {file.path: file for file in files}
 
+    def described(self) -> pa.Table:
+        """The live files with what the log says of each: a row a file.
+
+        `path`, `num_records`, and for the columns that have statistics `min.<column>`, `max.<column>` and
+        `null_count.<column>`, columns as the lake spells them.
+        """
+        if self._delta is None:
+            return pa.table({"path": pa.array([], pa.string())})
+        with _Told(self.folder):
+            actions: Any = pa.table(self._delta.get_add_actions(flatten=True))
+        paths = pa.array([unquote(path) for path in actions["path"].to_pylist()], pa.string())
+        return actions.set_column(actions.column_names.index("path"), "path", paths)
+
     def live(self) -> frozenset[str]:
         return frozenset(self.files())
 

@@ -33,6 +33,7 @@ def wish(config: SourceConfig) -> Wish:
         patterns=config.tables or (("*.*",) if config.publication else ()),
         publication=config.publication,
         slot=config.slot,
+        handoff=config.handoff,
         connections=config.snapshot_connections,
     )
 

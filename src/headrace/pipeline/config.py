@@ -34,9 +34,10 @@ class SourceConfig:
     publication: str | None = None
     slot: str | None = None
     handoff: str = "slot"
-    streaming: str = "off"
+    streaming: str = "auto"
     strict: bool = False
     snapshot_connections: int = 4
+    chunk_bytes: int = 64 << 20
     driver_epochs: int = 20_000
     max_wal: int | None = None
     on_max_wal: str = "warn"
@@ -61,8 +62,8 @@ class Config:
 
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "handoff": ("slot",),
-    "streaming": ("off",),
+    "handoff": ("slot", "xid", "chunks"),
+    "streaming": ("auto", "off"),
     "on_max_wal": ("warn", "stop"),
 }
 

@@ -10,27 +10,34 @@ transaction's head, the layouts in force, and how many changes of each table cam
 
     ┌ B … C ┬ B … C ┐   ┌ B ……………… ┬ ……………… ┬ … C ┐
     └── stretch 0 ──┘   └── 1 ────── 2 ────── 3 ──┘
+
+A transaction that was streamed while it ran lies in files of its own and is cut the same way; its pieces
+are told as well which of its subtransactions were rolled back. Stretches end before its commit: what it
+said of the layouts of tables holds only for what comes after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headrace.core.position import Lsn
-from headrace.decode.kernel import Bytes
-from headrace.decode.pgoutput import Messages, scan
-from headrace.sources.postgres.decoding import Inside
-from headrace.spool.layout import Records
+from headrace.decode.kernel import Bytes, Ints
+from headrace.decode.pgoutput import Messages, alone, scan
+from headrace.sources.postgres.decoding import Inside, truncates
+from headrace.spool.layout import Kind, Records, damaged
 from headrace.spool.reader import SpoolReader
+from headrace.spool.streamed import Streamed
 
 EPOCH_BYTES = 192 << 20
 STRETCH_BYTES = 8 << 20
 EPOCH_TRANSACTIONS = 200_000
+ALONE_BYTES = 16 << 20  # a streamed transaction of this size gets an epoch of its own
 
 _RELATION = ord("R")
+_OID = slice(31, 35)  # of a layout as the spool keeps it: behind the frame, its header and the letter
 _CHANGES = (ord("I"), ord("U"), ord("D"))
 
 
@@ -46,9 +53,19 @@ class Batch:
         return int(self.transactions["changes"].sum())
 
     @property
+    def truncates(self) -> bool:
+        """Whether any table is truncated, ours or not."""
+        return bool(self.transactions["truncates"].any())
+
+    @property
     def commit_ts(self) -> int | None:
         """The newest commit timestamp, microseconds since 1970."""
         return int(self.transactions["commit_ts"].max()) if len(self.transactions) else None
+
+    @property
+    def alone(self) -> np.void | None:
+        """The large streamed transaction that is all of this epoch, if it is."""
+        return self.transactions[0] if len(_alone(self.transactions)) == len(self.transactions) == 1 else None
 
     @property
     def next_address(self) -> int | None:
@@ -63,6 +80,17 @@ class Cut:
     stop: int
     relations: tuple[bytes, ...]  # whole frames
     inside: Inside | None = None
+    own: Streamed | None = None  # addresses are those of this transaction's own files
+
+    def read(self, reader: SpoolReader, most: int | None = None) -> Bytes:
+        """Its bytes, or the first of them."""
+        stop = self.stop if most is None else min(self.stop, self.start + most)
+        return read_stretch(reader, self.own, self.start, stop)
+
+
+def read_stretch(reader: SpoolReader, own: Streamed | None, start: int, stop: int) -> Bytes:
+    """Bytes of the spool: of the common segments, or of a streamed transaction's own files."""
+    return reader.read(start, stop) if own is None else reader.read_streamed(own, start, stop)
 
 
 def next_batch(reader: SpoolReader, address: int, before: Lsn) -> Batch | None:
@@ -93,9 +121,17 @@ def _new(reader: SpoolReader, address: int, before: Lsn) -> tuple[Records, bool]
 
 
 def _within(found: Records) -> Records:
-    """As many as fit into an epoch; one at least, however large."""
-    sizes = np.cumsum(found["stop"] - found["start"])
+    """As many as fit into an epoch; one at least, however large. Of large streamed ones one only."""
+    alone = _alone(found)
+    if len(alone):
+        found = found[: max(1, int(alone[0]))]
+    sizes = np.cumsum(found["stop"] - found["start"] + found["length"])
     return found[: max(1, int(np.searchsorted(sizes, EPOCH_BYTES, side="right")))]
+
+
+def _alone(found: Records) -> Ints:
+    """Which of the transactions get epochs of their own."""
+    return np.flatnonzero((found["kind"] == Kind.STREAMED) & (found["length"] >= ALONE_BYTES))
 
 
 def cuts(reader: SpoolReader, transactions: Records) -> Iterator[Cut]:
@@ -104,8 +140,11 @@ def cuts(reader: SpoolReader, transactions: Records) -> Iterator[Cut]:
     while first < len(transactions):
         last = _neighbours(transactions, first)
         start, stop = int(transactions["start"][first]), int(transactions["stop"][last])
-        if last == first and stop - start > 2 * STRETCH_BYTES:
-            yield from _pieces(reader, transactions[first])
+        if transactions["kind"][first] == Kind.STREAMED:
+            yield from _of_streamed(reader, transactions[first])
+        elif last == first and stop - start > 2 * STRETCH_BYTES:
+            known = _newest(reader.relations_before(start))
+            yield from Pieces(reader, start, known, None, _head(transactions[first])).whole(stop)
         else:
             yield Cut(start, stop, tuple(reader.relations_before(start)))
         first = last + 1
@@ -115,43 +154,100 @@ def _neighbours(transactions: Records, first: int) -> int:
     """The last transaction that shares a stretch with the first."""
     near = transactions["stop"][first:] <= transactions["start"][first] + STRETCH_BYTES
     near &= transactions["session"][first:] == transactions["session"][first]
-    near[0] = True
+    near &= transactions["kind"][first:] == Kind.TRANSACTION
+    near[0], near[1:] = True, near[1:] & (transactions["kind"][first] == Kind.TRANSACTION)
     return first + (len(near) if near.all() else int(np.argmin(near))) - 1
 
 
-def _pieces(reader: SpoolReader, transaction: np.void) -> Iterator[Cut]:
-    """One very large transaction, cut between messages."""
-    at, stop = int(transaction["start"]), int(transaction["stop"])
-    known = tuple(reader.relations_before(at))
-    inside: Inside | None = None
-    while at < stop:
-        end = min(at + STRETCH_BYTES, stop)
-        data = reader.read(at, end)
-        messages = scan(data)
-        while messages.tail == 0:  # one message larger than a stretch
-            end = min(end + STRETCH_BYTES, stop)
-            data = reader.read(at, end)
-            messages = scan(data)
-        yield Cut(at, at + messages.tail, known, inside)
-        known += tuple(_layouts(data, messages))
-        inside = _further(transaction, inside, messages)
-        at += messages.tail
+def _of_streamed(reader: SpoolReader, transaction: np.void) -> Iterator[Cut]:
+    """A transaction that was streamed; it brings all layouts that it needs."""
+    if not transaction["length"]:
+        return  # blocks without a change of ours
+    own = own_files(transaction)
+    head = _head(transaction, streamed=True, struck=tuple(reader.struck(own).tolist()))
+    yield from Pieces(reader, 0, (), head, head, own).whole(int(transaction["length"]))
+
+
+def own_files(transaction: np.void) -> Streamed:
+    """The files of a transaction that was streamed."""
+    return Streamed(int(transaction["own"]), int(transaction["xid"]) & 0xFFFFFFFF)
+
+
+@dataclass(slots=True)
+class Pieces:
+    """One very large transaction, cut between messages, as far as it has come."""
+
+    reader: SpoolReader
+    at: int  # where the next piece begins
+    relations: tuple[bytes, ...]
+    inside: Inside | None  # None where a piece begins with the transaction's own head
+    head: Inside
+    own: Streamed | None = None
+    size: int = STRETCH_BYTES
+
+    def upto(self, stop: int) -> Iterator[Cut]:
+        """The pieces up to this address, or to the last whole message before it."""
+        while self.at < stop and (cut := self._next(stop)) is not None:
+            yield cut
+
+    def whole(self, stop: int) -> Iterator[Cut]:
+        """The pieces of a transaction that ends here."""
+        yield from self.upto(stop)
+        if self.at < stop:
+            raise damaged(
+                "transaction: it ends within a message", 0 if self.own is None else self.own.segment
+            )
+
+    def _next(self, stop: int) -> Cut | None:
+        end = min(self.at + self.size, stop)
+        data, messages = self._scanned(end)
+        while messages.tail == 0:  # one message larger than a piece
+            if end == stop:
+                return None
+            end = min(end + self.size, stop)
+            data, messages = self._scanned(end)
+        cut = Cut(self.at, self.at + messages.tail, self.relations, self.inside, self.own)
+        lasting = messages if self.inside is None else self.inside.lasting(messages)
+        self.relations = _newest([*self.relations, *_layouts(data, lasting)])
+        self.inside = _further(self.inside or self.head, data, lasting)
+        self.at = cut.stop
+        return cut
+
+    def _scanned(self, end: int) -> tuple[Bytes, Messages]:
+        data = read_stretch(self.reader, self.own, self.at, end)
+        return data, scan(data, in_stream=self.own is not None)
 
 
 def _layouts(data: Bytes, messages: Messages) -> Iterator[bytes]:
     for row in np.flatnonzero(messages.kind == _RELATION):
-        yield data[messages.frame_start[row] : messages.stop[row]].tobytes()
+        yield alone(_RELATION, data[messages.body[row] : messages.stop[row]].tobytes())
 
 
-def _further(transaction: np.void, inside: Inside | None, messages: Messages) -> Inside:
+def _newest(layouts: list[bytes]) -> tuple[bytes, ...]:
+    """Of each table the last layout, so that what a piece is told does not grow with the transaction."""
+    latest: dict[bytes, bytes] = {}
+    for frame in layouts:
+        latest[frame[_OID]] = frame
+    return tuple(latest.values())
+
+
+def _further(inside: Inside, data: Bytes, messages: Messages) -> Inside:
     """The head for the next piece: the ordinals go on where this piece ends."""
-    counts = dict(inside.ordinals) if inside else {}
+    counts = dict(inside.ordinals)
     changed = messages.relation[np.isin(messages.kind, _CHANGES)]
     for oid, count in zip(*np.unique(changed, return_counts=True), strict=True):
         counts[int(oid)] = counts.get(int(oid), 0) + int(count)
+    for oid, rows in truncates(data, messages).items():
+        counts[oid] = counts.get(oid, 0) + len(rows)
+    return replace(inside, ordinals=counts)
+
+
+def _head(transaction: np.void, *, streamed: bool = False, struck: tuple[int, ...] = ()) -> Inside:
     return Inside(
         time=int(transaction["time"]),
         xid=int(transaction["xid"]),
         commit_ts=int(transaction["commit_ts"]),
-        ordinals=counts,
+        ordinals={},
+        streamed=streamed,
+        struck=struck,
     )

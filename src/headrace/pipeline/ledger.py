@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -115,6 +115,10 @@ class Ledger:
 
     def task(self, record: TableRecord) -> TableTask:
         """A table as the tasks of the next epoch need it."""
+        return replace(self.outline(record), routes=Routes.over(list(self._ranges(record.name).values())))
+
+    def outline(self, record: TableRecord) -> TableTask:
+        """A table without its files: all that decoding needs. Any thread may ask."""
         held = record.handoff is not None and record.state is State.JOINING
         return TableTask(
             source=self.name,
@@ -122,11 +126,12 @@ class Ledger:
             schema=record.schema,
             folder=layout.table_folder(self.name, record.name),
             history_folder=layout.history_folder(self.name, record.name, record.schema.version),
-            routes=Routes.over(list(self._ranges(record.name).values())),
+            routes=Routes.over(()),
             applied=int(record.applied or self.frontier),
             handoff=record.handoff if held else None,
             shadows=() if record.schema.full else record.shadows,
             strict=self._strict,
+            met=bool(record.shadows),
         )
 
     # --- an epoch -----------------------------------------------------------------------------
@@ -181,9 +186,12 @@ class Ledger:
             if outcome.add or outcome.remove or outcome.table in epoch.created:
                 added = tuple(new.file for new in outcome.add)
                 yield self._step(folder, schemas.encode(record.schema.arrow()), added, outcome.remove)
-            if outcome.history:
-                folder = layout.history_folder(self.name, record.name, record.schema.version)
-                yield self._step(folder, schemas.encode(history_schema(record.schema)), outcome.history)
+            folder = layout.history_folder(self.name, record.name, record.schema.version)
+            # What was told of a time that turned out to be before the table's `since`.
+            forgotten = tuple(self.table(folder).files()) if outcome.forgets else ()
+            if outcome.history or forgotten:
+                schema = schemas.encode(history_schema(record.schema))
+                yield self._step(folder, schema, outcome.history, forgotten)
             if outcome.errors is not None:
                 errors.append(from_ipc(outcome.errors))
         if errors:

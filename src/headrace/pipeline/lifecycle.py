@@ -26,13 +26,15 @@ from headrace.lake.store import Store
 from headrace.pipeline import epochs, looking
 from headrace.pipeline.acknowledging import Acknowledger
 from headrace.pipeline.config import SourceConfig
-from headrace.pipeline.copying import Copied, Copying, Lost, Refused
+from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused
+from headrace.pipeline.copying import Copying
+from headrace.pipeline.harvest import Harvest
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.receiver import Receiver
+from headrace.pipeline.records import exact_from
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.states import Event, State
-from headrace.pipeline.streaming import ATTACHED, Workshop, exact_from, stream_epoch
-from headrace.pipeline.tasks import Outcome
+from headrace.pipeline.streaming import ATTACHED, Workshop, stream_epoch
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.session import Address, Identity, Session
 from headrace.spark.jobs import Jobs
@@ -76,6 +78,7 @@ class Run:
     target: Lsn
     cursor: int = 0
     copying: Copying | None = None
+    harvest: Harvest = field(default_factory=Harvest)
     published_at: float = field(default_factory=time.monotonic)
     watched_at: float = 0.0
 
@@ -90,7 +93,10 @@ class Run:
         while not self.stop.is_set() and not (self.once and self._done()):
             self.receiver.poll()
             self.acknowledger.check()
+            if self.workshop.staging is not None:
+                self.workshop.staging.check()
             worked = self._take_copies() | self._advance()
+            self._copy_again()
             self._watch()
             self.reporter.turn(self)
             if not worked:
@@ -122,7 +128,7 @@ class Run:
             self.ledger.task,
             self.ledger.address,
             self.place.spark,
-            self.place.config.snapshot_connections,
+            self.place.config,
             self.ledger.mark.epoch + 1,
         )
         self.reporter.copying(self.copying)
@@ -134,41 +140,41 @@ class Run:
             self.copying.stop()
 
     def _take_copies(self) -> bool:
-        if self.copying is None or self.copying.finished.empty():
+        if self.copying is None:
             return False
-        copied: list[Copied] = []
-        while not self.copying.finished.empty():
-            event = self.copying.finished.get()
-            if isinstance(event, Copied):
-                copied.append(event)
+        finished = self.copying.site.finished
+        while not finished.empty():
+            event = finished.get()
+            if isinstance(event, Copied | ChunkCopied):
+                self.harvest.add(event)
             elif isinstance(event, Refused):
                 self._fail({event.name: event.error})
             elif isinstance(event, Lost):
-                self._commit_copies(copied)
+                self._commit_copies()
                 raise event.error
             else:
                 raise event.error
-        self._commit_copies(copied)
+        if not self.harvest.ripe(over=self._copy_is_over()):
+            return False
+        return self._commit_copies()
+
+    def _commit_copies(self) -> bool:
+        epoch = self.harvest.epoch(self.ledger)
+        if epoch is None:
+            return False
+        self._publish(epoch)
+        if any(record.state is State.JOINING for record in epoch.records):
+            self.cursor = 0  # a table that comes late reads the spool from where it was kept for it
         return True
 
-    def _commit_copies(self, copied: list[Copied]) -> None:
-        if not copied:
-            return
-        records = [
-            self.ledger.tables[each.name].on(Event.COPIED, handoff=each.handoff, shadows=each.shadows)
-            for each in copied
-        ]
-        outcomes = [Outcome(e.name, add=e.files, rows=e.rows, errors=e.errors) for e in copied]
-        self._publish(
-            Epoch(
-                kind="copy",
-                frontier=self.ledger.frontier,
-                records=tuple(records),
-                outcomes=tuple(outcomes),
-                created=tuple(each.name for each in copied),
-            )
-        )
-        self.cursor = 0  # a table that comes late reads the spool from where it was kept for it
+    def _copy_again(self) -> None:
+        """A copy in chunks that turned out to lack a value is finished once the others are done."""
+        if self._copy_is_over() and not self.harvest:
+            self._begin_copying()
+
+    def _copy_is_over(self) -> bool:
+        """Whether nothing more will come from the copy; it has ended before its last word is looked for."""
+        return self.copying is None or (not self.copying.running and self.copying.site.finished.empty())
 
     def _fail(self, failures: Mapping[TableName, HeadraceError]) -> None:
         records = [self.ledger.tables[name].on(Event.FAILED, error=e) for name, e in failures.items()]

@@ -7,7 +7,7 @@ mirrored table with what was recorded when it was copied.
     differs   the table is not what was copied: it stops; its last mark stands
     locked    somebody holds it exclusively: DDL whose commit may be in the stream already while no
               look can see it yet; the table sits this mark out and is in the next
-    the same  the mark may name it
+    the same  the mark may name it; what is new about it and means nothing (`Look.seen`) is recorded
 
 The look also brings what only the server knows: how far it is, and a recent 64-bit transaction id,
 against which the 32 bits of the stream are widened.
@@ -16,14 +16,15 @@ against which the 32 bits of the stream are widened.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline.records import TableRecord
 from headrace.sources.postgres import catalog
-from headrace.sources.postgres.lookrecord import from_record
+from headrace.sources.postgres.lookrecord import from_record, to_record
 from headrace.sources.postgres.session import Session, query
 
 _SERVER = """
@@ -46,6 +47,7 @@ class Look:
     wal: Lsn
     changed: dict[TableName, Definite]
     locked: frozenset[TableName]
+    seen: dict[TableName, dict[str, Any]] = field(default_factory=dict)  # looks that replace recorded ones
 
 
 def look(connection: Session, publication: str, records: Iterable[TableRecord]) -> Look:
@@ -57,19 +59,16 @@ def look(connection: Session, publication: str, records: Iterable[TableRecord]) 
     known = {record.oid: record for record in records}
     [(xid, wal, exclusive)] = query(connection, _SERVER)
     now = {seen.oid: seen for seen in catalog.look(connection, list(known), [publication]).values()}
-    changed = {}
+    changed, seen = {}, {}
     for oid, record in known.items():
-        what = _difference(record, now.get(oid))
+        last = from_record(record.look)
+        what = catalog.differs(last, now[oid]) if oid in now else "it was dropped"
         if what is not None:
             changed[record.name] = _changed(record.name, what)
+        elif catalog.is_news(last, now[oid]):
+            seen[record.name] = to_record(now[oid])
     locked = frozenset(known[oid].name for oid in exclusive if oid in known)
-    return Look(int(xid), Lsn.parse(wal), changed, locked)
-
-
-def _difference(record: TableRecord, now: catalog.TableLook | None) -> str | None:
-    if now is None:
-        return "it was dropped"
-    return catalog.differs(from_record(record.look), now)
+    return Look(int(xid), Lsn.parse(wal), changed, locked, seen)
 
 
 def _changed(name: TableName, what: str) -> Definite:

@@ -5,9 +5,11 @@ A group is one of
     a file     the keys whose rows may lie in it, and the unknown keys whose home it is
     a birth    the unknown keys of a range, when an epoch brings very many: they get files of their own
     a table    all its keys at once: where a value has to be looked up under another key (`whole`)
+    a rest     what nothing touches of a file of a truncated table (`retracting`)
 
-The merge reads the file, takes out the rows whose keys are touched, folds the events onto them, writes the
-file anew or leaves it alone, and writes exact history. It returns actions, never a commit. New files have
+Where the table is truncated no row of a file stays, and the file goes (see `groups`). Else the merge reads
+the file, takes out the rows whose keys are touched, folds the events onto them, writes the file anew or
+leaves it alone, and writes exact history. It returns actions, never a commit. New files have
 names of their own, so that a task that runs twice leaves at most an orphan.
 
 **Vouching.** The key of an update or a delete must lie in exactly one file. No task sees all files, so
@@ -18,24 +20,27 @@ hash of the two. A row that is missing, or there twice, stops the table before a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.core.chunks import ByChunk
 from headrace.core.errors import Definite
 from headrace.core.events import Event
 from headrace.core.fold import Folded, fold
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
+from headrace.core.truncation import of_truncations
 from headrace.lake.plan import DataFile
 from headrace.lake.store import open_store
 from headrace.pipeline import shadows
 from headrace.pipeline.multisets import merge_multiset
+from headrace.pipeline.retracting import belonging, merge_rest, retract
 from headrace.pipeline.routing import FileRange, prefixes
-from headrace.pipeline.tasks import MASK64, Outcome, Part, TableTask, from_ipc, pack, unpack
+from headrace.pipeline.tasks import MASK64, Outcome, Part, TableTask, from_ipc, pack, to_ipc, unpack
 from headrace.pipeline.writing import (
     SMALL_FILE,
     Writing,
@@ -56,15 +61,26 @@ def merge(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
     parts = [unpack(blob, Part) for blob in blobs]
     # Parts differ in which columns have holes.
     events = pa.concat_tables([from_ipc(part.events) for part in parts], promote_options="default")
-    first = parts[0]
+    # And each tells of the truncations that matter to its own.
+    truncations = tuple(sorted({place for part in parts for place in part.task.truncations}))
+    first = replace(parts[0], task=replace(parts[0].task, truncations=truncations))
     writing = Writing(open_store(first.lake.url, dict(first.lake.options) or None), first.epoch)
+    yield pack(merge_events(writing, first.task, events))
+
+
+def merge_events(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
+    """The events of one group, merged; what is wrong with them stops the table, and the others go on."""
     try:
-        yield pack(_merged(writing, first.task, events))
-    except Definite as error:  # true of this table; the others go on
-        yield pack(Outcome(first.task.name, failure=error))
+        return _merged(writing, task, events)
+    except Definite as error:
+        return Outcome(task.name, failure=error)
 
 
 def _merged(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
+    if task.rest or (
+        task.truncations and not events.num_rows
+    ):  # a file that nothing but a truncation touches
+        return merge_rest(writing, task, events)
     if task.schema.is_multiset:
         return merge_multiset(writing, task, events)
     if task.whole:
@@ -92,8 +108,10 @@ def _merge_group(writing: Writing, task: TableTask, events: pa.Table) -> Outcome
     present = read_file(writing.store, task, ours.path if ours else None)
     split = _split(task.schema, present, events)
     folded = _fold(writing, task, split.events, split.base)
-    if failure := _failure(task, folded):
-        return Outcome(task.name, failure=failure)
+    if unfit := _unfit(task, folded, split.events):
+        return unfit
+    if ours is not None and task.truncations:
+        return _gone(writing, task, split, folded)
     final = folded.final.select(list(task.schema.names))
     rewrite = ours is not None and (split.base.num_rows > 0 or (final.num_rows and ours.size < SMALL_FILE))
     return Outcome(
@@ -106,6 +124,20 @@ def _merge_group(writing: Writing, task: TableTask, events: pa.Table) -> Outcome
         vouched=split.vouched,
         found=split.found,
     )
+
+
+def _gone(writing: Writing, task: TableTask, split: _Split, folded: Folded) -> Outcome:
+    """The file of a truncated table: what happened to its touched rows, and the end of the others."""
+    touched = Outcome(
+        task.name,
+        remove=(task.routes.files[0].path,),
+        history=_history(writing, task, folded),
+        errors=_errors(task, folded),
+        rows=-split.base.num_rows,
+        vouched=split.vouched,
+        found=split.found,
+    )
+    return touched.combine(retract(writing, task, split.rest))
 
 
 def _split(schema: TableSchema, present: pa.Table, events: pa.Table) -> _Split:
@@ -133,7 +165,8 @@ def _keys(schema: TableSchema, rows: pa.Table) -> pl.Series:
 
 
 def _fold(writing: Writing, task: TableTask, events: pa.Table, base: pa.Table) -> Folded:
-    return fold(shadows.extend(task), events, shadows.attach(writing.store, task, base))
+    base = shadows.attach(writing.store, task, base)
+    return fold(shadows.extend(task), events, base, task.truncations)
 
 
 def _first_events(keys: pl.Series, events: pa.Table) -> pl.DataFrame:
@@ -178,8 +211,8 @@ def _merge_whole(writing: Writing, task: TableTask, events: pa.Table) -> Outcome
     touched = [_touched(writing, task, file, codes) for file in files]
     base = pa.concat_tables([task.schema.arrow().empty_table(), *touched])
     folded = _fold(writing, task, events.drop_columns(["_home"]), base)
-    if failure := _failure(task, folded):
-        return Outcome(task.name, failure=failure)
+    if unfit := _unfit(task, folded, events):
+        return unfit
     final = folded.final.select(list(task.schema.names))
     outcome = Outcome(
         task.name,
@@ -189,7 +222,7 @@ def _merge_whole(writing: Writing, task: TableTask, events: pa.Table) -> Outcome
         rows=final.num_rows - base.num_rows,
     )
     for file, rows in zip(files, touched, strict=True):
-        if rows.num_rows:
+        if rows.num_rows and not task.truncations:  # the files of a truncated table go by themselves
             outcome = outcome.combine(_without(writing, task, file, codes))
     return outcome
 
@@ -206,6 +239,23 @@ def _without(writing: Writing, task: TableTask, file: FileRange, codes: pl.Serie
 
 
 # --- both -------------------------------------------------------------------------------------
+
+
+def _unfit(task: TableTask, folded: Folded, events: pa.Table) -> Outcome | None:
+    """Why the fold can't be used: the table is at fault, or its copy in chunks lacks a value."""
+    if isinstance(task.handoff, ByChunk) and len(folded.holes):
+        return Outcome(task.name, lacking=_keys_at(task, events, folded.holes))
+    failure = _failure(task, folded)
+    return None if failure is None else Outcome(task.name, failure=failure)
+
+
+def _keys_at(task: TableTask, events: pa.Table, codes: pa.Array) -> bytes:
+    """The keys of these keycodes, each once; a key column is never a hole."""
+    frame = pl.DataFrame({"code": pl.Series(events.column("_key").combine_chunks())}).with_row_index("row")
+    wanted = frame.filter(pl.col("code").is_in(pl.Series(codes).implode())).unique("code", keep="first")
+    rows = events.take(wanted["row"].to_arrow())
+    names = task.schema.names
+    return to_ipc(pa.table({name: rows.column(f"c{names.index(name)}") for name in task.schema.key}))
 
 
 def _failure(task: TableTask, folded: Folded) -> Definite | None:
@@ -229,10 +279,12 @@ def _failure(task: TableTask, folded: Folded) -> Definite | None:
 
 
 def _history(writing: Writing, task: TableTask, folded: Folded) -> tuple[DataFile, ...]:
-    """Tables with full before-images have their history written where the stream was decoded."""
-    if task.schema.full or not folded.history.num_rows:
-        return ()
-    return write_history(writing, task, folded.history)
+    """Of tables with full before-images it is written by `stretch`, but for what truncations took."""
+    told = folded.history
+    if task.schema.full and not task.layered:
+        told = told.filter(pa.array(of_truncations(task.truncations, told)))
+    told = belonging(task, told)
+    return write_history(writing, task, told) if told.num_rows else ()
 
 
 def _errors(task: TableTask, folded: Folded) -> bytes | None:

@@ -2,9 +2,14 @@
 
 A row is told apart by all of its values, so equal rows are copies of one another and may lie in any
 file. The files in whose range a row lies that has to go are visited in turn; each gives what it has.
+
+Where the table is truncated, the rows that changes touched before it are counted out of the files here, and
+the rest of each file goes by itself.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -14,14 +19,26 @@ import pyarrow.compute as pc
 from headrace.core.columns import Ints, column, ints
 from headrace.core.groups import group
 from headrace.core.keycode import keycode
-from headrace.core.multiset import KEY, NET, fold_multiset
+from headrace.core.multiset import KEY, NET, fold_multiset, net_schema
 from headrace.core.schema import TableSchema
+from headrace.core.truncation import Truncation, retracted
+from headrace.pipeline.groups import END
+from headrace.pipeline.retracting import retract
 from headrace.pipeline.routing import prefixes
 from headrace.pipeline.tasks import Outcome, TableTask
-from headrace.pipeline.writing import SMALL_FILE, Writing, read_file, row_missing, write_sorted
+from headrace.pipeline.writing import SMALL_FILE, Writing, read_file, row_missing, write_history, write_sorted
 
 
 def merge_multiset(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
+    """The merge of a table, or of what comes to it after a truncation."""
+    if END[0] in nets.column_names:
+        return _later(writing, task, nets)
+    if task.truncations:
+        return _truncated(writing, task, nets)
+    return _netted(writing, task, nets)
+
+
+def _netted(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
     """Copies of a row may lie in any file: the files are visited in turn, each gives what it has."""
     net = _consolidated(nets)
     gone = net.filter(pc.less(net[NET], 0))
@@ -43,6 +60,73 @@ def merge_multiset(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome
     if short := int(np.count_nonzero(ints(gone, NET))):
         return Outcome(task.name, failure=row_missing(task.name, short))
     return outcome.combine(_added(writing, task, net.filter(pc.greater(net[NET], 0)), outcome.remove))
+
+
+# --- truncated --------------------------------------------------------------------------------
+
+
+def _truncated(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
+    """The rows that changes touched before a truncation: what of them was there when it came.
+
+    Their copies are counted in all files, whose own merges (`retracting`) leave them alone.
+    """
+    touched = pl.Series(column(nets, KEY)).unique()
+    there = [nets]
+    for number in task.routes.touching(prefixes(touched.to_arrow())):
+        rows = read_file(writing.store, task, task.routes.files[number].path)
+        there.append(_counted(task.schema, rows, touched))
+    left = _consolidated(pa.concat_tables(there))
+    if short := int((ints(left, NET) < 0).sum()):
+        return Outcome(task.name, failure=row_missing(task.name, short))
+    gone = Outcome(task.name, rows=-sum(int(ints(each, NET).sum()) for each in there[1:]))
+    # That they went counts for the table's size above; of those that came only history tells.
+    return replace(retract(writing, task, _copies(task.schema, left)), rows=gone.rows)
+
+
+def _later(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
+    """What came after a truncation, to be taken by the next one or to stay: no file knows of it."""
+    outcome, told = Outcome(task.name), []
+    for end in _distinct(nets):
+        mine = pc.equal(nets[END[0]], end.time) if end else pc.is_null(nets[END[0]])
+        if end:
+            mine = pc.and_(mine, pc.equal(nets[END[1]], end.ordinal))
+        left = _consolidated(nets.filter(mine).drop_columns(list(END)))
+        if short := int((ints(left, NET) < 0).sum()):
+            return Outcome(task.name, failure=row_missing(task.name, short))
+        rows = _copies(task.schema, left)
+        if end:
+            told.append(retracted(task.schema, rows, end))
+        else:
+            outcome = replace(outcome, add=write_sorted(writing, task, rows), rows=rows.num_rows)
+    gone = pa.concat_tables(told) if told else pa.table({})
+    return replace(outcome, history=write_history(writing, task, gone)) if gone.num_rows else outcome
+
+
+def _distinct(nets: pa.Table) -> list[Truncation | None]:
+    """The truncations by which the rows end; None for those that stay."""
+    found = nets.select(list(END)).group_by(list(END)).aggregate([])
+    rows = zip(*(found[name].to_pylist() for name in END), strict=True)
+    return [None if row[0] is None else Truncation(*row) for row in rows]
+
+
+def _counted(schema: TableSchema, rows: pa.Table, touched: pl.Series) -> pa.Table:
+    """The rows of a file that are among the touched, each once with the number of its copies, as nets."""
+    codes = keycode([rows.column(name) for name in schema.names])
+    mask = pl.Series(codes).is_in(touched.implode()).to_arrow()
+    rows, codes = rows.filter(mask), codes.filter(mask)
+    groups = group(codes)
+    first = pa.array(groups.first)
+    named = {f"c{i}": rows.column(name).take(first) for i, name in enumerate(schema.names)}
+    counts = groups.sums(np.ones(len(codes), np.int64))
+    return pa.table(named | {KEY: codes.take(first), NET: pa.array(counts)}, schema=net_schema(schema))
+
+
+def _copies(schema: TableSchema, nets: pa.Table) -> pa.Table:
+    """The rows themselves, each as often as it is there."""
+    return fold_multiset(schema, schema.arrow().empty_table(), nets).final
+
+
+# --- both -------------------------------------------------------------------------------------
 
 
 def _added(writing: Writing, task: TableTask, new: pa.Table, gone: tuple[str, ...]) -> Outcome:

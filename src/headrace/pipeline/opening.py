@@ -26,7 +26,9 @@ from headrace.pipeline.lifecycle import Place, Run
 from headrace.pipeline.receiver import Feed, Receiver
 from headrace.pipeline.records import SourceRecord
 from headrace.pipeline.reporting import Reporter
-from headrace.pipeline.streaming import Workshop
+from headrace.pipeline.staging import Site, Staging
+from headrace.pipeline.streaming import ATTACHED, Workshop
+from headrace.pipeline.tasks import TableTask
 from headrace.sources.postgres.session import Address, Identity, connect, identify, query
 from headrace.spool.reader import SpoolReader
 
@@ -64,7 +66,7 @@ def opened(place: Place, *, once: bool, stop: threading.Event, reporter: Reporte
             ledger=ledger,
             receiver=receiver,
             acknowledger=acknowledger,
-            workshop=_workshop(place),
+            workshop=_workshop(stack, place, ledger),
             target=Lsn.parse(target),
         )
         stack.callback(run.give_up_copying)
@@ -105,7 +107,14 @@ def _receiving(
 ) -> Receiver:
     """The receiver, streaming: its checks of server and slot are behind us."""
     assert ledger.source is not None
-    feed = Feed(address, identity, ledger.source.slot, (ledger.source.publication,), place.spool)
+    feed = Feed(
+        address,
+        identity,
+        ledger.source.slot,
+        (ledger.source.publication,),
+        place.spool,
+        streaming=place.config.streaming == "auto",
+    )
     receiver = Receiver(feed)
     receiver.start(ledger.settled)
     stack.callback(receiver.stop)
@@ -115,7 +124,7 @@ def _receiving(
     return receiver
 
 
-def _workshop(place: Place) -> Workshop:
+def _workshop(stack: ExitStack, place: Place, ledger: Ledger) -> Workshop:
     return Workshop(
         spool=str(place.spool),
         reader=SpoolReader(place.spool),
@@ -123,4 +132,19 @@ def _workshop(place: Place) -> Workshop:
         spark=place.spark,
         driver_epochs=place.config.driver_epochs,
         ships_bytes=place.ships_bytes,
+        staging=_staging(stack, place, ledger) if place.config.streaming == "auto" else None,
     )
+
+
+def _staging(stack: ExitStack, place: Place, ledger: Ledger) -> Staging:
+    """Work ahead on transactions that still run, for as long as the attempt lasts."""
+
+    def tables() -> dict[int, TableTask]:
+        attached = [record for record in ledger.tables.values() if record.state in ATTACHED]
+        return {record.oid: ledger.outline(record) for record in attached}
+
+    site = Site(place.store, ledger.address, place.name, place.spool, place.spark, place.ships_bytes)
+    staging = Staging(site, tables)
+    staging.start()
+    stack.callback(staging.close)
+    return staging

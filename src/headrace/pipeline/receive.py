@@ -35,8 +35,8 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Lsn
-from headrace.pipeline.intake import Intake, Known
-from headrace.sources.postgres.protocol import Options
+from headrace.pipeline.intake import Intake
+from headrace.pipeline.known import Known
 from headrace.sources.postgres.session import Address, Identity
 from headrace.sources.postgres.stream import Stream, Wanted
 from headrace.spool.reader import SpoolReader
@@ -61,6 +61,7 @@ class Orders:
     limit_bytes: int
     identity: Identity | None = None
     silence: float | None = None
+    streaming: bool = False  # large transactions while they run, where the server can
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -100,7 +101,7 @@ class Receiving:
     def __init__(self, stream: Stream, writer: SpoolWriter, known: Known, commands: Commands) -> None:
         self._stream = stream
         self._writer = writer
-        self._intake = Intake(writer, known)
+        self._intake = Intake(writer, known, streaming=stream.streaming)
         self._commands = commands
         self._received = 0
         self._full = False
@@ -160,6 +161,8 @@ class Receiving:
             source_ts=source_ts,
             received=self._received,
             full=self._full,
+            running=len(self._intake.running),
+            running_bytes=self._intake.running.held_bytes,
         )
 
 
@@ -188,7 +191,7 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
             frontier=Lsn(orders.frontier),
             reached=Lsn(writer.frontier),
             identity=orders.identity,
-            options=Options(),
+            streaming=orders.streaming,
             silence=orders.silence,
         )
         with Stream.open(Address(orders.conninfo), wanted) as stream:

@@ -51,6 +51,8 @@ class Progress:
     address: int = 0  # of the spool's end
     received: int = 0  # bytes in this session
     full: bool = False  # the spool is at its limit; nothing is read until the driver frees some
+    running: int = 0  # transactions that are streamed while they run, and have not ended
+    running_bytes: int = 0  # what has come of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Feed:
     folder: Path
     limit_bytes: int = LIMIT_BYTES
     silence: float | None = None
+    streaming: bool = False  # large transactions while they run, where the server can
 
     @property
     def origin(self) -> Mapping[str, Any]:
@@ -86,6 +89,7 @@ class Feed:
             limit_bytes=self.limit_bytes,
             identity=self.identity,
             silence=self.silence,
+            streaming=self.streaming,
         )
 
 
@@ -106,6 +110,11 @@ class Receiver:
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
+
+    @property
+    def progress(self) -> Progress:
+        """What it last said, as far as `poll` has listened."""
+        return self._progress
 
     def start(self, frontier: Lsn) -> None:
         """Run the process; the lake holds everything before `frontier`."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.core.chunks import ByChunk
 from headrace.core.errors import HeadraceError, from_record
 from headrace.core.handoff import Handoff, handoff_from_record
 from headrace.core.names import TableName
@@ -23,6 +24,8 @@ from headrace.pipeline.states import Event, State, after
 
 SOURCE_KEY = "source"
 TABLE_PREFIX = "table/"
+
+AnyHandoff = Handoff | ByChunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class TableRecord:
     schema: TableSchema
     look: Mapping[str, Any]
     applied: Lsn | None
-    handoff: Handoff | None = None
+    handoff: AnyHandoff | None = None
     since: int | None = None
     held: int = 0
     shadows: tuple[int, ...] = ()
@@ -126,7 +129,7 @@ class TableRecord:
             schema=TableSchema.from_record(record["schema"]),
             look=record["look"],
             applied=None if record["applied"] is None else Lsn.parse(record["applied"]),
-            handoff=None if record["handoff"] is None else handoff_from_record(record["handoff"]),
+            handoff=None if record["handoff"] is None else _handoff(record["handoff"]),
             since=record["since"],
             held=record["held"],
             shadows=tuple(record["shadows"]),
@@ -144,3 +147,13 @@ def source_of(catalog: Mapping[str, Any]) -> SourceRecord | None:
     """The source's own record, or None before its first epoch."""
     record = catalog.get(SOURCE_KEY)
     return None if record is None else SourceRecord.from_record(record)
+
+
+def _handoff(record: Mapping[str, Any]) -> AnyHandoff:
+    return ByChunk.from_record(record) if record["by"] == "chunk" else handoff_from_record(record)
+
+
+def exact_from(handoff: AnyHandoff) -> Lsn:
+    """The frontier from which on a copy, joined by this handoff, is exact."""
+    assert handoff.settled is not None
+    return Lsn.parse(handoff.settled.text())

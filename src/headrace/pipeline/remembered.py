@@ -1,8 +1,10 @@
-"""What a lake remembers of its sources: enough to go on with the lake's path and the password alone.
+"""What a lake knows of its sources: enough to go on, or to begin, with its path and the password alone.
 
 A run writes the address without its secrets, the patterns and the names of slot and publication into the
 catalog. `headrace run --lake DIR`, `headrace drop --lake DIR` and whoever else is given no URL begin here;
-the password then comes from where libpq finds it (PGPASSWORD, a password file).
+the password then comes from where libpq finds it (PGPASSWORD, a password file). A source that was only
+registered (`headrace sql`, CREATE SOURCE) has no such record before its first run, and is begun as it was
+registered.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from headrace.core.errors import Misconfigured
 from headrace.lake import catalog
 from headrace.lake.marks import Marks
 from headrace.lake.reader import Lake
+from headrace.lake.registry import RegisteredSource, Registry
 from headrace.pipeline.config import Config, LakeConfig, SourceConfig
 from headrace.pipeline.records import SourceRecord, source_of
 
@@ -28,15 +31,23 @@ def sources(path: str) -> dict[str, SourceRecord]:
 
 
 def configuration_of(path: str) -> Config:
-    """The configuration under which a lake was last run, as far as it is remembered."""
-    known = sources(path)
+    """The configuration of what a lake has run, as far as it is remembered, and of what is registered."""
+    registered = Registry(Lake(path).store).sources()
+    known = {name: _registered(source) for name, source in registered.items()}
+    known |= {name: _config(record) for name, record in sources(path).items()}
     if not known:
         raise Misconfigured(
             "LAKE_WITHOUT_SOURCE",
             f'the lake at "{path}" does not know a source yet',
-            hint="headrace run URL --lake DIR --tables 'public.*'",
+            hint="headrace run URL --lake DIR --tables 'public.*', or CREATE SOURCE in headrace sql",
         )
-    return Config(LakeConfig(path), {name: _config(record) for name, record in known.items()})
+    return Config(LakeConfig(path), known)
+
+
+def _registered(source: RegisteredSource) -> SourceConfig:
+    return SourceConfig(
+        url=source.connection, tables=source.views or ("*.*",), publication=source.publication
+    )
 
 
 def _config(record: SourceRecord) -> SourceConfig:

@@ -25,7 +25,8 @@ from headrace.pipeline.states import State
 from headrace.sources.postgres.upstream import SlotState
 
 if TYPE_CHECKING:
-    from headrace.pipeline.copying import Copying, Progress
+    from headrace.pipeline.copies import Progress
+    from headrace.pipeline.copying import Copying
     from headrace.pipeline.lifecycle import Run
 
 EVERY_SECONDS = 1.0
@@ -123,7 +124,7 @@ class Reporter:
             self.listener(record)
 
     def _waiting(self) -> dict[str, str]:
-        waits_for = None if self._copying is None else self._copying.waits_for
+        waits_for = None if self._copying is None else self._copying.site.waits_for
         return {} if waits_for is None else {waits_for.code: f"{waits_for.primary}: {waits_for.detail}"}
 
     @property
@@ -132,7 +133,7 @@ class Reporter:
 
     @property
     def progress(self) -> Mapping[Any, Progress]:
-        return {} if self._copying is None else self._copying.progress
+        return {} if self._copying is None else self._copying.site.progress
 
     @property
     def slot_state(self) -> SlotState | None:
@@ -147,9 +148,14 @@ def _picture(run: Run, reporter: Reporter) -> dict[str, Any]:
     return {
         "position": _position(run),
         "slot": _slot(reporter.slot_state),
+        "streamed": {
+            "open": run.receiver.progress.running,
+            "open_bytes": run.receiver.progress.running_bytes,
+        },
         "epochs": {
             "driver": run.workshop.counts.driver,
             "spark": run.workshop.counts.spark,
+            "layered": run.workshop.counts.layered,
             "newest": run.ledger.mark.epoch,
         },
         "snapshot": _total(progress),
@@ -197,6 +203,7 @@ def _slot(slot: SlotState | None) -> dict[str, Any] | None:
         "safe_wal_size": slot.safe_wal_size,
         "retained_bytes": slot.retained_bytes,
         "catalog_xmin_age": slot.catalog_xmin_age,
+        **slot.traffic,
     }
 
 

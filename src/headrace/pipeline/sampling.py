@@ -43,17 +43,18 @@ def _sample(
     reader: SpoolReader, cut: Cut, tasks: Mapping[int, TableTask], reference: int, found: Keys
 ) -> int:
     """Decode the beginning of a stretch; the bytes that were looked at."""
-    data = reader.read(cut.start, min(cut.stop, cut.start + SAMPLE_BYTES))
+    data = cut.read(reader, SAMPLE_BYTES)
     wanted = {
         oid: decoding.Wanted(task.name, task.schema, task.applied)
         for oid, task in tasks.items()
-        if not task.schema.is_multiset
+        # A table without a key is one group, but for what comes after a truncation.
+        if not task.schema.is_multiset or task.truncations
     }
     layouts = decoding.relations_of(cut.relations)
     for each in decoding.decode(data, layouts, wanted, inside=cut.inside, xid_reference=reference):
         if each.changes is not None:
             names = wanted[each.oid].schema.names
-            key = [each.changes.batch.column(f"n{names.index(k)}") for k in wanted[each.oid].schema.key]
+            key = [each.changes.batch.column(f"n{names.index(k)}") for k in wanted[each.oid].schema.identity]
             found.setdefault(each.oid, []).append(prefixes(keycode(key)))
     return len(data)
 

@@ -7,6 +7,9 @@ raw value where the lake's column cannot, and NULL elsewhere. Shadows ride along
 delete treats raw text exactly as it treats the value; what comes out of the fold with a shadow that is
 not NULL is a row for `errors/`, +1 when it appears and -1 when it goes.
 
+A truncation takes them with its rows; where errors come straight from the stream (full before-images) it
+takes back what was said.
+
 Shadows exist inside tasks only: they are in no file of a table and in no history.
 """
 
@@ -21,10 +24,11 @@ import pyarrow.compute as pc
 
 from headrace.core.history import OWN
 from headrace.core.schema import Column, TableSchema
+from headrace.core.truncation import generations
 from headrace.lake import errors_table
 from headrace.lake.store import Store
 from headrace.pipeline.keytext import key_texts
-from headrace.pipeline.tasks import TableTask, to_ipc
+from headrace.pipeline.tasks import TableTask, from_ipc, join_ipc, to_ipc
 
 NO_LAKE_FORM = "VALUE_WITHOUT_LAKE_FORM"
 
@@ -104,7 +108,62 @@ def _error_rows(task: TableTask, column: str, rows: pa.Table, shadow: str) -> pa
     )
 
 
-def copied(task: TableTask, rows: pa.Table, column: int, raw: pa.Array, time: int) -> pa.Table:
+def truncated(task: TableTask, history: pa.Table) -> bytes | None:
+    """What takes back, at each truncation, the errors that this history before it gave rise to.
+
+    For tables whose errors come straight from the stream: errors add up, so taking back all that was said
+    leaves nothing standing, whatever stood in between.
+    """
+    if not task.truncations or not task.shadows:
+        return None
+    time, _, ordinal = history.column_names[-len(OWN) :][:3]
+    placed = pa.table({"_time": history.column(time), "_ordinal": history.column(ordinal)})
+    generation = generations(task.truncations, placed)
+    taken: bytes | None = None
+    for number in np.unique(generation[generation < len(task.truncations)]):
+        said = errors(task, history.filter(pa.array(generation == number)))
+        if said is not None:
+            back = errors_table.taken_back(from_ipc(said), task.truncations[int(number)].time)
+            taken = join_ipc(taken, to_ipc(back))
+    return taken
+
+
+def standing(store: Store, task: TableTask, time: int) -> bytes | None:
+    """What takes back all errors of the table that stand in the lake."""
+    live = errors_table.standing(store, task.source, task.name)
+    if not live.height:
+        return None
+    # As many rows as stand: each is taken back by one of its own.
+    rows = live.select(pl.exclude("diff").repeat_by("diff").explode())
+    tables = [_standing_of(task, str(column), some, time) for (column,), some in rows.group_by("column")]
+    return to_ipc(pa.concat_tables(tables))
+
+
+def _standing_of(task: TableTask, column: str, rows: pl.DataFrame, time: int) -> pa.Table:
+    return errors_table.batch(
+        task.name,
+        keys=rows["key"].to_arrow().cast(pa.string()),
+        column=column,
+        code=NO_LAKE_FORM,
+        raw=rows["raw"].to_arrow().cast(pa.string()),
+        time=pa.array(np.full(rows.height, time), pa.int64()),
+        diff=pa.array(np.full(rows.height, -1), pa.int64()),
+    )
+
+
+def withdrawn(task: TableTask, rows: pa.Table, time: int) -> bytes | None:
+    """The rows for `errors/` of rows (with shadows) that are taken out of the table again."""
+    tables = []
+    for column in task.shadows:
+        gone = rows.filter(pc.is_valid(rows.column(_name(column))))
+        if gone.num_rows:
+            tables.append(copied(task, gone, column, gone.column(_name(column)), time, diff=-1))
+    return to_ipc(pa.concat_tables(tables)) if tables else None
+
+
+def copied(
+    task: TableTask, rows: pa.Table, column: int, raw: pa.Array, time: int, *, diff: int = 1
+) -> pa.Table:
     """The rows for `errors/` of copied rows that met such a value."""
     return errors_table.batch(
         task.name,
@@ -113,5 +172,5 @@ def copied(task: TableTask, rows: pa.Table, column: int, raw: pa.Array, time: in
         code=NO_LAKE_FORM,
         raw=raw,
         time=pa.array(np.full(rows.num_rows, time), pa.int64()),
-        diff=pa.array(np.ones(rows.num_rows), pa.int64()),
+        diff=pa.array(np.full(rows.num_rows, diff), pa.int64()),
     )

@@ -2,13 +2,15 @@
 
                 copied              exact
       CHOSEN ───────────► JOINING ─────────► LIVE
-        │                    │                 │
+        │   ◄─────────────   │                 │
+        │        lacking     │                 │
         └────── failed ──────┴─────────────────┴──► STOPPED
 
 A table is named by marks only while it is LIVE. A CHOSEN one is waiting for its copy or being copied: a
-copy that is not complete is worth nothing, so there is no state for it. JOINING means that the copy is
-in the lake and the stream has not yet reached the point from which it is exact. STOPPED keeps what it
-had: older marks still name it.
+copy that is not complete is named by no mark, so there is no state for it. JOINING means that the copy is
+in the lake and the stream has not yet reached the point from which it is exact. A copy in chunks may then
+turn out to lack a value (`core.chunks`), and is CHOSEN again without the chunk concerned. STOPPED keeps what
+it had: older marks still name it.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class Event(Enum):
     """What can happen to a table."""
 
     COPIED = "copied"
+    LACKING = "lacking"
     EXACT = "exact"
     FAILED = "failed"
 
@@ -37,6 +40,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.CHOSEN, Event.COPIED): State.JOINING,
     (State.CHOSEN, Event.FAILED): State.STOPPED,
     (State.JOINING, Event.EXACT): State.LIVE,
+    (State.JOINING, Event.LACKING): State.CHOSEN,
     (State.JOINING, Event.FAILED): State.STOPPED,
     (State.LIVE, Event.FAILED): State.STOPPED,
 }

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from headrace.core.chunks import ByChunk
 from headrace.core.errors import HeadraceError
-from headrace.core.handoff import ByPosition, Handoff
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline import epochs, stretch
@@ -22,10 +22,13 @@ from headrace.pipeline.epochs import Batch, Cut
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.looking import Look
 from headrace.pipeline.merging import merge
-from headrace.pipeline.records import TableRecord
+from headrace.pipeline.records import TableRecord, exact_from
+from headrace.pipeline.retaking import retake
 from headrace.pipeline.sampling import with_births
+from headrace.pipeline.staging import Staging, ended_as
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.tasks import Outcome, Outcomes, Stretch, TableTask, pack, unpack
+from headrace.pipeline.truncating import rows_to_go, with_truncations
 from headrace.pipeline.writing import row_missing
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
@@ -40,6 +43,7 @@ class Counts:
 
     driver: int = 0
     spark: int = 0
+    layered: int = 0  # of those, out of what was laid down ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +56,12 @@ class Workshop:
     spark: Jobs
     driver_epochs: int
     ships_bytes: bool = False
+    staging: Staging | None = None
     counts: Counts = field(default_factory=Counts)
 
-    def jobs(self, batch: Batch) -> Jobs:
+    def jobs(self, rows: int) -> Jobs:
         """A tiny epoch is quicker in the driver than Spark can say hello."""
-        if batch.changes <= self.driver_epochs:
+        if rows <= self.driver_epochs:
             self.counts.driver += 1
             return self.driver
         self.counts.spark += 1
@@ -69,9 +74,14 @@ def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -
     outcomes = _run(ledger, workshop, batch, look, {r.oid: ledger.task(r) for r in attached})
     failures: dict[TableName, HeadraceError] = dict(look.changed)
     failures |= {name: error for name, o in outcomes.items() if (error := _verdict(o)) is not None}
-    good = {name: outcome for name, outcome in outcomes.items() if name not in failures}
+    lacking = {n: o for n, o in outcomes.items() if (o.lacking or o.torn) and n not in failures}
+    good = {n: outcome for n, outcome in outcomes.items() if n not in failures and n not in lacking}
     frontier = max(ledger.frontier, batch.frontier)
-    records = list(_moved(ledger, batch.frontier, frontier, good, failures))
+    moved = _moved(ledger, batch.frontier, frontier, good, failures, look)
+    records = [record for record in moved if record.name not in lacking]
+    for name, outcome in lacking.items():
+        record, good[name] = _retaken(ledger, workshop, name, outcome)
+        records.append(record)
     return Epoch(
         kind="stream" if len(batch.transactions) else "empty",
         frontier=frontier,
@@ -84,14 +94,39 @@ def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -
     )
 
 
+def _retaken(
+    ledger: Ledger, workshop: Workshop, name: TableName, outcome: Outcome
+) -> tuple[TableRecord, Outcome]:
+    record = ledger.tables[name]
+    site = (ledger.frontier, ledger.mark.epoch + 1, ledger.address, workshop.spark)
+    return retake(record, ledger.task(record), outcome, *site)
+
+
 def _run(
     ledger: Ledger, workshop: Workshop, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
-    """Run the job; again where it turned out what a table needs (see `stretch`): rare, and never twice."""
+    """What the tables become: out of layers where there are any, else in one job over the bytes."""
     if not len(batch.transactions) or not tasks:
         return {}
-    jobs = workshop.jobs(batch)
+    if workshop.staging is None or (transaction := batch.alone) is None:
+        return _decoded(ledger, workshop, batch, look, tasks)
+    ended = ended_as(workshop.reader, transaction, look, ledger.mark.epoch + 1)
+    workshop.counts.spark += 1
+    workshop.counts.layered += 1
+    laid, cold = workshop.staging.finish(ended, tasks)
+    return {**laid.tables, **(_decoded(ledger, workshop, batch, look, cold) if cold else {})}
+
+
+def _decoded(
+    ledger: Ledger, workshop: Workshop, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
+) -> dict[TableName, Outcome]:
+    """Run the job; again where it turned out what a table needs (see `stretch`): rare, and never twice."""
     cuts = list(epochs.cuts(workshop.reader, batch.transactions))
+    if batch.truncates:
+        tasks = with_truncations(workshop.reader, cuts, tasks, look.xid_reference)
+    torn = {task.name: Outcome(task.name, torn=task.torn) for task in tasks.values() if task.torn}
+    tasks = {oid: task for oid, task in tasks.items() if not task.torn}
+    jobs = workshop.jobs(batch.changes + rows_to_go(tasks))
     if batch.changes > LARGE:
         tasks = with_births(workshop.reader, cuts, tasks, look.xid_reference)
     while True:
@@ -101,7 +136,7 @@ def _run(
             outcomes.take(unpack(answer, Outcome))
         wiser = {oid: _wiser(task, outcomes.tables.get(task.name)) for oid, task in tasks.items()}
         if wiser == tasks:
-            return outcomes.tables
+            return outcomes.tables | torn
         tasks = wiser
 
 
@@ -130,7 +165,8 @@ def _items(
                 relations=cut.relations,
                 tables=tuple(tasks.items()),
                 inside=cut.inside,
-                data=reader.read(cut.start, cut.stop).tobytes() if workshop.ships_bytes else None,
+                own=cut.own,
+                data=cut.read(reader).tobytes() if workshop.ships_bytes else None,
             )
         )
 
@@ -139,7 +175,7 @@ def _verdict(outcome: Outcome) -> HeadraceError | None:
     """Why the table can't be published, if it can't."""
     if outcome.failure is not None:
         return outcome.failure
-    if outcome.vouched != outcome.found:
+    if outcome.vouched != outcome.found and not outcome.lacking:
         return row_missing(outcome.table, abs(outcome.vouched[0] - outcome.found[0]))
     return None
 
@@ -150,6 +186,7 @@ def _moved(
     frontier: Lsn,
     outcomes: Mapping[TableName, Outcome],
     failures: Mapping[TableName, HeadraceError],
+    look: Look,
 ) -> Iterable[TableRecord]:
     """The records that the epoch changes."""
     for record in ledger.tables.values():
@@ -158,18 +195,21 @@ def _moved(
             continue
         if record.state not in ATTACHED:
             continue
-        after = _counted(record, outcomes.get(record.name))
+        after = _counted(replace(record, look=look.seen.get(record.name, record.look)), outcomes)
         if record.state is State.JOINING:
             after = _joining(after, reached, frontier, ledger)
         if after != record:
             yield after
 
 
-def _counted(record: TableRecord, outcome: Outcome | None) -> TableRecord:
+def _counted(record: TableRecord, outcomes: Mapping[TableName, Outcome]) -> TableRecord:
+    outcome = outcomes.get(record.name)
     if outcome is None:
         return record
     shadows = tuple(sorted({*record.shadows, *outcome.met}))
-    return replace(record, held=record.held + outcome.held, shadows=shadows)
+    # A frontier, as `since` always is: the table is exact at the truncation's own time.
+    since = max(record.since or 0, outcome.forgets + 1) if outcome.forgets else record.since
+    return replace(record, held=record.held + outcome.held, shadows=shadows, since=since)
 
 
 def _joining(record: TableRecord, reached: Lsn, frontier: Lsn, ledger: Ledger) -> TableRecord:
@@ -182,12 +222,8 @@ def _joining(record: TableRecord, reached: Lsn, frontier: Lsn, ledger: Ledger) -
     exact = exact_from(record.handoff)
     if frontier < exact:
         return replace(record, applied=None)
-    since = ledger.source.start if record.schema.full else exact
-    return record.on(Event.EXACT, applied=None, since=int(since))
-
-
-def exact_from(handoff: Handoff) -> Lsn:
-    """The frontier from which on a copy, joined by this handoff, is exact."""
-    if isinstance(handoff, ByPosition):
-        return Lsn.parse(handoff.frontier.text())
-    raise AssertionError("a handoff by xid comes with its own issue")
+    # What the table held before a truncation that the copy shows is not to be had: `truncating`.
+    since = max(int(ledger.source.start), record.since or 0) if record.schema.full else int(exact)
+    # Of a copy in chunks the handoff is long, and from here on nothing is held.
+    handoff = None if isinstance(record.handoff, ByChunk) else record.handoff
+    return record.on(Event.EXACT, applied=None, since=since, handoff=handoff)

@@ -1,7 +1,10 @@
 """A task: a stretch of the stream becomes the events of groups of keys.
 
     bytes ─ decode ─► change batch ─┬─ held by the copy ──► history only (rewind) or nothing (skip)
-                                    └─ the others ─► events by key ─► one Part per group of `routing`
+                                    └─ the others ─► events by key ─► one Part per group (`groups`)
+
+Where the copy was made in chunks, what is held is told by key: all changes become events, and the held ones
+among those go no further.
 
 History of tables with full before-images is complete in the stream and is written right here; that of
 the others needs the rows of the lake and is written by `merging`.
@@ -17,21 +20,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.core.chunks import ByChunk
 from headrace.core.errors import Definite
 from headrace.core.events import events
-from headrace.core.history import history
-from headrace.core.multiset import net
+from headrace.core.history import OWN, history
+from headrace.core.keycode import keycode
 from headrace.decode.kernel import Bytes
 from headrace.lake.store import open_store
-from headrace.pipeline import shadows
+from headrace.pipeline import groups, shadows
+from headrace.pipeline.epochs import read_stretch
 from headrace.pipeline.merging import RESULTS
-from headrace.pipeline.routing import Routes, prefixes
-from headrace.pipeline.tasks import Outcome, Part, Stretch, TableTask, pack, to_ipc, unpack
+from headrace.pipeline.tasks import Outcome, Part, Stretch, TableTask, join_ipc, pack, to_ipc, unpack
 from headrace.pipeline.writing import Writing, without_form, write_history
 from headrace.sources.postgres import decoding
 from headrace.spool.reader import SpoolReader
-
-ALL = "*"  # the group of all rows of a multiset
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,9 @@ def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
     store = open_store(stretch.lake.url, dict(stretch.lake.options) or None)
     context = _Context(stretch, Writing(store, stretch.epoch))
     tables = dict(stretch.tables)
+    if stretch.number == 0:
+        for task in tables.values():
+            yield from _failing_alone(stretch, task, _begun(context, task))
     for found in _decoded(stretch):
         task = tables[found.oid]
         if found.changes is None:
@@ -69,7 +74,7 @@ def _failing_alone(
 
 def _decoded(stretch: Stretch) -> Iterator[decoding.TableChanges]:
     return decoding.decode(
-        _bytes(stretch),
+        bytes_of(stretch),
         decoding.relations_of(stretch.relations),
         {oid: decoding.Wanted(task.name, task.schema, task.applied) for oid, task in stretch.tables},
         inside=stretch.inside,
@@ -77,10 +82,11 @@ def _decoded(stretch: Stretch) -> Iterator[decoding.TableChanges]:
     )
 
 
-def _bytes(stretch: Stretch) -> Bytes:
+def bytes_of(stretch: Stretch) -> Bytes:
+    """The stretch's bytes, from the spool or from where they were sent along."""
     if stretch.data is not None:
         return np.frombuffer(stretch.data, np.uint8)
-    return SpoolReader(Path(stretch.spool)).read(stretch.start, stretch.stop)
+    return read_stretch(SpoolReader(Path(stretch.spool)), stretch.own, stretch.start, stretch.stop)
 
 
 def _result(stretch: Stretch, outcome: Outcome) -> tuple[str, int, bytes]:
@@ -94,7 +100,7 @@ def _of_table(
     if failure := _unfit(task, bad):
         yield _result(context.stretch, Outcome(task.name, failure=failure))
         return
-    if task.handoff is not None:
+    if task.handoff is not None and not isinstance(task.handoff, ByChunk):
         held = task.handoff.held(changes["_time"].combine_chunks(), changes["_xid"].combine_chunks())
         yield from _held(context, task, changes.filter(held))
         changes = changes.filter(pc.invert(held))
@@ -115,8 +121,10 @@ def _held(context: _Context, task: TableTask, held: pa.Table) -> Iterator[tuple[
     """Changes that the copy holds: they change no state, and rewind the table's history."""
     if not held.num_rows:
         return
-    outcome = Outcome(task.name, held=len(pc.unique(held["_time"])))
+    outcome = Outcome(task.name, held=_transactions(held))
     if task.schema.full:
+        # Before a truncation that the copy holds there is nothing to rewind from.
+        held = held.filter(pc.greater(held["_time"], task.forgets))
         plain = replace(task, shadows=())
         outcome = replace(outcome, history=write_history(context.writing, plain, history(task.schema, held)))
     yield _result(context.stretch, outcome)
@@ -135,16 +143,23 @@ def _live(
     else:
         yield _result(context.stretch, outcome)
     if task.schema.is_multiset:
-        yield _part(context, task, ALL, net(task.schema, changes))
+        yield from _parts(context, groups.of_changes(task, changes))
         return
     found = events(shadows.extend(task), shadows.widen(task, changes, bad))
-    if task.whole:
-        everywhere = pa.array(np.ones(found.num_rows, np.bool_))
-        yield _part(context, task, ALL, found.append_column("_home", everywhere))
-    elif len(task.routes.files) > 1 and found["_from"].null_count < found.num_rows:
+    if isinstance(task.handoff, ByChunk):
+        held = task.handoff.held(found["_key"], found["_time"], found["_xid"])
+        yield _result(context.stretch, Outcome(task.name, held=_transactions(found.filter(held))))
+        found = found.filter(pc.invert(held))
+    if not found.num_rows:
+        return
+    if not task.whole and groups.is_scattered(task, found):
         yield _result(context.stretch, Outcome(task.name, scattered=True))
     else:
-        yield from _parts(context, task, found)
+        yield from _parts(context, groups.of_events(task, found))
+
+
+def _transactions(rows: pa.Table) -> int:
+    return len(pc.unique(rows["_time"]))
 
 
 def _latest(changes: pa.Table) -> int:
@@ -155,27 +170,49 @@ def _straight(
     context: _Context, task: TableTask, changes: pa.Table, bad: pa.Table, outcome: Outcome
 ) -> Outcome:
     """History, and rows for `errors/`, straight from the tuples of a table with full before-images."""
+    # Before a truncation that the copy holds there is nothing to rewind from.
+    changes = changes.filter(pc.greater(changes["_time"], task.forgets))
     told = history(shadows.extend(task), shadows.widen(task, changes, bad))
+    new = _not_held(task, told)
     return replace(
         outcome,
         history=write_history(context.writing, task, told),
-        errors=shadows.errors(task, told),
+        errors=join_ipc(shadows.errors(task, new), shadows.truncated(task, new)),
     )
 
 
-def _parts(context: _Context, task: TableTask, found: pa.Table) -> Iterator[tuple[str, int, bytes]]:
-    """The events, file by file of the table; overlapping files each get the events of shared keys."""
-    places = task.routes.places(prefixes(found["_key"].combine_chunks()))
-    order = np.argsort(places.files, kind="stable")
-    bounds = np.flatnonzero(np.diff(places.files[order], prepend=-1))
-    for low, high in zip(bounds, [*bounds[1:], len(order)], strict=True):
-        rows = order[low:high]
-        events_there = found.take(pa.array(places.rows[rows]))
-        events_there = events_there.append_column("_home", pa.array(places.home[rows]))
-        number = int(places.files[rows[0]])
-        # The group's merge needs its own file only: a part stays small however many files there are.
-        own = replace(task, routes=Routes.over(task.routes.files[number : number + 1]))
-        yield _part(context, own, str(number), events_there)
+def _not_held(task: TableTask, told: pa.Table) -> pa.Table:
+    """Of history, the sides of changes that the copy does not hold: what it does, it has told of itself."""
+    if not isinstance(task.handoff, ByChunk) or not told.num_rows:
+        return told
+    own = dict(zip(OWN.names, told.column_names[-len(OWN) :], strict=True))
+    keys = keycode([told.column(name) for name in task.schema.key])
+    held = task.handoff.held(keys, told.column(own["_time"]), told.column(own["_xid"]))
+    return told.filter(pc.invert(held))
+
+
+def _begun(context: _Context, task: TableTask) -> Iterator[tuple[str, int, bytes]]:
+    """What a table's truncations bring whatever its changes are; told once, with the first stretch."""
+    if task.forgets:
+        yield _result(context.stretch, Outcome(task.name, forgets=task.forgets))
+    if not task.truncations:
+        return
+    outcome = Outcome(
+        task.name,
+        changes=len(task.truncations),
+        last_commit_ts=max(t.commit_ts for t in task.truncations),
+    )
+    if task.schema.full and task.met:
+        # Of other tables the raw texts come with the rows (`shadows.attach`).
+        standing = shadows.standing(context.writing.store, task, task.truncations[0].time)
+        outcome = replace(outcome, errors=standing)
+    yield _result(context.stretch, outcome)
+    yield from _parts(context, groups.of_files(task))
+
+
+def _parts(context: _Context, shares: Iterable[groups.Share]) -> Iterator[tuple[str, int, bytes]]:
+    for group, task, rows in shares:
+        yield _part(context, task, group, rows)
 
 
 def _part(context: _Context, task: TableTask, group: str, rows: pa.Table) -> tuple[str, int, bytes]:

@@ -17,13 +17,16 @@ from typing import TypeVar, cast
 
 import pyarrow as pa
 
+from headrace.core.chunks import ByChunk, Span
 from headrace.core.errors import HeadraceError
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
+from headrace.core.truncation import Truncations
 from headrace.lake.plan import DataFile
 from headrace.pipeline.routing import Routes
 from headrace.sources.postgres.decoding import Inside
+from headrace.spool.streamed import Streamed
 
 T = TypeVar("T")
 
@@ -49,10 +52,16 @@ class TableTask:
     history_folder: str
     routes: Routes
     applied: int  # updates with a smaller time are in the table already
-    handoff: Handoff | None = None  # what the copy already holds; None once the stream is past it
+    handoff: Handoff | ByChunk | None = None  # what the copy already holds; None once the stream is past it
     shadows: tuple[int, ...] = ()  # columns that may hold, or meet, a value without a lake form
     strict: bool = False  # such a value stops the table
+    torn: tuple[Span, ...] = ()  # chunks of its copy that do not show a truncation which others show
     whole: bool = False  # fold all keys at once: values have to be looked up under other keys
+    layered: bool = False  # its events come from `layers`: all history is the fold's
+    truncations: Truncations = ()  # that take its rows in this epoch
+    forgets: int = 0  # the time of the last truncation that the copy holds: what was before it is unknown
+    met: bool = False  # errors/ may have rows of it
+    rest: bool = False  # of a truncated file, only the rows whose keys no event touches
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,14 @@ class Stretch:
     relations: tuple[bytes, ...]  # layouts in force at its start
     tables: tuple[tuple[int, TableTask], ...]  # by the source's relation id
     inside: Inside | None = None  # the transaction in whose middle it begins
+    own: Streamed | None = None  # addresses are those of this streamed transaction's own files
     data: bytes | None = None  # the bytes themselves, where tasks cannot read the spool
+
+    @property
+    def xid(self) -> int:
+        """Of the transaction that it is a piece of, as the source writes it."""
+        assert self.inside is not None
+        return self.inside.xid & 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +123,11 @@ class Outcome:
     found: tuple[int, int] = (0, 0)  # and of those that were: both must agree
     unforeseen: tuple[int, ...] = ()  # columns that met a value without a lake form and have no shadow
     met: tuple[int, ...] = ()  # columns that have one, or met such a value
+    torn: tuple[Span, ...] = ()  # chunks that are to be copied again for a truncation's sake
+    lacking: bytes | None = None  # keys with a value that no copy holds: they are read again
     scattered: bool = False  # a value has to be looked up under another key, maybe in another file
     last_commit_ts: int = 0
+    forgets: int = 0  # as the task's
     failure: HeadraceError | None = None
 
     def combine(self, other: Outcome) -> Outcome:
@@ -125,8 +144,11 @@ class Outcome:
             found=_sum(self.found, other.found),
             unforeseen=tuple(sorted({*self.unforeseen, *other.unforeseen})),
             met=tuple(sorted({*self.met, *other.met})),
+            torn=self.torn + other.torn,
+            lacking=join_ipc(self.lacking, other.lacking),
             scattered=self.scattered or other.scattered,
             last_commit_ts=max(self.last_commit_ts, other.last_commit_ts),
+            forgets=max(self.forgets, other.forgets),
             failure=self.failure or other.failure,
         )
 

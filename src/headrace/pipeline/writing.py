@@ -46,12 +46,15 @@ def read_file(store: Store, task: TableTask, path: str | None) -> pa.Table:
     return datafile.read(store, task.folder, path).cast(task.schema.arrow())
 
 
-def write_history(writing: Writing, task: TableTask, history: pa.Table) -> tuple[DataFile, ...]:
-    """One history file; rows in the order of time, so that statistics prune by it."""
+def write_history(
+    writing: Writing, task: TableTask, history: pa.Table, *, ordered: bool = False
+) -> tuple[DataFile, ...]:
+    """One history file; rows in the order of time (if they are not yet), so that statistics prune by it."""
     time, diff, ordinal = history.column_names[-len(OWN) :][:3]
-    plain = shadows.drop(task, history)
-    ordered = plain.sort_by([(time, "ascending"), (ordinal, "ascending"), (diff, "ascending")])
-    return (writing.file(task.history_folder, ordered, None),)
+    rows = shadows.drop(task, history)
+    if not ordered:
+        rows = rows.sort_by([(time, "ascending"), (ordinal, "ascending"), (diff, "ascending")])
+    return (writing.file(task.history_folder, rows, None),)
 
 
 def write_sorted(writing: Writing, task: TableTask, rows: pa.Table) -> tuple[NewFile, ...]:

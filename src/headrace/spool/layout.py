@@ -6,6 +6,7 @@
     <folder>/000000000007.sums         one SUM per block of at most BLOCK bytes: address, length, CRC-32
     <folder>/000000000007.relations    descriptions of tables that were valid at its start, then new ones
     <folder>/000000000007.index        RECORDs; the first is the segment's HEAD
+    <folder>/000000000007-4711.*       transaction 4711, streamed while it runs: see `streamed`
 
 An *address* counts the bytes of the spool's whole life; it never goes back. A segment belongs to one
 *session*, one connection to the source: descriptions of tables die with a session, and so does a
@@ -18,17 +19,17 @@ both only grow, so that the newest record alone tells how far the stream is comp
 search finds any address. Records are numbered through the spool's life, without a gap.
 
     HEAD          end: frontier   start = stop: the segment's base
-    TRANSACTION   time, commit_ts, xid, changes; start .. stop: its bytes, first message to last
+    TRANSACTION   time, commit_ts, xid, changes, truncates; start .. stop: its bytes, first message to last
+    STREAMED      as TRANSACTION, but its changes are the first `length` bytes of the files of its own that
+                  were begun in segment `own`; start .. stop: the message of its commit
     PROGRESS      end: the source is complete up to here though no transaction came
-
-Transactions that are still in progress (streamed before their commit) will get segments of their own,
-named `<segment>-<xid>.raw`, in which `stop - start` of a TRANSACTION counts; no file has that name today.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import zlib
 from enum import IntEnum
 from pathlib import Path
 
@@ -37,13 +38,14 @@ import numpy.typing as npt
 
 from headrace.core.errors import HeadraceError, Transient
 
-FORMAT = 1
+FORMAT = 2
 ORIGIN = "origin.json"
 BLOCK = 256 * 1024  # a small read verifies at least a whole block
 SEGMENT = 64 * 1024 * 1024
 INDEX_RECORDS = 64 * 1024  # 6 MB; an idle source writes records but no bytes
 
 Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[np.void]  # of dtype RECORD
 
 
@@ -53,6 +55,7 @@ class Kind(IntEnum):
     HEAD = 1
     TRANSACTION = 2
     PROGRESS = 3
+    STREAMED = 4
 
 
 RECORD = np.dtype(
@@ -67,8 +70,11 @@ RECORD = np.dtype(
         ("start", "<i8"),
         ("stop", "<i8"),
         ("changes", "<i8"),
+        ("truncates", "<i8"),  # of those, the messages that truncate tables
         ("source_end", "<i8"),  # how far the source had got when this was written
         ("source_ts", "<i8"),  # its clock then, microseconds since 1970, UTC
+        ("own", "<i8"),  # STREAMED: the segment in which it began
+        ("length", "<i8"),  # STREAMED: the bytes of its own files
         ("check", "<u8"),
     ]
 )
@@ -109,6 +115,8 @@ def discard_orphans(folder: Path) -> dict[int, int]:
     """
     sizes: dict[int, int] = {}
     for path in folder.glob("[0-9]*.*"):
+        if not path.stem.isdecimal():
+            continue  # of a streamed transaction
         segment = int(path.stem)
         sizes[segment] = sizes.get(segment, 0) + path.stat().st_size
     for segment in list(sizes):
@@ -126,6 +134,15 @@ def erase(folder: Path) -> None:
         remove_segment(folder, segment)
     for path in folder.glob("[0-9]*.*"):  # what a crash left of a segment without an index
         path.unlink(missing_ok=True)
+
+
+def checksums(view: memoryview, address: int) -> Records:
+    """The SUMs of bytes that stand at this address."""
+    sums = np.empty(-(-len(view) // BLOCK), dtype=SUM)
+    for i in range(len(sums)):
+        block = view[i * BLOCK : (i + 1) * BLOCK]
+        sums[i] = (address + i * BLOCK, len(block), zlib.crc32(block))
+    return sums
 
 
 def disk_error(error: OSError) -> HeadraceError:

@@ -21,8 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.spool.layout import RECORD, Bytes, Records, damaged, discarded, remove_segment, segments
+from headrace.spool import streamed
+from headrace.spool.layout import RECORD, Bytes, Ints, Records, damaged, discarded, remove_segment, segments
 from headrace.spool.segment import Segment, open_segment
+from headrace.spool.streamed import Streamed
 
 
 class SpoolReader:
@@ -78,18 +80,37 @@ class SpoolReader:
             at = edge
         return result
 
+    def read_streamed(self, which: Streamed, start: int, stop: int) -> Bytes:
+        """Bytes of a transaction that is or was streamed while it ran, verified."""
+        return streamed.read(self._folder, which, start, stop)
+
+    def struck(self, which: Streamed) -> Ints:
+        """The subtransactions of a committed one that were rolled back."""
+        return streamed.struck(self._folder, which)
+
+    def has_streamed(self, which: Streamed) -> bool:
+        """Whether its files are there: it runs, or it has committed and was not discarded."""
+        return which.path(self._folder, "raw").exists()
+
+    def running(self) -> dict[Streamed, int]:
+        """The transactions that are being streamed and have not ended, and how much has come of each."""
+        found = (w for w in streamed.known(self._folder) if not streamed.committed(self._folder, w))
+        return {which: streamed.length(self._folder, which) for which in found}
+
     def relations_before(self, address: int) -> list[bytes]:
         """The newest description of each table that its session had received up to `address`."""
         known = self._refresh()
         return known[_holding(known, address)].relations(address)
 
     def discard(self, before: int) -> int:
-        """Delete the segments that lie wholly before this address; how many there were."""
+        """Delete the segments that lie wholly before this address, and streamed transactions that
+        ended before it; how many segments there were."""
         known = self._refresh()
         freed = 0
         while len(known) > 1 and known[1].base <= before:
             remove_segment(self._folder, known.pop(0).segment)
             freed += 1
+        streamed.discard(self._folder, before)
         return freed
 
     def held_bytes(self) -> int:

@@ -26,6 +26,8 @@ from headrace.spool.layout import (
     segment_path,
 )
 
+_ENDED = (Kind.TRANSACTION, Kind.STREAMED)
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -69,7 +71,7 @@ class Segment:
         while begin < count and limit > 0:
             end = min(count, begin + limit)
             records = self.records(begin, end)
-            found.append(records[(records["kind"] == Kind.TRANSACTION) & (records["start"] >= after)])
+            found.append(records[np.isin(records["kind"], _ENDED) & (records["start"] >= after)])
             limit -= len(found[-1])
             begin = end
         return np.concatenate(found)
@@ -78,18 +80,7 @@ class Segment:
         """Its bytes from one address to another, verified."""
         if not self.path("raw").exists():
             raise discarded(f"segment {self.segment} is gone")
-        sums = np.fromfile(self.path("sums"), SUM)
-        first = int(np.searchsorted(sums["address"], start, side="right")) - 1
-        last = int(np.searchsorted(sums["address"], stop, side="left"))
-        blocks = sums[max(first, 0) : last]
-        if not len(blocks) or int(blocks["address"][-1]) + int(blocks["length"][-1]) < stop:
-            raise damaged("list of checksums", self.segment)
-        origin = int(blocks["address"][0])
-        length = int(blocks["length"].sum(dtype=np.int64))
-        data = np.fromfile(self.path("raw"), np.uint8, length, offset=origin - self.base)
-        if len(data) != length or not _intact(data, blocks):
-            raise damaged("contents", self.segment)
-        return data[start - origin : stop - origin]
+        return verified(self.path("raw"), self.path("sums"), start, stop, self.base, self.segment)
 
     def relations(self, upto: int) -> list[bytes]:
         """The newest description of each table that had come up to this address, as it came."""
@@ -131,6 +122,22 @@ def count_records(folder: Path, segment: int) -> int:
         return os.stat(segment_path(folder, segment, "index")).st_size // RECORD.itemsize
     except FileNotFoundError:
         return 0
+
+
+def verified(raw: Path, sums: Path, start: int, stop: int, base: int, segment: int) -> Bytes:
+    """The bytes between two addresses of a file that begins at `base`, held against their checksums."""
+    known = np.fromfile(sums, SUM)
+    first = int(np.searchsorted(known["address"], start, side="right")) - 1
+    last = int(np.searchsorted(known["address"], stop, side="left"))
+    blocks = known[max(first, 0) : last]
+    if not len(blocks) or int(blocks["address"][-1]) + int(blocks["length"][-1]) < stop:
+        raise damaged("list of checksums", segment)
+    origin = int(blocks["address"][0])
+    length = int(blocks["length"].sum(dtype=np.int64))
+    data = np.fromfile(raw, np.uint8, length, offset=origin - base)
+    if len(data) != length or not _intact(data, blocks):
+        raise damaged("contents", segment)
+    return data[start - origin : stop - origin]
 
 
 def _load(path: Path, start: int, stop: int) -> Records:

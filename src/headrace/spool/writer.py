@@ -5,9 +5,12 @@ transactions ended in it. A writer never touches a file that another writer bega
 behind the newest one and a new session, so that whatever a killed writer left half-written stays
 behind and is named by no record.
 
+Transactions that are streamed while they run go to files of their own, through `streamed`; they are named
+by a record once they have committed, and what was open when a writer ended is deleted by the next one.
+
 The spool has a limit. At it `full` is true and the receiver stops reading; the driver frees room with
 `SpoolReader.discard`. A transaction that is larger than the limit passes through all the same: `full` is
-true only while there is a segment that the driver can free.
+true only while there is something that the driver can free.
 """
 
 from __future__ import annotations
@@ -23,22 +26,22 @@ import numpy as np
 
 from headrace.core.errors import Transient
 from headrace.spool.layout import (
-    BLOCK,
     INDEX_RECORDS,
     RECORD,
     RELATION,
     SEGMENT,
-    SUM,
     Bytes,
     Kind,
     Records,
     checks,
+    checksums,
     discard_orphans,
     disk_error,
     segment_path,
 )
 from headrace.spool.reader import SpoolReader
 from headrace.spool.segment import open_segment
+from headrace.spool.streamed import StreamedFiles
 
 
 @dataclass(slots=True)
@@ -80,6 +83,7 @@ class SpoolWriter:
         self._index_records = index_records
         self._lock = _lock(folder)
         self._sizes = discard_orphans(folder)  # of each segment that the driver may still hold
+        self.streamed = StreamedFiles(folder)
         self._starts: dict[int, int] = {}  # where each segment of ours begins
         self._segment = max(self._sizes, default=-1)
         self._relations: dict[int, tuple[int, bytes]] = {}
@@ -112,6 +116,11 @@ class SpoolWriter:
             os.close(self._lock)
             self._lock = -1
 
+    @property
+    def segment(self) -> int:
+        """The number of the segment that is being written."""
+        return self._segment
+
     def append(self, data: Bytes) -> int:
         """Append bytes; the address of the first one. They mean nothing until a record names them."""
         if self.address - self._starts[self._segment] >= self._segment_bytes:
@@ -119,13 +128,9 @@ class SpoolWriter:
         self._bound_index()
         start = self.address
         view = np.ascontiguousarray(data).data
-        sums = np.empty(-(-len(view) // BLOCK), dtype=SUM)
-        for i in range(len(sums)):
-            block = view[i * BLOCK : (i + 1) * BLOCK]
-            sums[i] = (start + i * BLOCK, len(block), zlib.crc32(block))
         files = self._open()
         self._write(files.raw, view)
-        self._write(files.sums, sums.tobytes())
+        self._write(files.sums, checksums(view, start).tobytes())
         self.address = start + len(view)
         return start
 
@@ -138,30 +143,31 @@ class SpoolWriter:
         self._write(self._open().relations, _relation_entry(relation, address, body))
 
     def commit(self, transactions: Records) -> None:
-        """Record transactions whose bytes are appended, in commit order.
+        """Record transactions whose bytes are stored, in commit order.
 
-        The caller fills time, end, commit_ts, xid, start, stop and changes; the rest is done here.
+        The caller fills kind, time, end, commit_ts, xid, start, stop and changes, and of a streamed one
+        own and length; the rest is done here.
         """
         if len(transactions):
             self.frontier = int(transactions["end"][-1])
-            self._put(transactions.copy(), Kind.TRANSACTION)
+            self._put(transactions.copy())
 
     def progress(self, frontier: int) -> None:
         """Record that the stream is complete up to `frontier` though no transaction ended."""
         self._bound_index()
         self.frontier = max(self.frontier, frontier)
-        self._put(self._here(), Kind.PROGRESS)
+        self._put(self._here(Kind.PROGRESS))
 
     def heard(self, source_end: int, source_ts: int) -> None:
         """How far the source itself has got, and its clock: goes into the records that follow."""
         self.source = (source_end, source_ts)
 
     def full(self, needed_from: int | None = None) -> bool:
-        """True while the limit is reached and the driver can free a segment before `needed_from`.
+        """True while the limit is reached and the driver can free something before `needed_from`.
 
         `needed_from` is the address where the open transaction starts, or None if there is none.
         """
-        if sum(self._sizes.values()) < self._limit:
+        if self._held() < self._limit:
             return False
         for segment in sorted(self._sizes):
             if segment == self._segment or segment_path(self._folder, segment, "index").exists():
@@ -170,7 +176,10 @@ class SpoolWriter:
         edge = self.address if needed_from is None else needed_from
         oldest = min(self._sizes)
         freeable = oldest < self._segment and self._starts.get(oldest + 1, 0) <= edge
-        return freeable and sum(self._sizes.values()) >= self._limit
+        return (freeable or self.streamed.freeable()) and self._held() >= self._limit
+
+    def _held(self) -> int:
+        return sum(self._sizes.values()) + self.streamed.held_bytes()
 
     def _begin_segment(self) -> None:
         if self._files is not None:
@@ -186,11 +195,12 @@ class SpoolWriter:
             raise disk_error(error) from error
         for relation, (address, body) in self._relations.items():
             self._write(self._files.relations, _relation_entry(relation, address, body))
-        self._put(self._here(), Kind.HEAD)
+        self._put(self._here(Kind.HEAD))
 
-    def _here(self) -> Records:
+    def _here(self, kind: Kind) -> Records:
         """One record that names no bytes, at the newest address and frontier."""
         record = np.zeros(1, dtype=RECORD)
+        record["kind"] = kind
         record["end"] = self.frontier
         record["start"] = record["stop"] = self.address
         return record
@@ -200,9 +210,8 @@ class SpoolWriter:
         if self._records >= self._index_records:
             self._begin_segment()
 
-    def _put(self, records: Records, kind: Kind) -> None:
+    def _put(self, records: Records) -> None:
         records["number"] = np.arange(self._number, self._number + len(records), dtype=np.uint64)
-        records["kind"] = kind
         records["session"] = self.session
         records["source_end"], records["source_ts"] = self.source
         records["check"] = checks(records)

@@ -24,6 +24,7 @@ class Source:
     epoch: int
     position: Mapping[str, Any] | None = None
     slot: Mapping[str, Any] | None = None
+    streamed: Mapping[str, int] | None = None  # transactions that come while they run
     snapshot: Mapping[str, Any] | None = None
     epochs: Mapping[str, Any] | None = None
     tables: Mapping[str, dict[str, Any]] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class Source:
             "epoch": self.epoch,
             "position": self.position,
             "slot": self.slot,
+            "streamed": self.streamed,
             "epochs": self.epochs,
             **(self.snapshot or {}),
             "tables": dict(self.tables),
@@ -80,6 +82,7 @@ def _picture(lake: Lake, name: str) -> Source:
         epoch=epoch,
         position=record.get("position"),
         slot=record.get("slot"),
+        streamed=record.get("streamed"),
         snapshot=record.get("snapshot"),
         epochs=record.get("epochs"),
         tables=record["tables"],

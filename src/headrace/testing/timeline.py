@@ -16,14 +16,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import polars as pl
 import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.history import OWN, own_names
+from headrace.core.position import Lsn
 from headrace.testing.canonical import counted, lake_rows, texts
+
+T = TypeVar("T")
 
 
 class Mark(Protocol):
@@ -53,6 +56,14 @@ class Lake(Protocol):
     def marks(self, source: str | None = None) -> Sequence[Mark]: ...
 
     def at(self, *, epoch: int | None = None, source: str | None = None) -> Cut: ...
+
+
+class TravelledLake(Lake, Protocol):
+    """A lake that is read at positions, too."""
+
+    def at(
+        self, *, epoch: int | None = None, position: Lsn | None = None, source: str | None = None
+    ) -> Cut: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +136,8 @@ def runs_of(marks: Sequence[Mark], *names: str) -> tuple[tuple[Mark, ...], ...]:
     return tuple(tuple(marks[i] for i in having[a:b]) for a, b in pairwise(edges))
 
 
-def spread(run: Sequence[Mark], sample: int) -> list[Mark]:
-    """The first mark, the last, and so many between them, evenly."""
+def spread(run: Sequence[T], sample: int) -> list[T]:
+    """The first, the last, and so many between them, evenly."""
     last = len(run) - 1
     places = {0, last, *(round(i * last / (sample + 1)) for i in range(1, sample + 1))}
     return [run[place] for place in sorted(places)]

@@ -5,6 +5,8 @@
     whole(lake)                    G2  no mark, and no time in history, shows a part of a transaction
     definite(lake)                 G3  contents(later mark) = contents(earlier) + history between them,
                                        no row is there less than no times, no change is told twice
+    travelled(lake)                G3  what the lake's reader gives at positions between marks is the
+                                       first mark at or after them, minus history
 
 They know nothing of how a lake comes about, only its public reader, so they run on any pipeline. `exact`
 needs a source that is at rest and a lake that has caught up with it; the others may run at any time.
@@ -29,11 +31,11 @@ import psycopg
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.testing.canonical import Connection, Rows, counted, difference, lake_rows, source_rows
-from headrace.testing.timeline import Lake, Mark, Timeline, spread
+from headrace.testing.timeline import Lake, Mark, Timeline, TravelledLake, spread
 from headrace.testing.violation import Show, Violation
 from headrace.testing.wholeness import whole
 
-__all__ = ["Recording", "Show", "Violation", "definite", "exact", "exact_at", "record", "whole"]
+__all__ = ["Recording", "Show", "Violation", "definite", "exact", "exact_at", "record", "travelled", "whole"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,28 @@ def definite(
             found += _adds_up(timeline, chosen, show or Show())
             found += _stands_still(timeline, run, show or Show())
             found += _never_negative(timeline, run, show or Show(), first=number == 0)
+            found += _nothing_is_left(timeline, run, first=number == 0)
+    return found
+
+
+def travelled(
+    lake: TravelledLake, *, source: str | None = None, tables: Iterable[str] | None = None, sample: int = 6
+) -> list[Violation]:
+    """The reader's time travel against the same sum made here, at some times of each table's history."""
+    marks = lake.marks(source)
+    found = []
+    for name in sorted({name for mark in marks for name in mark.versions} if tables is None else tables):
+        timeline = Timeline.read(lake, name, source)
+        last = timeline.runs[-1][-1].time
+        times = sorted({time for time in timeline.history["time"].to_list() if time <= last})
+        for time in spread(times, sample) if times else ():
+            have = lake_rows(lake.at(position=Lsn(time + 1), source=source).arrow(name)).frame
+            want = timeline.contents_at(time)
+            assert want is not None
+            wrong = difference(have, want)
+            if wrong.height:
+                what = Show().describe(wrong, name, timeline.columns)
+                found.append(Violation("G3", name, what, time=time))
     return found
 
 
@@ -165,11 +189,11 @@ def _marks_go_forward(marks: Sequence[Mark]) -> Iterator[Violation]:
 def _history_is_sound(timeline: Timeline, newest: Mark) -> Iterator[Violation]:
     """Each side of each change is told once, by one transaction for each time, and not too early."""
     history = timeline.history
-    sides = (
-        history.group_by("time", "ordinal", "n").len().filter((pl.col("len") > 1) | (pl.col("n").abs() != 1))
-    )
+    sides = history.group_by("time", "ordinal", "n").len()
+    wrong = (pl.col("len") > 1) | (pl.col("n").abs() != 1)
+    sides = sides.filter(wrong).join(_truncations(timeline), on=("time", "ordinal"), how="anti")
     if sides.height:
-        first = int(sides["time"].to_list()[0])
+        first = int(min(sides["time"].to_list()))
         what = f"{sides.height} sides of changes in history are told twice or count more than once"
         yield Violation("G4", timeline.name, what, time=first)
     times = history.group_by("time").agg(pl.col("xid").n_unique()).filter(pl.col("xid") > 1)
@@ -180,6 +204,27 @@ def _history_is_sound(timeline: Timeline, newest: Mark) -> Iterator[Violation]:
     if early.height:
         what = f"{early.height} rows of history are later than the newest mark"
         yield Violation("G3", timeline.name, what, newest.epoch, newest.time)
+
+
+def _truncations(timeline: Timeline) -> pl.DataFrame:
+    """The ordinals that may be truncations: they take rows, more than one, and bring none."""
+    ordinals = timeline.history.group_by("time", "ordinal").agg(pl.len(), most=pl.col("n").max())
+    return ordinals.filter(pl.col("len") > 1, pl.col("most") == -1).select("time", "ordinal")
+
+
+def _nothing_is_left(timeline: Timeline, run: Sequence[Mark], *, first: bool) -> Iterator[Violation]:
+    """A change that takes several rows is a truncation: no row of the table is there after it."""
+    history = timeline.history.filter(pl.col("time") <= run[-1].time)
+    if not first:
+        history = history.filter(pl.col("time") > run[0].time)
+    known = history.filter(pl.col("time") <= run[0].time)["n"].sum()
+    start = int(timeline.contents(run[0])["n"].sum()) - int(known)
+    steps = history.group_by("time", "ordinal").agg(pl.col("n").sum()).sort("time", "ordinal")
+    left = steps.with_columns(left=pl.col("n").cum_sum() + start)
+    wrong = left.join(_truncations(timeline), on=("time", "ordinal")).filter(pl.col("left") != 0)
+    if wrong.height:
+        what = f"{wrong.height} changes took several rows, and not all that were there"
+        yield Violation("G4", timeline.name, what, time=int(min(wrong["time"].to_list())))
 
 
 def _adds_up(timeline: Timeline, marks: Sequence[Mark], show: Show) -> Iterator[Violation]:

@@ -46,10 +46,11 @@ class Show:
         shown = columns if self.values else (self.keys or {}).get(table, ())
         if not shown:
             return text
-        picked = rows.select("n", *(pl.col(f"c{columns.index(name)}").alias(name) for name in shown))
-        some = [f"{row['n']:+d} x " + _named(row, shown) for row in picked.sort("n").head(SHOWN).to_dicts()]
+        # By place and not by name: a column may be called as ours is.
+        picked = rows.sort("n").head(SHOWN).select("n", *(f"c{columns.index(name)}" for name in shown))
+        some = [f"{count:+d} x " + _named(shown, values) for count, *values in picked.rows()]
         return f"{text}: {'; '.join(some)}"
 
 
-def _named(row: Mapping[str, object], names: Sequence[str]) -> str:
-    return ", ".join(f"{name}={row[name]}" for name in names)
+def _named(names: Sequence[str], values: Sequence[object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))

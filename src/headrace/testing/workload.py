@@ -11,8 +11,9 @@ transactions, rolls some of them back on purpose, goes on after a crash of the s
     in_doubt    the connection broke while the server was asked to commit: it may have, or not
     failed      the server refused it (a deadlock between writers, a key that was taken)
 
-Three are here: `Transfers` shows whether transactions stay whole, `Keyed` has everything that may
-happen to rows with a key, `Bag` the same for a table without one. pgbench is in
+Four are here: `Transfers` shows whether transactions stay whole, `Keyed` has everything that may
+happen to rows with a key, `Bag` the same for a table without one, and
+`Large` is so large and slow that a server streams it while it runs. pgbench is in
 `headrace.testing.pgbench`. A `Transfers` table is read by `headrace.testing.validators.transfers`.
 """
 
@@ -280,6 +281,46 @@ _BAG_CHANGES = (
     "DELETE FROM {t} WHERE ctid IN (SELECT ctid FROM {t} WHERE a IS NULL LIMIT %(more)s)",
     "UPDATE {t} SET a = a + 1 WHERE ctid IN (SELECT ctid FROM {t} WHERE a = %(a)s LIMIT 1)",
     "UPDATE {t} SET b = b || '!' WHERE a = %(a)s AND length(b) < 8",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """Transactions that a server with `logical_decoding_work_mem = '64kB'` streams while they run.
+
+    Each takes a range of keys as a whole, in steps; some steps are rolled back.
+    """
+
+    name: str = "large"
+    ranges: int = 20
+    rows: int = 600
+    pause: float = 0.05  # seconds between two steps
+
+    def prepare(self, connection: Connection) -> None:
+        connection.execute(
+            sql.SQL("CREATE TABLE {} (id int PRIMARY KEY, n int, s text)").format(sql.Identifier(self.name))
+        )
+
+    def transact(self, connection: Connection, dice: random.Random) -> None:
+        low = dice.randrange(self.ranges) * self.rows
+        for _ in range(dice.randint(2, 5)):
+            if dice.random() < 0.3:
+                with _in_vain(connection):
+                    self._step(connection, dice, low)
+            self._step(connection, dice, low)
+            connection.execute("SELECT pg_sleep(%s)", [self.pause])
+
+    def _step(self, connection: Connection, dice: random.Random, low: int) -> None:
+        statement = sql.SQL(dice.choice(_LARGE_CHANGES)).format(t=sql.Identifier(self.name))
+        bounds = {"low": low, "high": low + self.rows - 1, "n": dice.randint(0, 10**6)}
+        connection.execute(statement, bounds, prepare=False)
+
+
+_LARGE_CHANGES = (
+    "INSERT INTO {t} SELECT i, %(n)s, repeat(md5(i::text), 5)"
+    " FROM generate_series(%(low)s::int, %(high)s::int) i ON CONFLICT DO NOTHING",
+    "UPDATE {t} SET n = %(n)s WHERE id BETWEEN %(low)s AND %(high)s",
+    "DELETE FROM {t} WHERE id BETWEEN %(low)s AND %(high)s AND id %% 3 = %(n)s %% 3",
 )
 
 

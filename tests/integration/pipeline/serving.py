@@ -67,7 +67,7 @@ class Served:
 def serving(mirrors: Mirrors) -> Iterator[Served]:
     """See the module's essay. The lake must have been run `--once` before."""
     served, stop = Served(mirrors), threading.Event()
-    config = configuration(mirrors.path, url=mirrors.database.url(user="app"))
+    config = configuration(mirrors.path, url=mirrors.database.url(user="app"), **mirrors.options)
 
     def run() -> None:
         try:

@@ -119,6 +119,10 @@ def test_a_table_that_may_not_be_read_refuses_the_run(good: Database, lake: Path
         ("CREATE PUBLICATION p FOR TABLE t WHERE (id > 5)", "PG_TABLE_LIMITED"),
         ("CREATE PUBLICATION p FOR TABLE t (id)", "PG_TABLE_LIMITED"),
         ("CREATE PUBLICATION p FOR TABLE t WITH (publish = 'insert')", "PG_PUBLICATION_PARTIAL"),
+        (
+            "CREATE PUBLICATION p FOR TABLE t WITH (publish = 'insert, update, delete')",
+            "PG_PUBLICATION_PARTIAL",
+        ),
     ],
 )
 def test_a_publication_that_does_not_publish_all_is_refused(

@@ -49,7 +49,10 @@ def _each(database: Database, statement: str, tables: Sequence[str] = TABLES) ->
 
 def _standing(lake: Lake, name: str) -> Counter[Text]:
     frame = errors_table.standing(lake.store, "main", TableName("public", name))
-    return Counter((json.loads(key)["id"], column, raw) for key, column, raw in frame.rows())
+    return Counter(
+        (json.loads(key)["id"], column, raw)
+        for key, column, raw in frame.select("key", "column", "raw").rows()
+    )
 
 
 def _stand(mirrors: Mirrors, *texts: Text) -> None:

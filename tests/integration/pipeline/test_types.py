@@ -81,6 +81,7 @@ def test_every_type_is_the_same_by_copy_and_by_stream(
     mirrors.once()
     _holds(mirrors, {})
     assert validators.definite(mirrors.lake) == []
+    assert validators.travelled(mirrors.lake) == []
 
 
 @pytest.mark.full

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,11 +11,11 @@ import pytest
 
 from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.sources.postgres.catalog import Size, TableLook, look_by_name, schema_of, sizes
 from headrace.sources.postgres.session import Address, Identity, Session, connect, identify, query
-from headrace.sources.postgres.snapshot import CopyRange, Leader, accept, copy, lead, ranges
-from headrace.sources.postgres.upstream import ensure_publication, ensure_slot, object_name, writers
+from headrace.sources.postgres.snapshot import By, CopyRange, Leader, copy, lead, ranges
+from headrace.sources.postgres.upstream import object_name, writers
+from headrace.sources.postgres.visibility import accept
 from headrace.testing.postgres import Database, postgres
 from headrace.testing.postmaster import wait_for
 from headrace.testing.tls import issue
@@ -39,8 +38,8 @@ class Source:
     def look(self, table: TableName = T) -> TableLook:
         return look_by_name(self.session, [table])[table]
 
-    def lead(self) -> Leader:
-        return lead(self.address, self.identity, NAME)
+    def lead(self, by: By = "slot") -> Leader:
+        return lead(self.address, self.identity, NAME, by=by)
 
     def rows(self, leader: Leader, pieces: Sequence[CopyRange]) -> list[str]:
         """Every line that the ranges yield, sorted."""
@@ -88,10 +87,11 @@ def test_wrong_statistics_only_skew_the_work(source: Source, pages: int) -> None
         assert source.rows(leader, cut) == ALL
 
 
-def test_what_happens_after_the_leader_is_not_in_the_copy(source: Source) -> None:
+@pytest.mark.parametrize("by", ["slot", "xid"])
+def test_what_happens_after_the_leader_is_not_in_the_copy(source: Source, by: By) -> None:
     look = source.look()
     cut = ranges([look], sizes(source.session, [look.oid]), 100_000)
-    with source.lead() as leader:
+    with source.lead(by) as leader:
         source.database.execute(
             "DELETE FROM t WHERE id % 2 = 0; UPDATE t SET v = 'changed'; INSERT INTO t"
             " SELECT g, 'new' FROM generate_series(30000, 60000) g",
@@ -167,69 +167,26 @@ def test_the_copy_through_tls_is_the_same(tmp_path: Path) -> None:
 # --- the handoff --------------------------------------------------------------------------------
 
 
-def test_the_snapshot_holds_exactly_the_commits_below_its_consistent_point(source: Source) -> None:
-    """Writers commit all the while; the stream from the slot on says which commits are where."""
-    ensure_publication(source.session, NAME, [TableName("public", "other")])
-    start = ensure_slot(source.address, NAME)
-    stop = threading.Event()
-    writers_ = [threading.Thread(target=_write, args=(source.database, k, stop)) for k in range(3)]
-    for thread in writers_:
-        thread.start()
-    held: list[tuple[Lsn, set[int]]] = []
-    try:
-        for _ in range(5):
-            with source.lead() as leader:
-                lines = source.rows(leader, [CopyRange(TableName("public", "other"), 0, None, 0, 0)])
-                held.append((leader.consistent_point, {int(line) for line in lines}))
-    finally:
-        stop.set()
-        for thread in writers_:
-            thread.join()
-    commits = _commits(source)
-    assert len(commits) > 20
-    for point, rows in held:
-        assert rows == {row for lsn, row in commits if lsn < point}
-    assert all(lsn >= start for lsn, _ in commits)
-    assert held[0][1] != held[-1][1], "nothing was written meanwhile"
-
-
-def _write(database: Database, number: int, stop: threading.Event) -> None:
-    with database.connect(user="app") as connection:
-        row = number
-        while not stop.is_set():
-            connection.execute("INSERT INTO other VALUES (%s)", [row])
-            row += 3
-
-
-def _commits(source: Source) -> list[tuple[Lsn, int]]:
-    """(commit LSN, row) of each streamed insert, by the server's own reading of its log."""
-    rows = query(
-        source.session,
-        "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL,"
-        " 'proto_version', '1', 'publication_names', %s)",
-        [NAME, NAME],
-    )
-    found: list[tuple[Lsn, int]] = []
-    row = 0
-    for (message,) in rows:
-        if message[:1] == b"I":
-            row = int(message[1 + 4 + 1 + 2 + 1 + 4 :])
-        if message[:1] == b"C":
-            found.append((Lsn(int.from_bytes(message[2:10], "big")), row))
-    return found
-
-
-def test_a_snapshot_is_refused_while_a_transaction_of_w_runs(source: Source) -> None:
+@pytest.mark.parametrize("by", ["slot", "xid"])
+def test_a_snapshot_is_refused_while_a_transaction_of_w_runs(source: Source, by: By) -> None:
     with source.database.connect(user="app") as writer:
         writer.execute("BEGIN; INSERT INTO t VALUES (0, 'x')")
         writer.execute("PREPARE TRANSACTION 'w'")
         barred = writers(source.session, [source.look().oid])
         assert barred
         with pytest.raises(Transient) as caught:
-            lead(source.address, source.identity, NAME, barred=barred, attempt_seconds=0.2, seconds=0.5)
-        assert caught.value.code in ("PG_SLOT_WAITS", "PG_SNAPSHOT_BARRED")
+            lead(
+                source.address,
+                source.identity,
+                NAME,
+                by=by,
+                barred=barred,
+                attempt_seconds=0.2,
+                seconds=0.5,
+            )
+        assert caught.value.code == {"slot": "PG_SLOT_WAITS", "xid": "PG_SNAPSHOT_BARRED"}[by]
         writer.execute("COMMIT PREPARED 'w'")
-        with lead(source.address, source.identity, NAME, barred=barred) as leader:
+        with lead(source.address, source.identity, NAME, by=by, barred=barred) as leader:
             assert "0\tx" in source.rows(leader, [CopyRange(T, 0, None, 0, 0)])
 
 
@@ -253,8 +210,9 @@ def test_of_w_only_a_transaction_that_rolled_back_is_accepted_as_running(
     assert caught.value.code == "PG_SNAPSHOT_BARRED"
 
 
-def test_the_leader_leaves_no_slot_behind_nor_holds_one(source: Source) -> None:
-    with source.lead() as leader:
+@pytest.mark.parametrize("by", ["slot", "xid"])
+def test_the_leader_leaves_no_slot_behind_nor_holds_one(source: Source, by: By) -> None:
+    with source.lead(by) as leader:
         assert leader.alive()
         assert query(source.session, "SELECT slot_name FROM pg_replication_slots") == []
     _no_session(source, "headrace snapshot")

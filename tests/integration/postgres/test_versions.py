@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 
 from headrace.core.names import TableName
+from headrace.pipeline.records import exact_from
 from headrace.sources.postgres.catalog import look_by_name, schema_of, sizes
 from headrace.sources.postgres.preflight import Wish, examine
 from headrace.sources.postgres.session import Address, connect, identify
@@ -47,7 +48,7 @@ def test_a_table_is_checked_published_and_copied_whole(any_database: Database) -
         barred = writers(session, [look.oid])
         rows = 0
         with lead(address, identity, NAME, barred=barred) as leader:
-            assert leader.consistent_point >= start
+            assert exact_from(leader.handoff) >= start
             for piece in ranges([look], sizes(session, [look.oid]), 100_000):
                 for data in copy(address, identity, leader.snapshot_id, schema_of(look).names, piece):
                     rows += data.tobytes().count(b"\n")

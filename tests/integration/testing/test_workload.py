@@ -7,7 +7,7 @@ import pytest
 
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
-from headrace.testing.workload import Bag, Keyed, Transfers, Workload, running
+from headrace.testing.workload import Bag, Keyed, Large, Transfers, Workload, running
 
 pytestmark = pytest.mark.server
 
@@ -53,8 +53,9 @@ def kinds(database: Database, slot: str) -> set[str]:
         (Keyed(identity="full"), {"I", "UO", "D", "u"}),
         (Bag(), {"I", "UO", "D"}),
         (Transfers(), {"I", "U", "D"}),
+        (Large(pause=0.0), {"I", "U", "D"}),
     ],
-    ids=["keyed", "keyed-full", "bag", "transfers"],
+    ids=["keyed", "keyed-full", "bag", "transfers", "large"],
 )
 def test_a_workload_sends_every_kind_of_change(
     database: Database, workload: Workload, sent: set[str], seed: int

@@ -33,6 +33,9 @@ def fold(start: dict[int, Row], transactions: Sequence[Sequence[Change]]) -> Out
 
 def _apply(outcome: Outcome, at: tuple[int, int], change: Change) -> None:
     old, new = change.old, change.new
+    if change.op is None:
+        for key in sorted(outcome.state):
+            _leave(outcome, at, key)
     before: Row | None = None
     if old is not None and (new is None or old[0] != new[0]):
         before = _leave(outcome, at, old[0])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.core.changes import Image, Op, change_schema
 from headrace.core.schema import Column, TableSchema
+from headrace.core.truncation import Truncation, Truncations
 
 Row = tuple[int, int | None, str | None]
 Side = tuple[int, int, int, Row]  # transaction, ordinal, diff, row
@@ -35,10 +36,13 @@ BAG = TableSchema(COLUMNS, (), full=True)
 class Change:
     """One change as it happened."""
 
-    op: Op
+    op: Op | None  # None: the table is truncated
     old: Row | None
     new: Row | None
     sent: bool  # the new value of `big` was sent, though it may be the old one
+
+
+TRUNCATE = Change(None, None, None, sent=True)
 
 
 @dataclass
@@ -73,8 +77,19 @@ def changes(world: World, schema: TableSchema, numbers: Sequence[int]) -> pa.Tab
     records: list[dict[str, Any]] = []
     for number in numbers:
         for ordinal, change in enumerate(world.transactions[number]):
-            records.append(_record(schema, number, ordinal, change))
+            if change.op is not None:
+                records.append(_record(schema, number, ordinal, change))
     return pa.Table.from_pylist(records, change_schema(schema, (2,)))
+
+
+def truncations(world: World, numbers: Sequence[int]) -> Truncations:
+    """The truncations in these transactions."""
+    return tuple(
+        Truncation(time_of(number), ordinal, 100 + number, number)
+        for number in numbers
+        for ordinal, change in enumerate(world.transactions[number])
+        if change.op is None
+    )
 
 
 def _record(schema: TableSchema, number: int, ordinal: int, change: Change) -> dict[str, Any]:
@@ -128,21 +143,26 @@ NUMBERS = st.one_of(st.none(), st.integers(-3, 3))
 
 
 @st.composite
-def worlds(draw: st.DrawFn, min_transactions: int = 0, most_changes: int = 4) -> World:
+def worlds(
+    draw: st.DrawFn, min_transactions: int = 0, most_changes: int = 4, truncates: bool = False
+) -> World:
     """A world in which few keys live often: they are deleted, come again, move, swap and chain."""
     start = {key: (key, draw(NUMBERS), draw(TEXTS)) for key in draw(st.sets(st.integers(0, 5), max_size=4))}
     world = World(dict(start))
     state = dict(start)
     for _ in range(draw(st.integers(min_transactions, 7))):
-        done = [draw(_change(state)) for _ in range(draw(st.integers(1, most_changes)))]
+        done = [draw(_change(state, truncates)) for _ in range(draw(st.integers(1, most_changes)))]
         world.transactions.append([change for change in done if change is not None])
         world.states.append(dict(state))
     return world
 
 
 @st.composite
-def _change(draw: st.DrawFn, state: dict[int, Row]) -> Change | None:
+def _change(draw: st.DrawFn, state: dict[int, Row], truncates: bool) -> Change | None:
     """Carry out one change on the state. (Drawing is the side effect that counts here.)"""
+    if truncates and draw(st.integers(0, 4)) == 0:
+        state.clear()
+        return TRUNCATE
     free = [key for key in range(8) if key not in state]
     wanted = draw(st.sampled_from(["insert", "update", "update", "move", "move", "delete"]))
     if wanted == "insert" or not state:

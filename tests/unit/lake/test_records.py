@@ -14,7 +14,6 @@ from headrace.core.history import history_schema, own_names
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.lake import catalog, formatfile, layout, requests, statusfile
-from headrace.lake.errors_table import ERRORS, ErrorRow, error_rows
 from headrace.lake.plan import Plan
 from headrace.lake.store import Store
 
@@ -165,23 +164,6 @@ def test_our_columns_give_way_to_the_users_in_any_case() -> None:
         "_xid": "_xid",
         "_commit_ts": "_commit_ts",
     }
-
-
-def test_error_rows_have_the_tables_schema() -> None:
-    rows = error_rows([ErrorRow("public.orders", "PG_X", 5), ErrorRow("t", "C", 6, -1, "1", "c", "infinity")])
-    assert rows.schema.equals(ERRORS)
-    assert rows["diff"].to_pylist() == [1, -1]
-    assert error_rows([]).schema.equals(ERRORS)
-
-
-def test_columns_that_differ_only_in_case_are_refused() -> None:
-    with pytest.raises(Definite) as raised:
-        layout.check_columns(ORDERS, ["Id", "n", "iD"])
-    assert raised.value.code == "LAKE_NAME_CASE"
-    with pytest.raises(Definite) as none:
-        layout.check_columns(ORDERS, [])
-    assert none.value.code == "LAKE_NO_COLUMNS"
-    layout.check_columns(ORDERS, ["id", "n"])
 
 
 def test_tables_that_differ_only_in_case_are_refused() -> None:

@@ -1,7 +1,8 @@
-"""Which mark somebody means, by epoch, position or time of day."""
+"""Which place somebody means, by epoch, position or time of day."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,13 +10,18 @@ import pytest
 from headrace.core.errors import Misconfigured
 from headrace.lake import seek
 from headrace.lake.marks import Mark
+from headrace.lake.seek import Place
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
+END = START + timedelta(minutes=30)
+
+
 def _mark(epoch: int, minute: int | None, frontier: str) -> Mark:
     ts = None if minute is None else START + timedelta(minutes=minute)
-    return Mark(epoch, 0, frontier, epoch, ts, START, 0, 0)
+    published = START if epoch == 1 else END
+    return Mark(epoch, 0, frontier, int(frontier[2:], 16) - 1, ts, published, 0, 0)
 
 
 MARKS = [
@@ -28,38 +34,86 @@ MARKS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("minute", "epoch"), [(0, 1), (1, 2), (3, 2), (4, 2), (5, 5), (8, 5), (9, 6), (99, 6)]
-)
+def _mark_of(place: Place) -> int | None:
+    return place.mark.epoch if place.mark else None
+
+
+def _at_timestamp(moment: datetime | str) -> Place:
+    """As if each epoch were one transaction, of the mark's timestamp."""
+    return seek.at_timestamp(MARKS, moment, lambda before, mark: (mark.time, False))
+
+
+@pytest.mark.parametrize(("minute", "epoch"), [(0, 1), (1, 2), (3, 2), (4, 2), (5, 5), (8, 5), (9, 6)])
 def test_a_timestamp_takes_the_longest_prefix_that_is_not_later(minute: int, epoch: int) -> None:
-    assert seek.at_timestamp(MARKS, START + timedelta(minutes=minute)).epoch == epoch
+    assert _mark_of(_at_timestamp(START + timedelta(minutes=minute))) == epoch
+
+
+def test_a_timestamp_within_an_epoch_is_a_place_between_marks() -> None:
+    marks = [MARKS[0], replace(MARKS[1], time=50, frontier="0/33")]
+    place = seek.at_timestamp(marks, START, lambda before, mark: (40, True))
+    assert (place.time, place.frontier, place.mark) == (39, "0/28", None)
+
+
+def test_an_epoch_whose_later_transactions_changed_nothing_of_ours_does_not_end_the_prefix() -> None:
+    late = {3: None, 6: (MARKS[5].time, False)}
+    place = seek.at_timestamp(MARKS, START + timedelta(minutes=4), lambda before, mark: late[mark.epoch])
+    assert _mark_of(place) == 5
 
 
 def test_a_timestamp_before_everything_is_refused() -> None:
     with pytest.raises(Misconfigured) as raised:
-        seek.at_timestamp(MARKS[1:], START)
+        _at_timestamp(START - timedelta(minutes=1))
     assert raised.value.code == "LAKE_NO_MARK"
+    assert "0/A0" in str(raised.value.detail)
+
+
+def test_a_timestamp_after_what_was_published_is_refused() -> None:
+    with pytest.raises(Misconfigured) as raised:
+        _at_timestamp(END + timedelta(seconds=1))
+    assert raised.value.code == "LAKE_NOT_REACHED"
 
 
 @pytest.mark.parametrize("text", ["2026-11-20T12:05:00Z", "2026-11-20T13:05:00+01:00"])
 def test_a_timestamp_may_be_written_with_any_zone(text: str) -> None:
-    assert seek.at_timestamp(MARKS, text).epoch == 5
+    assert _mark_of(_at_timestamp(text)) == 5
 
 
 @pytest.mark.parametrize("moment", ["2026-11-20T12:05:00", "yesterday", datetime(2026, 11, 20)])
 def test_a_timestamp_without_a_zone_is_refused(moment: str | datetime) -> None:
     with pytest.raises(Misconfigured) as raised:
-        seek.at_timestamp(MARKS, moment)
+        _at_timestamp(moment)
     assert raised.value.code == "TIMESTAMP_MALFORMED"
 
 
 def test_a_position_takes_the_newest_mark_exactly_there() -> None:
-    assert seek.at_position(MARKS, "0/d0").epoch == 5
-    assert seek.at_position(MARKS, "00000000/000000A0").epoch == 1
+    assert _mark_of(seek.at_position(MARKS, "0/d0")) == 5
+    assert _mark_of(seek.at_position(MARKS, "00000000/000000A0")) == 1
+
+
+def test_a_position_between_two_marks_is_a_place_of_its_own() -> None:
+    place = seek.at_position(MARKS, "0/C8")
+    assert (place.mark, place.frontier, place.time) == (None, "0/C8", 0xC7)
+
+
+def test_a_position_that_is_not_reached_is_refused() -> None:
     with pytest.raises(Misconfigured) as raised:
-        seek.at_position(MARKS, "0/C8")
-    assert raised.value.code == "LAKE_NO_MARK"
+        seek.at_position(MARKS, "0/E1")
+    assert raised.value.code == "LAKE_NOT_REACHED"
     assert "0/A0" in str(raised.value.detail)
+
+
+def test_a_position_is_read_in_the_newest_life_that_has_one_like_it() -> None:
+    """A source that was reset counts its positions anew, while time goes on."""
+    base = 0x1000
+    later = [
+        Mark(7, 1, "0/10", base + 0x0F, None, END, 0, 0),
+        Mark(8, 1, "0/C4", base + 0xC3, None, END, 0, 0),
+    ]
+    marks = [*MARKS, *later]
+    assert _mark_of(seek.at_position(marks, "0/C4")) == 8
+    assert seek.at_position(marks, "0/40").time == base + 0x3F
+    assert _mark_of(seek.at_position(marks, "0/E0")) == 6
+    assert seek.at_position(marks, "0/C8").time == 0xC7
 
 
 def test_an_epoch_that_is_not_kept_is_refused() -> None:

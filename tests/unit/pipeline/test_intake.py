@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,9 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, Transient
 from headrace.decode.kernel import Bytes
-from headrace.pipeline.intake import Intake, Known
+from headrace.pipeline.epochs import own_files
+from headrace.pipeline.intake import Intake
+from headrace.pipeline.known import Known
+from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
 from headrace.spool.writer import SpoolWriter
@@ -231,3 +236,211 @@ def test_the_stray_abort_of_postgresql_18_is_ignored(tmp_path: Path) -> None:
         spooled.take(stray)
         spooled.take(stray, *whole(110, 120, 2, 1), stray)
         assert spooled.times == [100, 110]
+
+
+# --- transactions that are streamed while they run ---------------------------------------------
+
+
+def start(xid: int, *, first: bool) -> bytes:
+    return data(b"S" + struct.pack(">IB", xid, first))
+
+
+def stop() -> bytes:
+    return data(b"E")
+
+
+def within(xid: int, size: int = 1) -> bytes:
+    tuple_data = b"N" + struct.pack(">HcI", 1, b"t", size) + b"x" * size
+    return data(b"I" + struct.pack(">II", xid, TABLE) + tuple_data)
+
+
+def layout_within(xid: int, name: str) -> bytes:
+    columns = struct.pack(">HB", 1, 1) + b"a\0" + struct.pack(">Ii", 23, -1)
+    return data(b"R" + struct.pack(">II", xid, TABLE) + b"public\0" + name.encode() + b"\0d" + columns)
+
+
+def abort(xid: int, subxid: int) -> bytes:
+    return data(b"A" + struct.pack(">II", xid, subxid))
+
+
+def stream_commit(xid: int, lsn: int, end: int) -> bytes:
+    return data(b"c" + struct.pack(">IBQQq", xid, 0, lsn, end, lsn * 7))
+
+
+@contextmanager
+def streaming(folder: Path, frontier: int = 0) -> Iterator[Spooled]:
+    with Spooled(folder, frontier) as spooled:
+        spooled.intake = Intake(spooled.writer, Known.of(SpoolReader(folder)), streaming=True)
+        yield spooled
+
+
+# What the server sends of three transactions that overlap: 7 commits, 8 is rolled back, 9 commits later.
+OVERLAPPING = [
+    keepalive(90),
+    start(7, first=True),
+    layout_within(7, "t"),
+    within(7),
+    within(71, 2),
+    stop(),
+    *whole(100, 110, 1, 2),
+    start(8, first=True),
+    within(8),
+    stop(),
+    start(7, first=False),
+    within(72, 3),
+    stop(),
+    abort(7, 71),
+    start(9, first=True),
+    layout_within(91, "renamed"),
+    within(91),
+    stop(),
+    stream_commit(7, 200, 210),
+    abort(8, 8),
+    abort(55, 55),
+    *whole(210, 220, 2, 1),
+    abort(9, 91),
+    start(9, first=False),
+    within(9),
+    stop(),
+    stream_commit(9, 300, 310),
+    keepalive(400),
+]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, len(OVERLAPPING)), max_size=8).map(sorted))
+def test_streamed_transactions_stand_in_the_order_of_their_commits(cuts: list[int]) -> None:
+    with tempfile.TemporaryDirectory() as name, streaming(Path(name) / "spool") as spooled:
+        for first, last in zip([0, *cuts], [*cuts, len(OVERLAPPING)], strict=True):
+            if first < last:
+                spooled.take(*OVERLAPPING[first:last])
+        reader = SpoolReader(spooled.folder)
+        found = reader.transactions(0)
+        assert found[["time", "end", "xid", "changes", "kind"]].tolist() == [
+            (100, 110, 1, 2, Kind.TRANSACTION),
+            (200, 210, 7, 2, Kind.STREAMED),
+            (210, 220, 2, 1, Kind.TRANSACTION),
+            (300, 310, 9, 1, Kind.STREAMED),
+        ]
+        for record, expected in zip(
+            found[found["kind"] == Kind.TRANSACTION],
+            (whole(100, 110, 1, 2), whole(210, 220, 2, 1)),
+            strict=True,
+        ):
+            assert reader.read(int(record["start"]), int(record["stop"])).tobytes() == b"".join(expected)
+        contents = {7: [2, 3, 4, 14], 9: [18, 19, 29]}
+        for record in found[found["kind"] == Kind.STREAMED]:
+            own = own_files(record)
+            stored = reader.read_streamed(own, 0, int(record["length"])).tobytes()
+            assert stored == b"".join(OVERLAPPING[i] for i in contents[own.xid])
+        assert [reader.struck(own_files(r)).tolist() for r in found[found["length"] > 0]] == [[71], [91]]
+        assert reader.running() == {}
+        assert len(spooled.intake.running) == 0
+        spooled.intake.settle()
+        assert spooled.writer.frontier == 400
+
+
+def test_layouts_of_a_streamed_transaction_hold_for_others_from_its_commit_on(tmp_path: Path) -> None:
+    with streaming(tmp_path) as spooled:
+        spooled.take(*OVERLAPPING)
+        reader = SpoolReader(tmp_path)
+        starts = [int(record["start"]) for record in reader.transactions(0)]
+        known = [[frame[-20:] for frame in reader.relations_before(start)] for start in starts]
+        # What subtransaction 91 said of the table was rolled back with it.
+        assert known == [[], [layout_within(7, "t")[-20:]], *2 * [[layout_within(7, "t")[-20:]]]]
+
+
+def test_a_keepalive_within_a_block_is_no_frontier(tmp_path: Path) -> None:
+    with streaming(tmp_path) as spooled:
+        spooled.take(start(7, first=True), within(7), keepalive(900))
+        spooled.intake.settle()
+        assert spooled.writer.frontier == 0
+        spooled.take(within(7), stop())
+        spooled.intake.settle()
+        assert spooled.writer.frontier == 0
+        spooled.take(keepalive(950))
+        spooled.intake.settle()
+        # The transaction is open, and will commit behind every position that was read so far.
+        assert spooled.writer.frontier == 950
+
+
+def test_what_was_open_is_forgotten_with_its_connection(tmp_path: Path) -> None:
+    with streaming(tmp_path) as spooled:
+        spooled.take(start(7, first=True), within(7), stop(), *whole(100, 110, 1, 1))
+        assert len(SpoolReader(tmp_path).running()) == 1
+    with streaming(tmp_path) as again:
+        assert SpoolReader(tmp_path).running() == {}
+        again.take(start(7, first=True), within(7, 9), stop(), *whole(100, 110, 1, 1))
+        again.take(stream_commit(7, 200, 210))
+        [record] = SpoolReader(tmp_path).transactions(0)[1:]
+        assert record["length"] == len(within(7, 9))
+
+
+def test_a_streamed_transaction_that_comes_again_is_not_kept_twice(tmp_path: Path) -> None:
+    frames = [start(7, first=True), within(7), stop(), stream_commit(7, 200, 210)]
+    with streaming(tmp_path) as spooled:
+        spooled.take(*frames)
+    with streaming(tmp_path) as again:
+        before = again.writer.address
+        again.take(*frames)
+        assert again.writer.address == before
+        assert again.times == [200]
+        assert len(list(tmp_path.glob("*-7.raw"))) == 1
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [start(7, first=False), within(7)],
+        [start(7, first=True), within(7), stop(), start(7, first=True)],
+        [stream_commit(7, 200, 210)],
+        [begin(100, 1), start(7, first=True), stop()],
+        [start(7, first=True), stop(), stream_commit(7, 200, 210), *whole(150, 160, 2, 1)],
+    ],
+)
+def test_a_disordered_stream_of_running_transactions_is_refused(tmp_path: Path, frames: list[bytes]) -> None:
+    with streaming(tmp_path) as spooled, pytest.raises(Definite) as caught:
+        spooled.take(*frames)
+    assert caught.value.code == "PG_STREAM_DISORDERED"
+
+
+def test_an_unknown_message_within_a_block_is_refused(tmp_path: Path) -> None:
+    with streaming(tmp_path) as spooled, pytest.raises(Definite) as caught:
+        spooled.take(start(7, first=True), within(7), data(b"?" + struct.pack(">I", 7)), stop())
+    assert caught.value.code == "PG_UNKNOWN_MESSAGE"
+
+
+def test_streaming_that_was_not_asked_for_is_refused(tmp_path: Path) -> None:
+    with Spooled(tmp_path) as spooled, pytest.raises(Definite) as caught:
+        spooled.take(start(7, first=True), stop())
+    assert caught.value.code == "PG_STREAM_DISORDERED"
+
+
+def test_the_spool_gives_up_a_streamed_transaction_with_its_place(tmp_path: Path) -> None:
+    with streaming(tmp_path) as spooled:
+        spooled.take(*OVERLAPPING)
+        reader = SpoolReader(tmp_path)
+        found = reader.transactions(0)
+        seven, nine = (own_files(found[i]) for i in (1, 3))
+        reader.discard(int(found["stop"][2]))
+        assert not reader.has_streamed(seven)
+        assert reader.has_streamed(nine)
+        with pytest.raises(Transient) as caught:
+            reader.read_streamed(seven, 0, 1)
+        assert caught.value.code == "SPOOL_DISCARDED"
+
+
+def test_damage_to_a_streamed_transaction_is_noticed(tmp_path: Path) -> None:
+    with streaming(tmp_path) as spooled:
+        spooled.take(*OVERLAPPING)
+        reader = SpoolReader(tmp_path)
+        own = own_files(reader.transactions(0)[1])
+        for suffix in ("raw", "end"):
+            path = own.path(tmp_path, suffix)
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+        for read in (lambda: reader.read_streamed(own, 0, 10), lambda: reader.struck(own)):
+            with pytest.raises(Transient) as caught:
+                read()
+            assert caught.value.code == "SPOOL_DAMAGED"

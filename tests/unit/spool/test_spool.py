@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import Transient
-from headrace.spool.layout import BLOCK, RECORD, Bytes, Records, erase, segment_path, segments
+from headrace.spool.layout import BLOCK, RECORD, Bytes, Kind, Records, erase, segment_path, segments
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
+from headrace.spool.streamed import Streamed
 from headrace.spool.writer import SpoolWriter
 
 ORIGIN = {"system": "1", "slot": "s"}
@@ -39,7 +40,7 @@ def random_bytes(seed: int, size: int) -> Bytes:
 def transaction(time: int, start: int, stop: int) -> Records:
     record = np.zeros(1, dtype=RECORD)
     record["time"], record["end"], record["start"], record["stop"] = time, time + 8, start, stop
-    record["xid"], record["changes"] = time % 1000, 1
+    record["kind"], record["xid"], record["changes"] = Kind.TRANSACTION, time % 1000, 1
     return record
 
 
@@ -216,6 +217,26 @@ def test_a_transaction_larger_than_the_limit_passes_through(folder: Path) -> Non
         assert not writer.full(start)
         writer.commit(transaction(10, start, writer.address))
         assert writer.full()
+
+
+def test_streamed_transactions_count_and_only_what_has_ended_can_be_freed(folder: Path) -> None:
+    running, ended = Streamed(0, 7), Streamed(0, 8)
+    with SpoolWriter(folder, 4 * SMALL, segment_bytes=SMALL) as writer:
+        writer.streamed.append(running, random_bytes(1, 6 * SMALL))
+        assert not writer.full()  # nothing that waiting could free
+        writer.streamed.append(ended, random_bytes(2, SMALL))
+        start = writer.append(random_bytes(3, 60))
+        writer.streamed.end(ended, start, [9])
+        record = transaction(10, start, writer.address)
+        record["kind"], record["xid"], record["length"] = Kind.STREAMED, 8, SMALL
+        writer.commit(record)
+        assert writer.full()
+        SpoolReader(folder).discard(writer.address)
+        assert not writer.full()
+        assert SpoolReader(folder).running() == {running: 6 * SMALL}
+    with SpoolWriter(folder, 4 * SMALL, segment_bytes=SMALL) as writer:
+        assert SpoolReader(folder).running() == {}
+        assert not writer.full()
 
 
 @pytest.mark.parametrize(("suffix", "at"), [("raw", 1000), ("sums", 9), ("index", RECORD.itemsize + 40)])

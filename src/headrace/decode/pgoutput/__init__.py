@@ -10,7 +10,7 @@ within one transaction: tuples are never decoded by "the current" relation.
 """
 
 from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
-from headrace.decode.pgoutput.framing import Messages, scan
+from headrace.decode.pgoutput.framing import Messages, alone, scan
 from headrace.decode.pgoutput.positions import (
     Begins,
     Commits,
@@ -50,6 +50,7 @@ __all__ = [
     "StreamAbort",
     "Truncate",
     "TypeMessage",
+    "alone",
     "begins",
     "changes",
     "commits",

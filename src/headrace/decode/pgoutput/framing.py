@@ -137,6 +137,12 @@ def scan(data: Bytes, start: int = 0, stop: int | None = None, *, in_stream: boo
     return Messages(places[0], places[1], places[2], places[3], kind, relation, xid, tail, in_stream)
 
 
+def alone(kind: int, body: bytes) -> bytes:
+    """A message as the one frame that it is outside of a streamed block, with no positions in its header."""
+    payload = b"w" + bytes(_XLOG_HEADER - 1) + bytes([kind]) + body
+    return b"d" + (len(payload) + 4).to_bytes(4, "big") + payload
+
+
 def _error(trouble: int, data: Bytes, frame: int, start: int) -> Definite | Transient:
     where = f"frame at byte {frame} of the buffer"
     if trouble == _BAD_FRAME:

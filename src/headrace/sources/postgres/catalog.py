@@ -13,13 +13,20 @@ changes by itself (statistics, sizes): two looks at an untouched table are equal
 for all tables at once and each table comes back as one JSON value, so that hundreds of tables take
 milliseconds. Names of types are kept for people and not compared.
 
+A new file node alone means nothing: TRUNCATE is in the stream, VACUUM FULL and CLUSTER move rows without
+changing one. Two statements change rows behind the stream's back, and both leave more than a new file node:
+
+    ALTER COLUMN ... TYPE ... USING     writes the column's row in the catalog, makes a new TOAST table
+    SET UNLOGGED, writes, SET LOGGED    makes a new TOAST table; without one there is no trace, but the
+                                        server forbids it for a table that a publication names
+
 `candidates` lists what patterns are matched against, `sizes` what a copy will cost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.core.names import TableName
@@ -42,6 +49,7 @@ class Attribute:
     not_null: bool
     generated: str  # '' no, 's' stored, 'v' virtual
     shown: str = field(compare=False)
+    made: str = field(default="", compare=False)  # the transaction that wrote the column's row in the catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,7 @@ class Membership:
     row_filter: str | None
     columns: tuple[int, ...] | None
     made: str
+    named: bool = False  # the publication names this very table: the server keeps it logged
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +96,7 @@ class TableLook:
     memberships: tuple[Membership, ...]
     policies: bool  # row-level security is on for the table
     types: tuple[TypeLook, ...]  # the types of users that its columns reach
+    toast: int = field(default=0, compare=False)  # the oid of its TOAST table, 0 for none
 
     @property
     def columns(self) -> tuple[Attribute, ...]:
@@ -126,7 +136,7 @@ def identity_flaw(look: TableLook, server_version: int) -> str | None:
 
 def differs(last: TableLook, now: TableLook) -> str | None:
     """What changed between two looks at a table, for a message; None where nothing did."""
-    if last == now:
+    if replace(last, filenode=now.filenode) == now and not _rewritten(last, now):
         return None
     checks: tuple[tuple[bool, str], ...] = (
         (last.oid != now.oid, "the table was dropped and made again"),
@@ -137,10 +147,25 @@ def differs(last: TableLook, now: TableLook) -> str | None:
         (last.memberships != now.memberships, _memberships_differ(last, now)),
         (last.ancestors != now.ancestors or last.bound != now.bound, "its place in a partition tree changed"),
         (last.persistence != now.persistence, "it was made logged or unlogged"),
-        (last.filenode != now.filenode, "it was rewritten or truncated"),
+        (_rewritten(last, now), "it was rewritten"),
         (last.policies != now.policies, "row-level security was switched on or off"),
     )
     return next((what for changed, what in checks if changed), "it was altered")
+
+
+def _rewritten(last: TableLook, now: TableLook) -> bool:
+    """Whether the rows may hold other values: a new file node, and not by TRUNCATE or VACUUM FULL alone."""
+    proven = now.toast != 0 or any(membership.named for membership in now.memberships)
+    return last.filenode != now.filenode and (_made(last) != _made(now) or not proven)
+
+
+def is_news(last: TableLook, now: TableLook) -> bool:
+    """Whether a look that does not differ shows anything that the next one must be compared with."""
+    return last.filenode != now.filenode or _made(last) != _made(now)
+
+
+def _made(look: TableLook) -> tuple[int, list[str]]:
+    return look.toast, [attribute.made for attribute in look.attributes]
 
 
 def _columns_differ(last: TableLook, now: TableLook) -> str:
@@ -173,12 +198,13 @@ WITH chosen AS (
     SELECT p.oid, p.xmin, p.pubname, p.puballtables
       FROM pg_publication p WHERE p.pubname = ANY (%(publications)s::text[])
 )
-SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint,
+-- The column and not pg_relation_filenode(), which sees what was committed after the statement began.
+SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
        c.relkind::text, c.relpersistence::text, c.relreplident::text, c.relrowsecurity,
        pg_get_expr(c.relpartbound, c.oid),
        (SELECT json_agg(json_build_array(
                    a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, a.attnotnull, a.attgenerated,
-                   format_type(a.atttypid, a.atttypmod)) ORDER BY a.attnum)
+                   format_type(a.atttypid, a.atttypmod), a.xmin::text) ORDER BY a.attnum)
           FROM pg_attribute a
          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
        -- The index that identifies rows. With identity FULL the primary key still tells them apart.
@@ -192,13 +218,15 @@ SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint,
          WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
            AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
                                    WHEN 'n' THEN false ELSE i.indisprimary END),
+       c.reltoastrelid::bigint,
        CASE WHEN c.relispartition THEN
            (SELECT json_agg(x.relid::oid::bigint ORDER BY x.place)
               FROM pg_partition_ancestors(c.oid) WITH ORDINALITY x(relid, place)
              WHERE x.relid <> c.oid) END,
        (SELECT json_agg(json_build_array(
                    p.pubname, pg_get_expr(r.prqual, r.prrelid), r.prattrs::int2[],
-                   concat_ws(' ', p.oid, p.xmin, r.oid, s.oid)) ORDER BY p.pubname, r.prrelid)
+                   concat_ws(' ', p.oid, p.xmin, r.oid, s.oid),
+                   r.prrelid IS NOT DISTINCT FROM c.oid) ORDER BY p.pubname, r.prrelid)
           FROM chosen p
           CROSS JOIN LATERAL (
               SELECT c.oid AS relid
@@ -272,7 +300,7 @@ def look_by_name(
 
 def _table(row: tuple[Any, ...], types: Mapping[int, TypeLook]) -> TableLook:
     oid, schema, name, filenode, kind, persistence, identity, policies, bound = row[:9]
-    attributes, index, ancestors, memberships = row[9:]
+    attributes, index, toast, ancestors, memberships = row[9:]
     index_oid, key = index or (0, ())
     columns = tuple(Attribute(*attribute) for attribute in attributes or ())
     return TableLook(
@@ -286,10 +314,11 @@ def _table(row: tuple[Any, ...], types: Mapping[int, TypeLook]) -> TableLook:
         ancestors=tuple(ancestors or ()),
         bound=bound,
         memberships=tuple(
-            Membership(publication, row_filter, None if listed is None else tuple(listed), made)
-            for publication, row_filter, listed, made in memberships or ()
+            Membership(publication, row_filter, None if listed is None else tuple(listed), made, named)
+            for publication, row_filter, listed, made, named in memberships or ()
         ),
         policies=policies,
+        toast=toast,
         # What other tables of the same look reach must not matter: they come and go.
         types=_reached((column.type for column in columns if column.type not in _PLAIN), types),
     )

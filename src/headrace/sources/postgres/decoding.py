@@ -8,9 +8,16 @@ before it, and its ordinal: its number within its transaction and table, in log 
                t,0     t,1    u,0             t,0           t,1       ordinals
         └─────── layout t ────────────────────┘ └─ t' ─┘             relation versions
 
-A relation that no longer has the columns that were recorded, and a TRUNCATE, are failures of their
-table at their time: values, not exceptions, so that the other tables of the stretch go on. What can't
-be read at all is raised: it concerns the whole source.
+Of a transaction that was streamed while it ran, what its rolled-back subtransactions did is left out
+before anything else, their layouts too: the server sends those again that still hold.
+
+A TRUNCATE is no row change, but takes an ordinal of each table that it names; `truncations` finds them
+without reading a row, for whoever has to know of them before the changes are read. The server names every
+table that it emptied and that is published, so its flags (CASCADE, RESTART IDENTITY) say nothing more.
+
+A relation that no longer has the columns that were recorded is a failure of its table at its time: a value,
+not an exception, so that the other tables of the stretch go on. What can't be read at all is raised: it
+concerns the whole source.
 """
 
 from __future__ import annotations
@@ -26,6 +33,7 @@ from headrace.core.errors import Definite
 from headrace.core.handoff import widen
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
+from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.pgoutput import (
     Begins,
     ChangeMeta,
@@ -64,6 +72,13 @@ class Inside:
     xid: int
     commit_ts: int
     ordinals: Mapping[int, int]
+    streamed: bool = False  # its messages carry the xid of their subtransaction
+    struck: tuple[int, ...] = ()  # the subtransactions that were rolled back
+    by_subtransaction: bool = False  # changes get the xid of their subtransaction, as the wire has it
+
+    def lasting(self, messages: Messages) -> Messages:
+        """The messages without those of rolled-back subtransactions."""
+        return messages.take(~np.isin(messages.xid, self.struck)) if self.struck else messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,35 +122,69 @@ def decode(
     xid_reference: int,
 ) -> Iterator[TableChanges]:
     """All changes of the wanted tables in `data`; `relations` are in force at its start."""
-    messages = scan(data)
-    heads = _heads(begins(data, messages), len(messages), inside, xid_reference)
+    messages = _messages(data, inside)
+    heads = _heads(begins(data, messages), messages, inside, xid_reference)
     versions = _versions(data, messages, relations)
-    yield from _truncated(data, messages, heads, tables)
-    is_change = np.isin(messages.kind, (_INSERT, _UPDATE, _DELETE))
+    emptied = truncates(data, messages)
     for oid, wanted in tables.items():
-        rows = np.flatnonzero(is_change & (messages.relation == oid))
-        ordinals = _ordinals(heads.number[rows], inside.ordinals.get(oid, 0) if inside else 0)
-        new = heads.time[rows] >= wanted.since
+        rows, ordinals = _numbered(messages, heads, oid, emptied, inside)
+        new = (heads.time[rows] >= wanted.since) & (messages.kind[rows] != _TRUNCATE)
         taken = _Taken(oid, wanted, rows[new], ordinals[new])
         yield from _of_table(data, messages, heads, versions.get(oid, []), taken)
 
 
-def _heads(found: Begins, count: int, inside: Inside | None, reference: int) -> _Heads:
-    number = np.searchsorted(found.row, np.arange(count), side="right") - 1
+def _messages(data: Bytes, inside: Inside | None) -> Messages:
+    """The messages of a stretch, without what was rolled back."""
+    messages = scan(data, in_stream=inside is not None and inside.streamed)
+    return messages if inside is None else inside.lasting(messages)
+
+
+def truncations(
+    data: Bytes, tables: Mapping[int, int], *, inside: Inside | None, xid_reference: int
+) -> dict[int, Truncations]:
+    """Where the tables (by oid: the time from which on it matters) are truncated in `data`."""
+    messages = _messages(data, inside)
+    emptied = truncates(data, messages)
+    wanted = [oid for oid in tables if oid in emptied]
+    if not wanted:
+        return {}
+    heads = _heads(begins(data, messages), messages, inside, xid_reference)
+    found = {}
+    for oid in wanted:
+        rows, ordinals = _numbered(messages, heads, oid, emptied, inside)
+        chosen = (messages.kind[rows] == _TRUNCATE) & (heads.time[rows] >= tables[oid])
+        at = rows[chosen]
+        places = zip(heads.time[at], ordinals[chosen], heads.xid[at], heads.commit_ts[at], strict=True)
+        found[oid] = tuple(Truncation(*map(int, place)) for place in places)
+    return {oid: some for oid, some in found.items() if some}
+
+
+def truncates(data: Bytes, messages: Messages) -> dict[int, Ints]:
+    """For each table the messages that truncate it."""
+    found: dict[int, list[int]] = {}
+    for row in np.flatnonzero(messages.kind == _TRUNCATE):
+        for oid in truncate(data, int(messages.body[row]), int(messages.stop[row])).oids:
+            found.setdefault(oid, []).append(int(row))
+    return {oid: np.array(rows, np.int64) for oid, rows in found.items()}
+
+
+def _heads(found: Begins, messages: Messages, inside: Inside | None, reference: int) -> _Heads:
+    number = np.searchsorted(found.row, np.arange(len(messages)), side="right") - 1
     before = inside or Inside(-1, 0, 0, {})
 
     def each(values: Ints, first: int) -> Ints:
         return np.concatenate([np.array([first], np.int64), values])[number + 1]
 
+    own = before.by_subtransaction
     return _Heads(
         number=number,
         time=each(found.commit_lsn, before.time),
-        xid=_wide(each(found.xid, before.xid), reference),
+        xid=messages.xid.astype(np.int64) if own else wide(each(found.xid, before.xid), reference),
         commit_ts=each(found.commit_ts, before.commit_ts),
     )
 
 
-def _wide(xids: Ints, reference: int) -> Ints:
+def wide(xids: Ints, reference: int) -> Ints:
     """The wire's 32 bits as 64-bit ids: the nearest to a recent one."""
     low = pa.array((xids & 0xFFFFFFFF).astype(np.uint32))
     return np.asarray(widen(low, reference).to_numpy(), dtype=np.int64)
@@ -152,27 +201,22 @@ def _versions(
     return versions
 
 
+def _numbered(
+    messages: Messages, heads: _Heads, oid: int, emptied: Mapping[int, Ints], inside: Inside | None
+) -> tuple[Ints, Ints]:
+    """The messages that change or truncate a table, in the order of the log, and their ordinals."""
+    changed = np.isin(messages.kind, (_INSERT, _UPDATE, _DELETE)) & (messages.relation == oid)
+    if oid in emptied:
+        changed[emptied[oid]] = True
+    rows = np.flatnonzero(changed)
+    return rows, _ordinals(heads.number[rows], inside.ordinals.get(oid, 0) if inside else 0)
+
+
 def _ordinals(transaction: Ints, before: int) -> Ints:
     """The number of each change within its transaction; the open one already had `before`."""
     order = np.arange(len(transaction))
     starts = np.searchsorted(transaction, transaction, side="left")
     return order - starts + np.where(transaction == -1, before, 0)
-
-
-def _truncated(
-    data: Bytes, messages: Messages, heads: _Heads, tables: Mapping[int, Wanted]
-) -> Iterator[TableChanges]:
-    for row in np.flatnonzero(messages.kind == _TRUNCATE):
-        for oid in truncate(data, int(messages.body[row]), int(messages.stop[row])).oids:
-            wanted = tables.get(oid)
-            if wanted is not None and heads.time[row] >= wanted.since:
-                failure = Definite(
-                    "PG_TRUNCATED",
-                    f"{wanted.name} was truncated",
-                    detail=f"in the transaction at {int(heads.time[row]):X}",
-                    hint="`headrace run` into a new lake copies it anew",
-                )
-                yield TableChanges(oid, failure=failure)
 
 
 def _of_table(

@@ -40,6 +40,14 @@ class Options:
 
     protocol: int = 1  # 1: whole transactions in commit order, from every supported server
     messages: bool = False  # pg_logical_emit_message
+    streaming: str | None = None  # "on" (protocol 2), "parallel" (4): large transactions while they run
+
+    @classmethod
+    def of(cls, version: int, *, streaming: bool) -> Options:
+        """The most that a server of this version (server_version_num) can do of what is wanted."""
+        if not streaming or version < 140000:
+            return cls()
+        return cls(4, streaming="parallel") if version >= 160000 else cls(2, streaming="on")
 
 
 def start_replication(slot: str, publications: Sequence[str], options: Options) -> str:
@@ -48,6 +56,8 @@ def start_replication(slot: str, publications: Sequence[str], options: Options) 
     said = [f"proto_version '{options.protocol}'", f"publication_names {_literal(names)}"]
     if options.messages:
         said.append("messages 'true'")
+    if options.streaming is not None:
+        said.append(f"streaming {_literal(options.streaming)}")
     return f"START_REPLICATION SLOT {quote_identifier(slot)} LOGICAL 0/0 ({', '.join(said)})"
 
 

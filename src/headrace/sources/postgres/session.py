@@ -165,7 +165,15 @@ def connect(address: Address, *, role: str) -> Session:
 
 def replication(address: Address, *, role: str) -> pq.abc.PGconn:
     """A replication connection to the address's database, pinned: walsender commands and simple SQL."""
-    conninfo = make_conninfo(_conninfo(address, role), replication="database")
+    return _bare(address, make_conninfo(_conninfo(address, role), replication="database"))
+
+
+def plain(address: Address, *, role: str) -> pq.abc.PGconn:
+    """An ordinary connection, pinned, for `ask` alone: it counts as no walsender."""
+    return _bare(address, _conninfo(address, role))
+
+
+def _bare(address: Address, conninfo: str) -> pq.abc.PGconn:
     pgconn = pq.PGconn.connect(conninfo.encode())
     if pgconn.status != pq.ConnStatus.OK:
         error = _login_refused(address, pgconn.get_error_message("utf-8"), pgconn.needs_password)

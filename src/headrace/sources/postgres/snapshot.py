@@ -1,17 +1,21 @@
 """The snapshot: a leader that holds one moment open, and followers that copy ranges of it.
 
-    driver     Leader      BEGIN REPEATABLE READ; CREATE_REPLICATION_SLOT tmp ... USE_SNAPSHOT
-                           pg_export_snapshot() ─► id          consistent point ─► the handoff
+    driver     Leader      BEGIN REPEATABLE READ, by slot or by xid ─► the handoff
+                           pg_export_snapshot() ─► id
                            ... stays open, answers alive() ... COMMIT, last of all
     executors  copy(id)    BEGIN REPEATABLE READ; SET TRANSACTION SNAPSHOT id; COPY a ctid range
 
-The temporary slot is the first statement of the leader's transaction: it puts the transaction on a
-point of the log. The snapshot holds exactly the commits with `commit_lsn < consistent_point`; the
-stream has all others. The slot itself is of no further use and goes at once, since it would hold back
-the log; the transaction keeps its snapshot.
+`by="slot"`: CREATE_REPLICATION_SLOT tmp ... USE_SNAPSHOT is the first statement of the leader's
+transaction and puts it on a point of the log. The snapshot holds exactly the commits with
+`commit_lsn < consistent_point`; the stream has all others. The slot itself is of no further use and goes
+at once, since it would hold back the log; the transaction keeps its snapshot. Its making waits for every
+transaction that has an xid, in all databases of the server.
 
-The snapshot is accepted only if no transaction of W (`upstream.writers`) still runs in it: such a one
-changed the table before its changes were captured.
+`by="xid"`: any moment will do, and nobody is waited for; the snapshot holds the transactions that it shows
+(`visibility`). Not on a standby.
+
+Either snapshot is accepted only if it shows every transaction of W (`upstream.writers`): such a one changed
+the table before its changes were captured.
 
 A follower needs nothing but its arguments and may run anywhere, again and again, as long as the leader
 is open. It yields COPY's text format in large pieces of whole lines. On a plain connection the socket
@@ -24,17 +28,19 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence, Set
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from psycopg import OperationalError, pq
 
 from headrace.core.errors import HeadraceError, Transient
+from headrace.core.frontier import LsnFrontier
+from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.names import TableName, quote_identifier
-from headrace.core.position import Lsn
 from headrace.decode.copydata import Frames, frames, payloads
 from headrace.sources.postgres.catalog import Size, TableLook
 from headrace.sources.postgres.protocol import fields
@@ -46,15 +52,19 @@ from headrace.sources.postgres.session import (
     ask,
     connect,
     identify,
+    plain,
     query,
     replication,
     verify,
 )
 from headrace.sources.postgres.silence import COPY_SECONDS, silence
 from headrace.sources.postgres.upstream import PLUGIN, bound, create_slot, release_slot
+from headrace.sources.postgres.visibility import accept, refuse_standby, see
 from headrace.sources.postgres.wire import SocketWire, lost
 
 Bytes = npt.NDArray[np.uint8]
+
+BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 
 # --- leader -------------------------------------------------------------------------------------
 
@@ -62,11 +72,10 @@ Bytes = npt.NDArray[np.uint8]
 class Leader:
     """A moment of the source, held open: made by `lead`, to be closed when every follower is done."""
 
-    def __init__(self, pgconn: pq.abc.PGconn, snapshot_id: str, consistent_point: Lsn, visible: str) -> None:
+    def __init__(self, pgconn: pq.abc.PGconn, snapshot_id: str, handoff: ByPosition | ByXid) -> None:
         self._pgconn = pgconn
         self.snapshot_id = snapshot_id  # for SET TRANSACTION SNAPSHOT
-        self.consistent_point = consistent_point  # commits below it are in the snapshot, no others
-        self.visible = visible  # pg_current_snapshot(): xmin:xmax:xip
+        self.handoff = handoff  # which transactions the snapshot holds
 
     def __enter__(self) -> Leader:
         return self
@@ -95,16 +104,21 @@ class Leader:
             self._pgconn.finish()
 
 
+By = Literal["slot", "xid"]
+_AGAIN = 0.2  # seconds until a barred snapshot by xid, which costs nothing, is tried again
+
+
 def lead(
     address: Address,
     identity: Identity,
     name: str,
     *,
+    by: By = "slot",
     barred: Set[int] = frozenset(),
     attempt_seconds: float = 30.0,
     seconds: float = 600.0,
 ) -> Leader:
-    """Open a snapshot whose temporary slot is named after `name`.
+    """Open a snapshot; a temporary slot, where one is needed, is named after `name`.
 
     Tries again until `seconds` are over when the slot's making waits too long or a transaction of
     `barred` (W) still runs; the last refusal is raised then.
@@ -115,15 +129,19 @@ def lead(
         while True:
             left = deadline - time.monotonic()
             try:
-                return _attempt(
+                if by == "xid":
+                    return _by_xid(address, identity, barred)
+                return _by_slot(
                     address, identity, observer, name, barred, min(attempt_seconds, max(left, 0.1))
                 )
             except Transient as error:
                 if error.code not in ("PG_SLOT_WAITS", "PG_SNAPSHOT_BARRED") or time.monotonic() > deadline:
                     raise
+            if by == "xid":
+                time.sleep(_AGAIN)
 
 
-def _attempt(
+def _by_slot(
     address: Address,
     identity: Identity,
     observer: Session,
@@ -131,46 +149,42 @@ def _attempt(
     barred: Set[int],
     seconds: float,
 ) -> Leader:
-    pgconn = replication(address, role="snapshot")
-    try:
-        verify(identify(pgconn), identity)
+    with _led(replication(address, role="snapshot"), identity) as pgconn:
         # Before BEGIN: USE_SNAPSHOT must come first within the transaction.
         bound(pgconn, seconds)
-        ask(pgconn, "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+        ask(pgconn, BEGIN)
         slot = f"{name[:50]}_{secrets.token_hex(5)}"
         description = f"{quote_identifier(slot)} TEMPORARY LOGICAL {PLUGIN} USE_SNAPSHOT"
         point = create_slot(pgconn, observer, description, seconds)
         ((visible,),) = ask(pgconn, "SELECT pg_current_snapshot()::text")
         accept(pgconn, visible or "", barred)
-        ((snapshot_id,),) = ask(pgconn, "SELECT pg_export_snapshot()")
+        snapshot_id = _export(pgconn)
         release_slot(pgconn, slot)
-        return Leader(pgconn, snapshot_id or "", point, visible or "")
+        return Leader(pgconn, snapshot_id, ByPosition(LsnFrontier(point)))
+
+
+def _by_xid(address: Address, identity: Identity, barred: Set[int]) -> Leader:
+    refuse_standby(identity)
+    with _led(plain(address, role="snapshot"), identity) as pgconn:
+        ask(pgconn, BEGIN)
+        handoff = see(pgconn, barred)
+        return Leader(pgconn, _export(pgconn), handoff)
+
+
+@contextmanager
+def _led(pgconn: pq.abc.PGconn, identity: Identity) -> Iterator[pq.abc.PGconn]:
+    """A connection to the source and to no other; it ends with whatever goes wrong in the block."""
+    try:
+        verify(identify(pgconn), identity)
+        yield pgconn
     except BaseException:
         pgconn.finish()
         raise
 
 
-def unseen(visible: str, xids: Set[int]) -> frozenset[int]:
-    """Those of the transactions that the snapshot (`pg_current_snapshot()` as text) does not show.
-
-    Not only those of its list: one that is the newest of all may run at or above xmax, unlisted.
-    """
-    _, xmax, listed = visible.split(":")
-    running = {int(xid) for xid in listed.split(",") if xid}
-    return frozenset(xid for xid in xids if xid >= int(xmax) or xid in running)
-
-
-def accept(pgconn: pq.abc.PGconn, visible: str, barred: Set[int]) -> None:
-    """Refuse the snapshot if it does not show a transaction of W, unless that has rolled back."""
-    for xid in sorted(unseen(visible, barred)):
-        ((status,),) = ask(pgconn, f"SELECT pg_xact_status('{xid}'::xid8)")
-        if status != "aborted":
-            raise Transient(
-                "PG_SNAPSHOT_BARRED",
-                "a transaction that wrote a table before the table was published is still open",
-                detail=f"transaction {xid} is {status or 'unknown'}",
-                hint="wait for it, or end it (COMMIT, ROLLBACK PREPARED, pg_terminate_backend)",
-            )
+def _export(pgconn: pq.abc.PGconn) -> str:
+    ((snapshot_id,),) = ask(pgconn, "SELECT pg_export_snapshot()")
+    return snapshot_id or ""
 
 
 # --- ranges -------------------------------------------------------------------------------------
@@ -220,11 +234,40 @@ def copy(
     with closing(connect(address, role="copy")) as connection:
         verify(identify(connection), identity)
         _import(connection, snapshot_id)
-        statement = copy_statement(columns, piece)
-        if connection.pgconn.ssl_in_use:
-            yield from _through_libpq(connection.pgconn, statement)
-        else:
-            yield from _off_the_socket(connection.pgconn, statement)
+        hold(connection, piece.table)
+        yield from stream_copy(connection.pgconn, copy_statement(columns, piece))
+
+
+def stream_copy(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Bytes]:
+    """What COPY answers, in pieces of whole lines."""
+    return _through_libpq(pgconn, statement) if pgconn.ssl_in_use else _off_the_socket(pgconn, statement)
+
+
+_OVERTAKEN = """
+SELECT c.relfilenode IS NOT DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid)
+  FROM pg_catalog.pg_class c WHERE c.oid = %s::regclass
+"""
+
+
+def hold(connection: Session, table: TableName) -> None:
+    """Keep the table's rows where the snapshot saw them.
+
+    TRUNCATE and rewriting DDL are not bound by snapshots: who reads the table afterwards finds it empty,
+    however old his snapshot is. So it is locked as a reader first, and then the file that the snapshot knows
+    (a query's catalog) is compared with the one that is read (the function's).
+    """
+    read_lock(connection, table)
+    if query(connection, _OVERTAKEN, [str(table)]) != [(True,)]:
+        raise Transient(
+            "PG_COPY_OVERTAKEN",
+            f"{table} was truncated or rewritten after the snapshot that it is copied by",
+            hint="nothing to do: it is copied from a new snapshot",
+        )
+
+
+def read_lock(connection: Session, table: TableName) -> None:
+    """Wait for who truncates or rewrites the table, and keep others from it; this takes no snapshot."""
+    query(connection, f"LOCK TABLE ONLY {table} IN ACCESS SHARE MODE")
 
 
 def copy_statement(columns: Sequence[str], piece: CopyRange) -> str:
@@ -242,7 +285,7 @@ _GONE = ("22023", "42704", "55000")
 
 
 def _import(connection: Session, snapshot_id: str) -> None:
-    query(connection, "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+    ask(connection.pgconn, BEGIN)
     result = connection.pgconn.exec_(f"SET TRANSACTION SNAPSHOT '{snapshot_id}'".encode())
     if result.status == pq.ExecStatus.COMMAND_OK:
         return

@@ -21,7 +21,7 @@ It must never interpret a message; `flush` must never be past what is durable.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 
 import numpy as np
@@ -77,7 +77,7 @@ class Wanted:
     frontier: Lsn  # what the lake holds, exclusively
     reached: Lsn  # what has ever been received, exclusively; the frontier or past it
     identity: Identity | None = None  # None: whoever answers
-    options: Options = field(default_factory=Options)
+    streaming: bool = False  # large transactions while they run, where the server can
     silence: float | None = None  # seconds; None: by the server's own timeout
 
 
@@ -89,6 +89,7 @@ class Stream:
         self._slot = wanted.slot
         self.identity = identity
         self.start = start  # the slot's position: everything from here on comes again
+        self.streaming = False  # whether large transactions come while they run
         # The server asks for a reply by itself at half of its timeout: be earlier.
         self.pause = min(1.0, timeout / 3) if timeout else 1.0
         self._silence = wanted.silence or max(LEAST_SILENCE, timeout or SILENCE_UNLIMITED)
@@ -108,8 +109,10 @@ class Stream:
             _check_server(pgconn, wanted)
             start = _check_slot(pgconn, wanted)
             timeout = _timeout(pgconn)
+            options = Options.of(pgconn.server_version, streaming=wanted.streaming)
             stream = cls(wire(pgconn), wanted, identity, start, timeout)
-            stream._begin(start_replication(wanted.slot, wanted.publications, wanted.options))
+            stream.streaming = options.streaming is not None
+            stream._begin(start_replication(wanted.slot, wanted.publications, options))
             _check_again(address, wanted)
         except BaseException:
             pgconn.finish()

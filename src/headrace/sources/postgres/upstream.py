@@ -19,9 +19,9 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from psycopg import pq
 
@@ -142,6 +142,9 @@ def _execute(connection: Session, statement: str) -> None:
 # --- slot ---------------------------------------------------------------------------------------
 
 
+TRAFFIC = ("stream_txns", "stream_count", "stream_bytes", "spill_txns", "spill_count", "spill_bytes")
+
+
 @dataclass(frozen=True, slots=True)
 class SlotState:
     """What the server says of a logical slot."""
@@ -158,6 +161,8 @@ class SlotState:
     catalog_xmin_age: int | None
     invalidation: str | None
     retained_bytes: int | None
+    # What the server has streamed and spilled for it (14+): stream_txns, spill_bytes and so on.
+    traffic: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lost(self) -> bool:
@@ -190,7 +195,16 @@ def slot_state(connection: Session, name: str) -> SlotState | None:
         catalog_xmin_age=age,
         invalidation=slot.get("invalidation_reason") or ("conflicting" if slot.get("conflicting") else None),
         retained_bytes=retained,
+        traffic=_traffic(connection, name),
     )
+
+
+def _traffic(connection: Session, name: str) -> dict[str, int]:
+    if connection.info.server_version < 140000:
+        return {}
+    asked = f"SELECT {', '.join(TRAFFIC)} FROM pg_stat_replication_slots WHERE slot_name = %s"
+    rows = query(connection, asked, [name])
+    return dict(zip(TRAFFIC, rows[0], strict=True)) if rows else {}
 
 
 def _lsn(text: str | None) -> Lsn | None:
@@ -329,7 +343,8 @@ def writers(connection: Session, oids: Sequence[int]) -> set[int]:
     Sub-transactions are among them and do no harm: a snapshot lists top-level ones only. A
     transaction that has the lock and no xid has written nothing yet, so all of it is captured.
     """
-    rows = query(connection, _WRITERS, [list(oids)])
+    # Twice: PREPARE hands a transaction's locks over one by one, and between two of them the join misses it.
+    rows = [row for _ in range(2) for row in query(connection, _WRITERS, [list(oids)])]
     return {widen(xid, near) for xid, near in rows}
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog import ReplicaIdentity, Size, TableLook
-from headrace.sources.postgres.snapshot import CopyRange, copy_statement, ranges, unseen
+from headrace.sources.postgres.snapshot import CopyRange, copy_statement, ranges
 from headrace.sources.postgres.upstream import object_name, widen
+from headrace.sources.postgres.visibility import unseen
 
 TABLE = TableName("public", "t")
 

@@ -8,7 +8,7 @@ from headrace.sources.postgres.catalog import TableLook, candidates, look, sizes
 from headrace.sources.postgres.preflight.findings import Finding, Level, Report, Wish
 from headrace.sources.postgres.preflight.making import check_making, check_own_slot, check_publication
 from headrace.sources.postgres.preflight.server import check_server
-from headrace.sources.postgres.preflight.tables import Choice, access, check_table, choose
+from headrace.sources.postgres.preflight.tables import Choice, access, check_chunks, check_table, choose
 from headrace.sources.postgres.session import Address, Session, connect, identify
 
 
@@ -28,6 +28,8 @@ def examine(address: Address, wish: Wish) -> Report:
             findings += check_publication(connection, wish.publication, looks)
         elif not identity.standby:
             findings += check_making(connection, looks, rights)
+        if wish.handoff == "chunks":
+            findings += check_chunks(connection, looks)
         findings += check_own_slot(connection, wish, identity.database)
         copy_bytes = sum(measured[each.oid].bytes for each in looks)
         findings += check_server(address, connection, identity, wish, copy_bytes)

@@ -56,6 +56,7 @@ class Wish:
     patterns: tuple[str, ...]
     publication: str | None = None  # the user's own; None: ours, made for the lake
     slot: str | None = None  # likewise
+    handoff: str = "slot"  # how the snapshot is joined to the stream
     connections: int = 4  # that the copy may open
     expected: Identity | None = None  # of the source that the lake already mirrors
 

@@ -10,6 +10,7 @@ from headrace.core.names import quote_identifier
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
 from headrace.sources.postgres.session import Address, Identity, Session, query, replication, verify
 from headrace.sources.postgres.upstream import blockers
+from headrace.sources.postgres.visibility import refuse_standby
 
 OLDEST, NEWEST = 15, 18
 STANDBY_DECODES = 160000
@@ -126,6 +127,11 @@ def _standby(identity: Identity, wish: Wish) -> Iterator[Finding]:
                 "it with --publication",
             ),
         )
+    if wish.handoff != "slot":
+        try:
+            refuse_standby(identity)
+        except Misconfigured as error:
+            yield Finding(Level.ERROR, error)
 
 
 def _settings(facts: _Facts, identity: Identity) -> Iterator[Finding]:

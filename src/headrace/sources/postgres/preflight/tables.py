@@ -18,6 +18,7 @@ from headrace.sources.postgres.catalog import (
     identity_flaw,
     schema_of,
 )
+from headrace.sources.postgres.keyrange import disorder
 from headrace.sources.postgres.preflight.findings import Finding, Level, mended
 from headrace.sources.postgres.session import Session, query
 from headrace.sources.postgres.types import doubtful_key
@@ -305,3 +306,20 @@ def _types(look: TableLook) -> Iterator[Finding]:
             ),
             table=look.name,
         )
+
+
+def check_chunks(connection: Session, looks: Sequence[TableLook]) -> list[Finding]:
+    """The tables that are copied in one snapshot although chunks are asked for."""
+    return [
+        Finding(
+            Level.INFO,
+            Misconfigured(
+                "PG_COPIED_WHOLE",
+                f"{name} is copied in one snapshot, not in chunks",
+                detail=reason,
+                hint="nothing to do; its copy keeps one transaction open",
+            ),
+            table=name,
+        )
+        for name, reason in disorder(connection, looks).items()
+    ]

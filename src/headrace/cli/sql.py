@@ -1,0 +1,90 @@
+"""`headrace sql`: one statement, or a prompt: any Spark SQL over a lake's tables at one cut."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.rows import FORMATS
+from headrace.core.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.sql.session import SqlSession
+
+
+def register(subparsers: Any) -> None:
+    command = subparsers.add_parser(
+        "sql",
+        help="query a lake, or register sources in it",
+        description="Runs any Spark SQL over all tables of a lake at one cut: schema.table, or the bare name "
+        "where one schema has it, or source.schema.table. Also CREATE SOURCE, CREATE VIEWS FROM SOURCE, "
+        "CREATE VIEW, SHOW SOURCES, SHOW VIEWS, SHOW TABLES, SHOW CREATE VIEW, DROP SOURCE, DROP VIEW. "
+        "Without a statement: a prompt.",
+    )
+    command.add_argument("statement", nargs="?", help="one statement, or several with semicolons between")
+    command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
+    command.add_argument(
+        "--at",
+        metavar="MARK|LSN|TIMESTAMP",
+        help="an epoch, a position such as 16/B374D848, or a time with its zone (default: the newest mark)",
+    )
+    command.add_argument("--source", help="only this source of the lake")
+    command.add_argument("--format", choices=FORMATS, default="table", help="default: table")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    # Imported late, as in every command: --help and --version answer at once.
+    from headrace.sql.tokens import statements
+
+    with _session(args) as session:
+        if args.statement is not None:
+            for statement in statements(args.statement):
+                _answer(session, statement, args.format)
+            return 0
+        return _converse(session, args.format)
+
+
+@contextmanager
+def _session(args: argparse.Namespace) -> Iterator[SqlSession]:
+    from headrace.spark.quick import Quick
+    from headrace.sql.session import SqlSession
+
+    at = int(args.at) if args.at is not None and args.at.isdigit() else args.at
+    quick = Quick()
+    # Spark takes seconds to start: it does so while the statement and the lake are looked at.
+    try:
+        yield SqlSession(args.lake, quick.session, at=at, source=args.source, expect=quick.begin)
+    finally:
+        quick.close()
+
+
+def _answer(session: SqlSession, statement: str, how: str) -> None:
+    from headrace.cli.rows import show
+
+    answer = session.run(statement)
+    if answer.told is not None:
+        print(answer.told)
+    if answer.rows is not None:
+        show(answer.rows, how)
+    for place in answer.places if how == "table" else ():
+        print(place, file=sys.stderr)
+
+
+def _converse(session: SqlSession, how: str) -> int:
+    """The prompt; an error is told and the next statement read."""
+    from headrace.cli import prompt
+    from headrace.sql.tokens import statements
+
+    code = 0
+    for text in prompt.statements(session.known_names, terminal=sys.stdin.isatty()):
+        try:
+            for statement in statements(text):
+                _answer(session, statement, how)
+        except HeadraceError as error:
+            print(f"error: {error}", file=sys.stderr)
+            code = 2
+    return 0 if sys.stdin.isatty() else code

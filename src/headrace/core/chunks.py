@@ -1,0 +1,226 @@
+"""A copy in chunks: key ranges, each with a snapshot and a handoff of its own.
+
+    keys      ─∞ ──────── b₁ ──────── b₂ ──────── b₃ ──────── +∞
+    chunks      [ S₀     )[   S₁     )[   S₂     )[    S₃     )       low <= key < high
+
+A copy in one snapshot keeps one transaction open for as long as it takes. Here each range is read in a short
+transaction, whenever it is its turn, and what is held is decided key by key: an update counts as
+delete(old key) + insert(new key), and each of the two is held iff the chunk of its own key shows the
+transaction. The equations of `rewind` hold for each range by itself, since contents are a sum over keys.
+
+    T moves a row from a to b      chunk of a shows T     chunk of b shows T
+                                   yes: no row at a       yes: the row is at b     nothing to do
+                                   no:  the row is at a   no:  no row at b         both sides are applied
+                                   no                     yes                      delete at a only
+                                   yes                    no                       insert at b only (1)
+
+(1) A long value that the update left alone was not sent, and the row it stood in is in no copy. Then that
+value is nowhere, and b has to be read again: a later snapshot shows T. Not its whole chunk, but b alone, as a
+chunk of one key (`without`): a chunk that is read later than the others lacks the values of rows that left it
+for one of those meanwhile, so the whole of it would lack new ones as often as it is read. One key lacks one
+only if a row went through it meanwhile. Where that goes on and on the table is copied in one snapshot.
+
+A TRUNCATE concerns all keys at once. If all chunks show it, or none, it is as with one snapshot; else those
+that do not are copied again (`torn`): there is little left to copy.
+
+Within a chunk what is held of one key comes before what is not: whoever changes a row has seen the end of
+whoever changed it before. So no key of a chunk ever meets a change that does not fit its row.
+
+A bound is the texts of its key columns, as the source prints and compares them, and their keycode, as we do.
+The two orders must agree: the source says for which tables they do. Chunks with gaps are a copy that is not
+finished, and goes on at its gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.columns import Flags, Ints, contiguous
+from headrace.core.frontier import LsnFrontier
+from headrace.core.groups import rank
+from headrace.core.handoff import ByXid, handoff_from_record
+
+_CODE = pa.large_binary()
+MOST_ROUNDS = 5
+_XIDS = 1 << 33  # more than the transactions that can run beside one another
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A key between two chunks: it is the first that may be in the later one."""
+
+    texts: tuple[str, ...]
+    code: bytes
+    after: bool = False  # not the key itself but the place just behind it
+
+    @property
+    def behind(self) -> Bound:
+        """The end of a chunk that holds this key and no other."""
+        # No keycode is the beginning of another one, so nothing lies between.
+        return Bound(self.texts, self.code + b"\0", after=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The keys `low <= key < high`; None is the end of all keys."""
+
+    low: Bound | None = None
+    high: Bound | None = None
+
+    @property
+    def one_key(self) -> bool:
+        """Whether it holds one key only."""
+        return self.low is not None and self.high == self.low.behind
+
+    def as_record(self) -> list[Any]:
+        return [None if b is None else [list(b.texts), b.code.hex(), b.after] for b in (self.low, self.high)]
+
+    @classmethod
+    def from_record(cls, record: Iterable[Any]) -> Span:
+        low, high = (None if b is None else Bound(tuple(b[0]), bytes.fromhex(b[1]), b[2]) for b in record)
+        return cls(low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A key range that was copied, and which transactions its snapshot shows."""
+
+    span: Span
+    handoff: ByXid
+
+
+@dataclass(frozen=True, slots=True)
+class ByChunk:
+    """The handoff of a copy in chunks, in the order of their keys; with gaps while it is unfinished."""
+
+    chunks: tuple[Chunk, ...] = ()
+    rounds: int = 0  # how often it turned out to lack a value
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it lacked values so often that the table is copied in one snapshot instead."""
+        return self.rounds > MOST_ROUNDS
+
+    @property
+    def settled(self) -> LsnFrontier | None:
+        """Past it no chunk holds anything."""
+        return reduce(LsnFrontier.join, map(_settled, self.chunks)) if self.chunks else None
+
+    @property
+    def complete(self) -> bool:
+        return not any(True for _ in self.gaps())
+
+    def gaps(self) -> Iterator[Span]:
+        """The key ranges that are still to be copied."""
+        reached: Bound | None = None
+        for chunk in self.chunks:
+            if _low(chunk.span) != _low(Span(reached)):
+                yield Span(reached, chunk.span.low)
+            reached = chunk.span.high
+        if not self.chunks or reached is not None:
+            yield Span(reached)
+
+    def plus(self, chunks: Iterable[Chunk]) -> ByChunk:
+        """With further chunks, none of which overlaps another."""
+        ordered = sorted([*self.chunks, *chunks], key=lambda chunk: _low(chunk.span))
+        for one, other in pairwise(ordered):
+            if one.span.high is None or one.span.high.code > _low(other.span):
+                raise ValueError("two chunks hold the same keys")
+        return ByChunk(tuple(ordered), self.rounds)
+
+    def without(self, keys: Iterable[Bound]) -> ByChunk:
+        """Without these keys, each of which becomes a gap of its own."""
+        points = {key.code: key for key in keys}
+        codes = sorted(points)
+        numbers = self.numbers(pa.array(codes, _CODE)).tolist()
+        left: list[Chunk] = []
+        for number, chunk in enumerate(self.chunks):
+            inside = [points[code] for code, at in zip(codes, numbers, strict=True) if at == number]
+            left += [Chunk(span, chunk.handoff) for span in _between(chunk.span, inside)]
+        return ByChunk(tuple(left), self.rounds + 1)
+
+    def torn(self, times: Any, xids: Any) -> tuple[Span, ...]:
+        """The chunks that do not show one of these, which concern all keys, while another chunk shows it."""
+        shown = np.array([_flags(chunk.handoff.held(times, xids)) for chunk in self.chunks])
+        behind = (~shown & shown.any(axis=0)).any(axis=1)
+        return tuple(self.chunks[number].span for number in np.flatnonzero(behind))
+
+    def minus(self, spans: Iterable[Span]) -> ByChunk:
+        """Without these chunks."""
+        gone = set(spans)
+        return ByChunk(tuple(chunk for chunk in self.chunks if chunk.span not in gone), self.rounds + 1)
+
+    def numbers(self, keys: Any) -> Ints:
+        """The chunk of each key (a keycode)."""
+        assert self.complete
+        lows = [_low(chunk.span) for chunk in self.chunks[1:]]
+        ids = rank(pa.concat_arrays([pa.array(lows, _CODE), contiguous(keys).cast(_CODE)])).ids
+        return np.searchsorted(ids[: len(lows)], ids[len(lows) :], side="right").astype(np.int64)
+
+    def held(self, keys: Any, times: Any, xids: Any) -> pa.BooleanArray:
+        """For each change of a key: does the chunk of that key show its transaction already?"""
+        time, xid = (contiguous(each).to_numpy(zero_copy_only=False) for each in (times, xids))
+        if len(time) == 0:
+            return pa.array([], pa.bool_())
+        at = self.numbers(keys)
+        below = np.array([chunk.handoff.xmax for chunk in self.chunks])[at]
+        until = np.array([int(_settled(chunk).at) for chunk in self.chunks])[at]
+        return pa.array((xid < below) & (time < until) & ~self._running(at, xid))
+
+    def _running(self, at: Ints, xid: Ints) -> Flags:
+        """Whether the transaction was still running when its chunk's snapshot was taken."""
+        # A chunk and a transaction in one number; those that ran lie close to the chunk's oldest.
+        oldest = np.array([chunk.handoff.xmin for chunk in self.chunks])
+        ran = [
+            n * _XIDS + x - chunk.handoff.xmin
+            for n, chunk in enumerate(self.chunks)
+            for x in chunk.handoff.xip
+        ]
+        away = xid - oldest[at]
+        near: Flags = (away >= 0) & (away < _XIDS)
+        return near & np.isin(at * _XIDS + away, np.array(ran, np.int64))
+
+    def as_record(self) -> dict[str, Any]:
+        chunks = [[*chunk.span.as_record(), chunk.handoff.as_record()] for chunk in self.chunks]
+        return {"by": "chunk", "chunks": chunks, "rounds": self.rounds}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> ByChunk:
+        return cls(tuple(_chunk(*each) for each in record["chunks"]), record["rounds"])
+
+
+def _flags(held: pa.BooleanArray) -> Flags:
+    return np.asarray(held.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _chunk(low: Any, high: Any, handoff: Mapping[str, Any]) -> Chunk:
+    known = handoff_from_record(handoff)
+    assert isinstance(known, ByXid)
+    return Chunk(Span.from_record((low, high)), known)
+
+
+def _between(span: Span, points: Iterable[Bound]) -> Iterator[Span]:
+    """What of a span lies before, between and behind some keys of it."""
+    reached = span.low
+    for point in points:
+        if _low(Span(reached)) < point.code:
+            yield Span(reached, point)
+        reached = point.behind
+    if span.high is None or _low(Span(reached)) < span.high.code:
+        yield Span(reached, span.high)
+
+
+def _settled(chunk: Chunk) -> LsnFrontier:
+    assert isinstance(chunk.handoff.settled, LsnFrontier)
+    return chunk.handoff.settled
+
+
+def _low(span: Span) -> bytes:
+    return b"" if span.low is None else span.low.code

@@ -1,0 +1,78 @@
+"""What happened to a table between two places: its history, exactly, as a DataFrame.
+
+    contents(until)  =  contents(after)  +  Σ changes(after, until)
+
+Called by `reader` for `Lake.changes`. The rows are history's own, nothing is netted: an update is a row with
+`_diff` -1 and one with +1, at one `_time`. Where history does not lead from one place to the other (the
+table was copied anew in between, or began later) that is an error which says from where on it does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.core.errors import Definite, Misconfigured
+from headrace.core.history import own_names
+from headrace.core.position import Lsn
+from headrace.lake import histories, schemas, travel
+from headrace.lake.cut import Cut
+from headrace.lake.histories import Part
+from headrace.lake.seek import Place
+from headrace.lake.standing import Name
+from headrace.lake.store import Store
+
+SHOWN = ("_time", "_diff")
+
+
+def changes(store: Store, spark: Any, end: Cut, full: Name, start: Place | None) -> Any:
+    """The updates of a table with `start` < time <= `end`; without a start, all that lead to the end."""
+    source, table = full
+    schema = end.standings.schema(full)
+    until, since = end.places[source].time, end.standings.since(full)
+    after = _after(full, since, start)
+    if after > until:
+        raise Misconfigured(
+            "LAKE_CHANGES_BACKWARDS",
+            "the changes that are asked for end before they begin",
+            hint="exchange after and until",
+        )
+    wanted = _wanted(schema)
+    found = None
+    for part in histories.parts(store, source, table, (after, until)):
+        if not travel.fits(schema, [part]):
+            raise travel.incompatible(str(table))
+        rows = _shown(spark, part, wanted)
+        found = rows if found is None else found.unionAll(rows)
+    return spark.createDataFrame([], schemas.spark_ddl(wanted)) if found is None else found
+
+
+def _after(full: Name, since: int | None, start: Place | None) -> int:
+    if since is not None and start is None:
+        return since - 1
+    if since is None or start is None or start.time < since - 1:
+        raise Definite(
+            "LAKE_HISTORY_BROKEN",
+            f'the history of table "{full[1]}" does not lead from the one place to the other',
+            detail=None if since is None else f"it is exact from {Lsn(since)} on",
+            hint="begin there: after=...",
+        )
+    return start.time
+
+
+def _wanted(schema: pa.Schema) -> pa.Schema:
+    ours = own_names(schema.names)
+    return pa.schema([*schema, *(pa.field(ours[name], pa.int64()) for name in SHOWN)])
+
+
+def _shown(spark: Any, part: Part, wanted: pa.Schema) -> Any:
+    """The part's updates with exactly the wanted columns."""
+    own = wanted.names[-len(SHOWN) :]
+    columns = [travel.quoted(name) for name in part.columns]
+    ours = [
+        f"{travel.quoted(part.own[plain])} AS {travel.quoted(name)}"
+        for plain, name in zip(SHOWN, own, strict=True)
+    ]
+    rows = travel.frame(spark, part).selectExpr(*columns, *ours)
+    return travel.widened(rows, pa.schema([wanted.field(name) for name in [*part.columns, *own]]), wanted)

@@ -1,0 +1,159 @@
+"""The history of a table: which files hold the updates between two times, and what is in them.
+
+    history/<source>/<schema>/<table>/1/     one folder per incompatible schema, in their order
+    history/<source>/<schema>/<table>/2/
+
+A table's history is read as of now, always cut to times that a mark has reached: an epoch writes its
+history before its mark, and a plan that was withdrawn took its rows with it. Files outside the times are
+left out by what Delta's log says of their `_time`.
+
+Called by `travel` for contents between marks, by `reader` for `changes`, and to find out where in an epoch
+a moment lies. It never nets anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.history import OWN
+from headrace.core.names import TableName
+from headrace.lake import catalog, datafile, layout
+from headrace.lake.marks import Mark
+from headrace.lake.store import Store
+from headrace.lake.table import LakeTable
+
+Times = tuple[int | None, int]  # after < _time <= until; None: since the beginning
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The files of one schema that may hold updates of some times."""
+
+    table: LakeTable
+    schema: pa.Schema
+    paths: tuple[str, ...]
+    times: Times
+
+    @property
+    def own(self) -> dict[str, str]:
+        """How our columns are called here, by their plain names."""
+        start = _own_start(self.schema)
+        return dict(zip(OWN.names, self.schema.names[start : start + len(OWN)], strict=True))
+
+    @property
+    def columns(self) -> list[str]:
+        """The user's columns."""
+        ours = set(self.own.values())
+        return [name for name in self.schema.names if name not in ours]
+
+    def urls(self) -> list[str]:
+        return [self.table.store.locate(f"{self.table.folder}/{path}") for path in self.paths]
+
+    def rows(self) -> pa.Table:
+        """The updates of these times, with all columns."""
+        read = [
+            datafile.read(self.table.store, self.table.folder, path, schema=self.schema)
+            for path in self.paths
+        ]
+        rows = pa.concat_tables(read) if read else self.schema.empty_table()
+        after, until = self.times
+        time = pc.field(self.own["_time"])
+        within = time <= until if after is None else (time > after) & (time <= until)
+        return rows.filter(within)
+
+
+def parts(store: Store, source: str, table: TableName, times: Times) -> list[Part]:
+    """What the table's history has of these times, one part for each schema; none where it has none."""
+    found = []
+    for folder in _tables(store, source, table):
+        schema = folder.schema()
+        start = _own_start(schema)
+        paths = _within(folder, layout.lake_column(schema.names[start]), times)
+        if paths:
+            found.append(Part(folder, schema, paths, times))
+    return found
+
+
+def newest(store: Store, source: str, table: TableName) -> LakeTable | None:
+    """The history under the last incompatible schema that the table had; None where it has none yet."""
+    found = list(_tables(store, source, table))
+    return found[-1] if found else None
+
+
+def first_later(
+    store: Store, source: str, limit: datetime, before: Mark | None, mark: Mark
+) -> tuple[int, bool] | None:
+    """The first transaction between the marks that committed after `limit`, and whether others precede it."""
+    late: list[int] = []
+    early: list[int] = []
+    for table in _touched(store, source, before, mark):
+        for part in parts(store, source, table, (before.time if before else None, mark.time)):
+            rows = part.rows()
+            is_late = pc.greater(rows[part.own["_commit_ts"]], pa.scalar(limit, OWN.field("_commit_ts").type))
+            times = rows[part.own["_time"]]
+            late += _least(times.filter(is_late))
+            early += _least(times.filter(pc.invert(is_late)))
+    if not late:
+        return None
+    return min(late), bool(early) and min(early) < min(late)
+
+
+def _least(times: pa.ChunkedArray) -> list[int]:
+    return [pc.min(times).as_py()] if len(times) else []
+
+
+def _touched(store: Store, source: str, before: Mark | None, mark: Mark) -> list[TableName]:
+    """The tables whose history may have updates between the marks; between neighbours the plan says which."""
+    neighbours = before is not None and before.epoch + 1 == mark.epoch
+    plan = catalog.final_plan(store, source, mark.epoch) if neighbours else None
+    if plan is None:
+        return tables(store, source)
+    folders = {step.path for step in plan.steps}
+    return [table for table in map(layout.table_of_history, folders) if table is not None]
+
+
+def tables(store: Store, source: str) -> list[TableName]:
+    """The tables of a source that have a history."""
+    root = layout.histories_folder(source)
+    return [
+        TableName(layout.unquote(schema), layout.unquote(name))
+        for schema in store.folders(root)
+        for name in store.folders(f"{root}/{schema}")
+    ]
+
+
+def _tables(store: Store, source: str, table: TableName) -> Iterator[LakeTable]:
+    k = 1
+    while True:
+        candidate = LakeTable(store, layout.history_folder(source, table, k))
+        if candidate.refresh() < 0:
+            return
+        yield candidate
+        k += 1
+
+
+def _within(folder: LakeTable, time: str, times: Times) -> tuple[str, ...]:
+    """The files that may hold updates of these times."""
+    after, until = times
+    chosen = []
+    for file in folder.described().to_pylist():
+        low, high = file.get(f"min.{time}"), file.get(f"max.{time}")
+        known = low is not None and high is not None
+        if not known or (low <= until and (after is None or high > after)):
+            chosen.append(file["path"])
+    return tuple(sorted(chosen))
+
+
+def _own_start(schema: pa.Schema) -> int:
+    """Where our columns stand in a history table: together, in their order."""
+    ours = [name.lstrip("_") for name in OWN.names]
+    names = [name.lstrip("_") for name in schema.names]
+    width = len(ours)
+    return next(
+        i for i in range(len(names)) if names[i : i + width] == ours and schema.types[i] == pa.int64()
+    )

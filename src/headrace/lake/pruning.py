@@ -1,0 +1,132 @@
+"""A table's files as a DataFrame that lets Spark skip files before it opens them.
+
+Plain Spark has no reader of Delta's log, and so not its statistics: given a list of files it opens the footer
+of each. Therefore the files are read in groups of neighbours, and each group says what its rows must be:
+
+    files by bounds of `id`     SELECT * FROM group 1 WHERE id >= 1    AND id <= 9000
+    in the order of their ends  UNION ALL
+                                SELECT * FROM group 2 WHERE id >= 8990 AND id <= 20000 ...
+
+A query for `id = 42` puts 42 into every condition; all but one group's come out false at once, and Spark's
+optimizer throws those away with their files. A range of keys still opens every footer, and reads no more than
+the groups of rows that it needs.
+
+The column is the one whose bounds overlap least: for a table with a key that is its key's first column, since
+data files cover key ranges as disjoint as can be. A condition is only given where every file states both
+bounds and has no NULL, so that it is true of every row; what Delta promises of bounds (text is cut, times and
+decimals are rounded, outwards) is enough for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.lake import schemas
+from headrace.lake.table import LakeTable
+from headrace.lake.travel import for_spark, quoted
+
+# Each group costs Spark some milliseconds of planning.
+MOST_GROUPS = 24
+_File = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Files that are read together, and what is true of each of their rows, in Spark's SQL."""
+
+    urls: tuple[str, ...]
+    condition: str | None = None
+
+
+def frame(spark: Any, table: LakeTable) -> Any:
+    """The table as a DataFrame, its columns named as the user names them."""
+    schema = schemas.to_lake(table.schema())
+    ddl = schemas.spark_ddl(schema)
+    found = None
+    for group in groups(table, schema):
+        rows = spark.read.schema(ddl).parquet(*map(for_spark, group.urls))
+        rows = rows if group.condition is None else rows.where(group.condition)
+        found = rows if found is None else found.unionAll(rows)
+    if found is None:
+        found = spark.createDataFrame([], ddl)
+    return found.toDF(*table.schema().names)
+
+
+def groups(table: LakeTable, schema: pa.Schema) -> list[Group]:
+    """The table's files in groups; one without a condition where bounds would not tell them apart."""
+    files = table.described().to_pylist()
+    urls = {file["path"]: table.store.locate(f"{table.folder}/{file['path']}") for file in files}
+    column = _telling(files, schema)
+    if column is None:
+        ordered = tuple(urls[path] for path in sorted(urls))
+        return [Group(ordered)] if ordered else []
+    files.sort(key=lambda file: (file[f"max.{column.name}"], file[f"min.{column.name}"]))
+    width = -(-len(files) // MOST_GROUPS)
+    chunks = [files[start : start + width] for start in range(0, len(files), width)]
+    return [Group(tuple(urls[file["path"]] for file in chunk), _condition(chunk, column)) for chunk in chunks]
+
+
+def _telling(files: Sequence[_File], schema: pa.Schema) -> pa.Field | None:
+    """The column whose bounds overlap least, if a value of it is in less than half of the files."""
+    fit = [field for field in schema if _literal_kind(field.type) and all(_stated(f, field) for f in files)]
+    scored = [(_depth(files, field.name), number) for number, field in enumerate(fit)]
+    if len(files) < 2 or not scored:
+        return None
+    depth, number = min(scored)
+    return fit[number] if depth * 2 <= len(files) or depth == 1 else None
+
+
+def _stated(file: _File, field: pa.Field) -> bool:
+    low, high = file.get(f"min.{field.name}"), file.get(f"max.{field.name}")
+    return low is not None and high is not None and file.get(f"null_count.{field.name}") == 0
+
+
+def _depth(files: Sequence[_File], column: str) -> int:
+    """In how many files one value may be, at most."""
+    edges = [(file[f"min.{column}"], 0) for file in files] + [(file[f"max.{column}"], 1) for file in files]
+    deepest = depth = 0
+    for _, end in sorted(edges):
+        depth += -1 if end else 1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _condition(files: Sequence[_File], column: pa.Field) -> str:
+    low = min(file[f"min.{column.name}"] for file in files)
+    high = max(file[f"max.{column.name}"] for file in files)
+    name = quoted(column.name)
+    return f"{name} >= {_literal(low, column.type)} AND {name} <= {_literal(high, column.type)}"
+
+
+def _literal_kind(kind: pa.DataType) -> bool:
+    """Whether bounds of this type can be written into a condition without loss."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_decimal(kind)
+    )
+
+
+def _literal(value: Any, kind: pa.DataType) -> str:
+    """A bound as Spark's SQL writes it."""
+    if isinstance(value, str):
+        # By its bytes: no setting of the session then has a say in how it is read.
+        text = f"CAST(X'{value.encode().hex()}' AS STRING)"
+        return text
+    if isinstance(value, datetime):
+        name = "TIMESTAMP_LTZ" if pa.types.is_timestamp(kind) and kind.tz else "TIMESTAMP_NTZ"
+        zone = "Z" if name == "TIMESTAMP_LTZ" else ""
+        return f"{name} '{value.replace(tzinfo=None).isoformat(sep=' ')}{zone}'"
+    if isinstance(value, date):
+        return f"DATE '{value.isoformat()}'"
+    if isinstance(value, Decimal):
+        return f"CAST('{value:f}' AS DECIMAL(38,{max(0, -int(value.as_tuple().exponent))}))"
+    return f"CAST({value} AS {schemas.spark_type('bound', kind)})"

@@ -1,0 +1,109 @@
+"""What was registered in a lake by SQL: sources to be mirrored, and views over them.
+
+    _headrace/registry/sources/<name>.json     {"kind": "postgres", "connection": ..., "publication": ...}
+    _headrace/registry/views/<name>.json       {"text": "SELECT ...", "materialized": false}
+
+A source's `views` are the tables that `CREATE VIEWS FROM SOURCE` chose of it, as patterns; none before the
+first such statement, which means all that the publication holds. A connection stands here without its
+password: that is whoever runs the lake's to know. Nothing in here says what is mirrored: that is the
+catalog's, once a run has begun.
+
+Called by `headrace.sql`, which writes, and by `pipeline.remembered`, for `headrace run --lake DIR`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace.core.errors import Misconfigured
+from headrace.lake import layout
+from headrace.lake.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSource:
+    """A source as it was created."""
+
+    name: str
+    connection: str
+    publication: str
+    kind: str = "postgres"
+    views: tuple[str, ...] | None = None
+    materialized: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredView:
+    """A view that somebody wrote."""
+
+    name: str
+    text: str
+    materialized: bool = False
+
+
+class Registry:
+    """The registered things of one lake, as of each look."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def sources(self) -> dict[str, RegisteredSource]:
+        return {name: _source(name, raw) for name, raw in self._all(layout.REGISTERED_SOURCES).items()}
+
+    def views(self) -> dict[str, RegisteredView]:
+        return {name: RegisteredView(name, **raw) for name, raw in self._all(layout.REGISTERED_VIEWS).items()}
+
+    def add(self, thing: RegisteredSource | RegisteredView) -> bool:
+        """Register it; False where its name is taken."""
+        key = _key(thing)
+        made = self._store.put_if_absent(key, _text(thing))
+        self._store.sync([key])
+        return made
+
+    def replace(self, thing: RegisteredSource | RegisteredView) -> None:
+        """Register it, whatever was there under its name."""
+        key = _key(thing)
+        self._store.put(key, _text(thing))
+        self._store.sync([key])
+
+    def remove(self, thing: RegisteredSource | RegisteredView) -> None:
+        self._store.delete(_key(thing))
+
+    def _all(self, folder: str) -> dict[str, dict[str, Any]]:
+        found = {}
+        for key in self._store.list(folder):
+            data = self._store.get(key)
+            if data is not None:
+                found[layout.unquote(key.rsplit("/", 1)[1].removesuffix(".json"))] = _parsed(key, data)
+        return found
+
+
+def _key(thing: RegisteredSource | RegisteredView) -> str:
+    folder = layout.REGISTERED_SOURCES if isinstance(thing, RegisteredSource) else layout.REGISTERED_VIEWS
+    return f"{folder}/{layout.quote(thing.name)}.json"
+
+
+def _text(thing: RegisteredSource | RegisteredView) -> bytes:
+    record = asdict(thing)
+    del record["name"]
+    return json.dumps(record, sort_keys=True).encode()
+
+
+def _parsed(key: str, data: bytes) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(data)
+    except ValueError as error:
+        raise Misconfigured(
+            "LAKE_REGISTRY_DAMAGED",
+            f'the file "{key}" of this lake cannot be read',
+            hint="restore it from a backup of the lake, or delete it and create the thing again",
+        ) from error
+    return found
+
+
+def _source(name: str, raw: Mapping[str, Any]) -> RegisteredSource:
+    views = raw["views"]
+    return RegisteredSource(name=name, **{**raw, "views": None if views is None else tuple(views)})

@@ -1,0 +1,233 @@
+"""Where the tables of a cut stand: which mark's version each is had from, and what history adds to that.
+
+A table is exact at a mark that names it; and anywhere else from the `since` of its record on, up to the last
+mark that has it: those contents are made of the nearest mark and history (`headrace.lake.travel`).
+
+                since                    mark a       t       mark b         the last mark that has it
+    ──────────────┼─────── exact ──────────●──────────┼──────────●────────── exact ──────●──── not exact
+
+Whether `since` is early enough is asked of the catalog as of mark b: after a table was copied anew, the
+newest record tells of another interval. `since` is all that this room knows of the pipeline's records.
+
+Called by `cut` and `changing`. It opens tables and looks into logs, and reads no row.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.core.errors import Definite, Misconfigured
+from headrace.core.names import TableName, quote_identifier, split_identifiers
+from headrace.core.position import Lsn
+from headrace.lake import catalog, histories, layout, travel
+from headrace.lake.histories import Part
+from headrace.lake.marks import Kept, Mark, Marks
+from headrace.lake.seek import Place
+from headrace.lake.store import Store
+from headrace.lake.table import LakeTable
+
+Name = tuple[str, TableName]  # of a table in the lake: its source, and its name there
+_TABLE = "table/"  # how the keys of tables begin in the catalog
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a table is had at a place: a mark's version, and what history adds to it or takes away."""
+
+    base: Mark
+    shown: Mark  # whose schema the rows have
+    parts: tuple[Part, ...] = ()
+    sign: int = 1
+
+
+class Past:
+    """The marks and the catalogs of one source, each read once."""
+
+    def __init__(self, store: Store, source: str) -> None:
+        self._store = store
+        self._source = source
+        self._catalogs: dict[int, Mapping[str, Any]] = {}
+
+    @cached_property
+    def kept(self) -> Kept:
+        return Marks(self._store, self._source).kept()
+
+    def first(self, time: int, table: TableName | None = None) -> Mark | None:
+        """The first mark at or after a time (that has the table)."""
+        start = bisect_left(self.kept, time, key=lambda mark: mark.time)
+        following = (self.kept[at] for at in range(start, len(self.kept)))
+        return next((mark for mark in following if table is None or str(table) in mark.versions), None)
+
+    def last(self, time: int) -> Mark | None:
+        """The last mark at or before a time."""
+        at = bisect_right(self.kept, time, key=lambda mark: mark.time)
+        return self.kept[at - 1] if at else None
+
+    def since(self, mark: Mark, table: TableName) -> int | None:
+        """The frontier from which the table's history was exact, as the catalog had it at a mark."""
+        record = self._records(mark).get(f"{_TABLE}{table}")
+        since = None if record is None else record.get("since")
+        return None if since is None else int(since)
+
+    def known(self) -> set[TableName]:
+        """All tables that the newest catalog knows of, or that have a history."""
+        newest = self.kept[-1]
+        keys = self._records(newest)
+        names = {*newest.versions, *(key[len(_TABLE) :] for key in keys if key.startswith(_TABLE))}
+        return {TableName.parse(text) for text in names} | set(histories.tables(self._store, self._source))
+
+    def _records(self, mark: Mark) -> Mapping[str, Any]:
+        if mark.epoch not in self._catalogs:
+            self._catalogs[mark.epoch] = catalog.load(self._store, self._source, mark.epoch).records
+        return self._catalogs[mark.epoch]
+
+
+class Standings:
+    """The tables of a cut; what is looked up is remembered."""
+
+    def __init__(self, store: Store, places: Mapping[str, Place]) -> None:
+        self._store = store
+        self._places = places
+        self._pasts = {source: Past(store, source) for source in places}
+        self._found: dict[Name, Standing | None] = {}
+        self._opened: dict[tuple[Name, int], LakeTable] = {}
+
+    def names(self) -> list[Name]:
+        """The tables that are exact here: those of the mark, or of the one that follows where it is so."""
+        return [name for name in self.listed() if self._find(name) is not None]
+
+    def resolve(self, text: str) -> Name:
+        """The table that is meant; parts that are unambiguous may be left out."""
+        matching = matches(text, self.listed())
+        if not matching:
+            # A table that joined at a later mark may be exact here all the same.
+            known = [(source, table) for source in self._pasts for table in self._pasts[source].known()]
+            matching = matches(text, sorted(known))
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            raise ambiguous(text, matching)
+        raise _unknown(text)
+
+    def of(self, full: Name) -> Standing:
+        """How the table is had here; an error where it is not exact."""
+        found = self._find(full)
+        if found is None:
+            raise self._absent(full)
+        return found
+
+    def since(self, full: Name) -> int | None:
+        """The frontier from which history leads to this table as it is here; None: it does not."""
+        source, table = full
+        later = self._pasts[source].first(self._places[source].time, table)
+        return None if later is None else self._pasts[source].since(later, table)
+
+    def open(self, full: Name, mark: Mark) -> LakeTable:
+        """The table at a mark that has it."""
+        version = mark.versions[str(full[1])]
+        if (full, version) not in self._opened:
+            folder = LakeTable(self._store, layout.table_folder(*full))
+            self._opened[full, version] = folder.at(version)
+        return self._opened[full, version]
+
+    def schema(self, full: Name) -> pa.Schema:
+        return self.open(full, self.of(full).shown).schema()
+
+    def journey(self, full: Name) -> travel.Journey:
+        """From the table's base to its contents here."""
+        standing = self.of(full)
+        return travel.Journey(self.schema(full), standing.parts, standing.sign)
+
+    def listed(self) -> list[Name]:
+        """The tables of the marks, or of those that follow where a place is between two; not looked into."""
+        found = []
+        for source, place in sorted(self._places.items()):
+            mark = place.mark or self._pasts[source].first(place.time)
+            found += [(source, TableName.parse(text)) for text in sorted(mark.versions if mark else ())]
+        return found
+
+    def _find(self, full: Name) -> Standing | None:
+        if full not in self._found:
+            mark = self._places[full[0]].mark
+            direct = mark is not None and str(full[1]) in mark.versions
+            self._found[full] = Standing(mark, mark) if mark is not None and direct else self._travel(full)
+        return self._found[full]
+
+    def _travel(self, full: Name) -> Standing | None:
+        """The way to the place from the mark before it or after it; None where the table is not exact."""
+        source, table = full
+        past, time = self._pasts[source], self._places[source].time
+        earlier, later = past.last(time), past.first(time, table)
+        since = None if later is None else past.since(later, table)
+        if later is None or since is None or since > time + 1:
+            return None
+        ways = [self._way(full, later, later)]
+        if earlier is not None and str(table) in earlier.versions:
+            ways.append(self._way(full, earlier, later))
+        schema = self.open(full, later).schema()
+        fitting = [way for way in ways if travel.fits(schema, way.parts)]
+        if not fitting:
+            raise travel.incompatible(str(table))
+        return min(fitting, key=lambda way: (bool(way.parts), abs(way.base.time - time)))
+
+    def _way(self, full: Name, base: Mark, shown: Mark) -> Standing:
+        time = self._places[full[0]].time
+        ends = (base.time, time) if base.time < time else (time, base.time)
+        found = histories.parts(self._store, *full, ends)
+        return Standing(base, shown, tuple(found), 1 if base.time < time else -1)
+
+    def _absent(self, full: Name) -> Definite | Misconfigured:
+        """Why a table can't be read here: it left the marks, or is exact only later."""
+        source, table = full
+        since = self.since(full)
+        if since is not None:
+            detail = f'it is exact from "{Lsn(since)}" on'
+            hint = "read it there or later: at(position=...)"
+        else:
+            last = _last_with(table, self._pasts[source].kept)
+            if last is None:
+                return _unknown(str(table))
+            detail = f'the last mark that has it is epoch {last.epoch} at "{last.frontier}"'
+            hint = f"read it there: at(epoch={last.epoch}); headrace status tells why it stopped"
+        where = self._places[source].shown
+        return Definite(
+            "LAKE_TABLE_NOT_EXACT", f'table "{table}" is not exact at {where}', detail=detail, hint=hint
+        )
+
+
+def _last_with(table: TableName, marks: Sequence[Mark]) -> Mark | None:
+    return next((mark for mark in reversed(marks) if str(table) in mark.versions), None)
+
+
+def matches(text: str, names: Sequence[Name]) -> list[Name]:
+    """The names that a text may mean: their last parts are its parts."""
+    parts = split_identifiers(text)
+    return [
+        (source, table)
+        for source, table in names
+        if (source, table.schema, table.name)[-len(parts) :] == parts
+    ]
+
+
+def ambiguous(text: str, matching: Sequence[Name]) -> Misconfigured:
+    """The error for a name that fits several tables."""
+    return Misconfigured(
+        "LAKE_NAME_AMBIGUOUS",
+        f'"{text}" names more than one table of this lake',
+        detail=", ".join(f"{quote_identifier(source)}.{table}" for source, table in matching),
+        hint="write the schema, and the source where the lake has several",
+    )
+
+
+def _unknown(text: str) -> Misconfigured:
+    return Misconfigured(
+        "LAKE_TABLE_UNKNOWN",
+        f'no mark of this lake has a table "{text}"',
+        hint="headrace status lists the tables and how far each is copied",
+    )

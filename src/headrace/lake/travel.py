@@ -1,0 +1,178 @@
+"""What a table held between two marks: the contents of a mark, plus or minus history.
+
+    mark a ──────────── t ──────────── mark b
+    C(t) = C(a) + Σ history (a, t]     =    C(b) − Σ history (t, b]
+
+Whichever mark is nearer is the base. Both engines do the same sum, over whole rows, each as often as it is
+there: in memory by `core.collection`, and in Spark by its own aggregation, so that a filter on the
+result still reaches the files:
+
+    net      history, summed up per row; sums of zero dropped
+    kept     the base's rows that `net` has nothing to say of        ── straight through
+    mixed    the base's other rows and `net`, summed up per row      ── each row as often as its sum
+
+Rows are told apart exactly. Spark's own grouping does so for all types but floating-point numbers, of which
+it takes -0.0 and 0.0 for one: there the number's text stands for it. Whether `net` speaks of a row is asked
+by a hash of the row, where a collision costs a row the longer way and changes nothing. A sum below zero
+means that history is not this table's, and is an error, never shown.
+
+Called by `cut` alone, with a base that it found exact. Columns go by number in here (`c0`, `c1`, ...), so
+that no user's name can collide with ours. Spark is used only through the session that is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.collection import DIFF, as_multiset, consolidate, of_rows
+from headrace.core.errors import Definite
+from headrace.lake import datafile, schemas
+from headrace.lake.histories import Part
+
+NEGATIVE = "COLLECTION_NEGATIVE"
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """From a base to the contents wanted: the updates between them, and whether they are added or undone."""
+
+    schema: pa.Schema
+    parts: Sequence[Part]
+    sign: int  # +1: the base is the earlier mark; -1: the later one
+
+    @property
+    def columns(self) -> list[str]:
+        return [f"c{i}" for i in range(len(self.schema))]
+
+
+def fits(schema: pa.Schema, parts: Sequence[Part]) -> bool:
+    """Whether rows of these parts of history can be rows of this schema."""
+    return all(
+        part.schema.field(name).type == schema.field(name).type
+        for part in parts
+        for name in part.columns
+        if name in schema.names
+    ) and all(set(part.columns) <= set(schema.names) for part in parts)
+
+
+def in_memory(base: pa.Table, journey: Journey) -> pa.Table:
+    """The contents, as Arrow."""
+    updates = [_numbered(part.rows(), part, journey) for part in journey.parts]
+    rows = datafile.conform(base, journey.schema).rename_columns(journey.columns)
+    summed = consolidate(pa.concat_tables([of_rows(rows), *updates]))
+    return as_multiset(summed).rename_columns(journey.schema.names).cast(journey.schema)
+
+
+def _numbered(rows: pa.Table, part: Part, journey: Journey) -> pa.Table:
+    diffs = pc.multiply(rows[part.own["_diff"]], journey.sign)
+    named = datafile.conform(rows.select(part.columns), journey.schema).rename_columns(journey.columns)
+    return named.append_column(DIFF, diffs)
+
+
+def on_spark(spark: Any, base: Any, journey: Journey) -> Any:
+    """The contents, as a DataFrame; `base` has exactly the schema's columns, in its order."""
+    base = base.toDF(*journey.columns)
+    net = _net(spark, journey)
+    identity = _identity(journey.schema)
+    marked = base.selectExpr("*", f"xxhash64({', '.join(identity)}) AS h")
+    spoken = net.selectExpr(f"xxhash64({', '.join(identity)}) AS h").distinct()
+    kept = marked.join(spoken, "h", "left_anti").select(*journey.columns)
+    mixed = marked.join(spoken, "h", "left_semi").selectExpr(*journey.columns, "1L AS n")
+    whole = _summed(mixed.unionAll(net), journey.schema).where(
+        f"CASE WHEN n > 0 THEN true WHEN n < 0 THEN raise_error('{NEGATIVE}') ELSE false END"
+    )
+    copies = whole.selectExpr(*journey.columns, "explode(array_repeat(true, CAST(n AS INT))) AS copy")
+    found = kept.unionAll(copies.select(*journey.columns))
+    return found.toDF(*journey.schema.names)
+
+
+def widened(rows: Any, have: pa.Schema, want: pa.Schema) -> Any:
+    """The rows with exactly the wanted columns; those that they lack are NULL."""
+    if have.names == want.names:
+        return rows
+    columns = [
+        quoted(field.name) if field.name in have.names else f"{_null(field)} AS {quoted(field.name)}"
+        for field in want
+    ]
+    return rows.selectExpr(*columns)
+
+
+def frame(spark: Any, part: Part) -> Any:
+    """The updates of a part as a DataFrame with the history's own columns."""
+    ddl = schemas.spark_ddl(schemas.to_lake(part.schema))
+    rows = spark.read.schema(ddl).parquet(*map(for_spark, part.urls())).toDF(*part.schema.names)
+    after, until = part.times
+    time = quoted(part.own["_time"])
+    rows = rows.where(f"{time} <= {until}")
+    return rows if after is None else rows.where(f"{time} > {after}")
+
+
+def _net(spark: Any, journey: Journey) -> Any:
+    """What the updates add up to, per row: the row's columns and `n`, none of them zero."""
+    updates = None
+    for part in journey.parts:
+        columns = [
+            f"{quoted(field.name)} AS c{i}" if field.name in part.columns else f"{_null(field)} AS c{i}"
+            for i, field in enumerate(journey.schema)
+        ]
+        rows = frame(spark, part).selectExpr(*columns, f"{journey.sign} * {quoted(part.own['_diff'])} AS n")
+        updates = rows if updates is None else updates.unionAll(rows)
+    return _summed(updates, journey.schema).where("n <> 0")
+
+
+def _null(field: pa.Field) -> str:
+    return f"CAST(NULL AS {schemas.spark_type(field.name, field.type)})"
+
+
+def _summed(rows: Any, schema: pa.Schema) -> Any:
+    """One line for each distinct row, with the sum of `n`."""
+    width = len(schema)
+    keys = [f"{expression} AS k{i}" for i, expression in enumerate(_identity(schema))]
+    loose = [i for i, field in enumerate(schema) if _has_floats(field.type)]
+    # Within a group all texts are one, and so are all values: any of them will do.
+    values = {f"c{i}": "first" for i in loose}
+    grouped = rows.selectExpr(*keys, *(f"c{i}" for i in loose), "n").groupBy(*(f"k{i}" for i in range(width)))
+    totals = grouped.agg({**values, "n": "sum"})
+    shown = [f"`first(c{i})` AS c{i}" if i in loose else f"k{i} AS c{i}" for i in range(width)]
+    return totals.selectExpr(*shown, "`sum(n)` AS n")
+
+
+def _identity(schema: pa.Schema) -> list[str]:
+    """For each column an expression that is equal exactly where the values are, bit for bit."""
+    return [_exact(f"c{i}", field.type) for i, field in enumerate(schema)]
+
+
+def _exact(column: str, kind: pa.DataType) -> str:
+    if pa.types.is_floating(kind):
+        return f"CAST({column} AS STRING)"
+    if pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
+        return f"transform({column}, x -> CAST(x AS STRING))"
+    return column
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or (pa.types.is_list(kind) and _has_floats(kind.value_type))
+
+
+def for_spark(url: str) -> str:
+    """Hadoop's file systems: S3 is called s3a there, and a bare path would mean the default one."""
+    return "s3a" + url[2:] if url.startswith("s3:") else f"file://{url}"
+
+
+def quoted(name: str) -> str:
+    """A name as Spark's SQL takes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def incompatible(name: str) -> Definite:
+    """The error for a place that no base of one schema leads to."""
+    return Definite(
+        "LAKE_SCHEMA_BETWEEN",
+        f'table "{name}" changed its columns between the marks around this position',
+        hint="read it at one of the marks: at(epoch=...)",
+    )

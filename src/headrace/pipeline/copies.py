@@ -1,0 +1,108 @@
+"""What the two ways of copying (`copying`, `chunking`) share: where from and where to, and what comes out.
+
+    Site ─► Copied         a table, whole
+            ChunkCopied    a key range of one
+            Refused        a table that can't be copied
+            Lost, Broken   the copy as a whole: the world, a bug
+
+The events wait in `Site.finished` for the loop of `lifecycle`, which commits what came; nothing here does.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from dataclasses import dataclass, field
+
+from headrace.core.chunks import Chunk
+from headrace.core.errors import HeadraceError, Transient
+from headrace.core.handoff import Handoff
+from headrace.core.names import TableName
+from headrace.pipeline.copytasks import Errand, RangeDone
+from headrace.pipeline.tasks import LakeAddress, NewFile, TableTask
+from headrace.sources.postgres.session import Address, Identity
+from headrace.spark.jobs import Jobs
+from headrace.spark.secrets import Sealed
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the copy of one table is."""
+
+    rows_known: int
+    bytes_known: int
+    rows_done: int = 0
+    bytes_done: int = 0
+
+    def add(self, done: RangeDone) -> None:
+        self.rows_done += done.rows
+        self.bytes_done = min(self.bytes_done + done.size, self.bytes_known)
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A table whose copy is complete: its files wait to be committed."""
+
+    name: TableName
+    files: tuple[NewFile, ...]
+    rows: int
+    errors: bytes | None
+    shadows: tuple[int, ...]
+    handoff: Handoff
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCopied:
+    """A chunk of a table, or several of one snapshot: their files wait to be committed."""
+
+    name: TableName
+    chunks: tuple[Chunk, ...]
+    done: RangeDone
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A table that can't be copied, for a reason of its own."""
+
+    name: TableName
+    error: HeadraceError
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The copy came to an end before it was done; tables that are not `Copied` need another one."""
+
+    error: HeadraceError
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A bug."""
+
+    error: BaseException
+
+
+Event = Copied | ChunkCopied | Refused | Lost | Broken
+
+
+@dataclass(slots=True)
+class Site:
+    """What every follower needs, and where its outcome goes."""
+
+    address: Address
+    identity: Identity
+    lake: LakeAddress
+    jobs: Jobs
+    connections: int  # that may copy at once
+    epoch: int
+    finished: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
+    progress: dict[TableName, Progress] = field(default_factory=dict)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    waits_for: Transient | None = None  # what keeps a snapshot from being taken
+
+    def errand(self, table: TableTask, sealed: Sealed) -> Errand:
+        return Errand(self.epoch, self.lake, table, self.identity, sealed)
+
+    def check_stop(self) -> None:
+        if self.stopping.is_set():
+            raise Transient("COPY_STOPPED", "the copy was stopped", hint="run again to copy what is missing")

@@ -1,0 +1,158 @@
+"""Which group of an epoch's merge gets which rows of a stretch.
+
+    a table with a key      file by file, as `routing` tells; overlapping files each get a shared key's events
+    `whole`, or no key      one group for all of the table
+    a table that is         generation 0 as above, and every file is a group, events or not: it has to go;
+    truncated in the epoch  the other generations in groups of their own, which know no file
+
+A table that is truncated and has to be folded at once (`whole`, or no key) is not read at once: its one group
+takes the rows that events touch out of the files, and each file retracts by itself what is left (`rest`),
+for which it is told the keys that it must leave alone.
+
+A group's rows are one of
+
+    events      of `core.events`, and `_home`: whether the group is the key's home
+    nets        of `core.multiset`; of a later generation with the truncation that ends it (`END`), or NULL
+    keys        `_key` only: what a file's rest is not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.columns import Flags, Ints
+from headrace.core.multiset import KEY, net
+from headrace.core.truncation import Truncation, generations
+from headrace.pipeline.routing import Routes, prefixes
+from headrace.pipeline.tasks import TableTask
+
+ALL = "*"  # the group of all rows of a table
+NEW = "new"  # the groups of the rows that came after a truncation
+END = tuple(f"_{name}" for name in Truncation._fields)
+
+Share = tuple[str, TableTask, pa.Table]  # of which group, what its merge must know, its rows
+
+
+def of_events(task: TableTask, found: pa.Table) -> Iterator[Share]:
+    """The groups of the events of a table that has a key."""
+    if not task.truncations:
+        yield from _together(task, found) if task.whole else _by_place(task, found)
+        return
+    generation = generations(task.truncations, found)
+    old, first = found.filter(pa.array(generation == 0)), replace(task, truncations=task.truncations[:1])
+    if task.whole and old.num_rows:
+        yield from _together(first, old)
+        yield from _keys_of_rests(first, old)
+    elif old.num_rows:
+        yield from _by_place(first, old)
+    later = np.flatnonzero(generation > 0)
+    yield from _later_events(task, found.take(pa.array(later)), generation[later])
+
+
+def of_changes(task: TableTask, changes: pa.Table) -> Iterator[Share]:
+    """The groups of the changes of a table without a key."""
+    if not task.truncations:
+        yield ALL, task, net(task.schema, changes)
+        return
+    generation = generations(task.truncations, changes)
+    first = replace(task, truncations=task.truncations[:1])
+    old = changes.filter(pa.array(generation == 0))
+    nets = net(task.schema, old)
+    if nets.num_rows:
+        yield ALL, first, nets
+        yield from _keys_of_rests(first, nets)
+    for number in np.unique(generation[generation > 0]):
+        nets = net(task.schema, changes.filter(pa.array(generation == number)))
+        yield from _later_nets(task, _ending(nets, task, int(number)))
+
+
+def of_files(task: TableTask) -> Iterator[Share]:
+    """Every file of a truncated table, though no event may touch it."""
+    nothing = pa.table({KEY: pa.array([], pa.large_binary())})
+    rest = task.whole or task.schema.is_multiset
+    for number in range(len(task.routes.files)):
+        own = _own(task, number)
+        yield str(number), replace(own, truncations=task.truncations[:1], rest=rest), nothing
+
+
+def is_scattered(task: TableTask, found: pa.Table) -> bool:
+    """Whether a value may have to be looked up under a key of another group."""
+    births = len(task.routes.births)
+    groups = len(task.routes.files) + (births + 1 if births else 0)
+    return groups > 1 and found["_from"].null_count < found.num_rows
+
+
+def _together(task: TableTask, found: pa.Table) -> Iterator[Share]:
+    yield ALL, task, _at_home(found)
+
+
+def _by_place(task: TableTask, found: pa.Table) -> Iterator[Share]:
+    """The events, file by file of the table; overlapping files each get the events of shared keys."""
+    places = task.routes.places(prefixes(found[KEY].combine_chunks()))
+    for number, some in _runs(places.files):
+        events_there = found.take(pa.array(places.rows[some]))
+        # The group's merge needs its own file only: a part stays small however many files there are.
+        yield (
+            str(number),
+            _own(task, number),
+            events_there.append_column("_home", pa.array(places.home[some])),
+        )
+
+
+def _keys_of_rests(task: TableTask, rows: pa.Table) -> Iterator[Share]:
+    """The keys of these rows, for the files that leave them to the table's one group."""
+    places = task.routes.places(prefixes(rows[KEY].combine_chunks()))
+    for number, some in _runs(places.files):
+        if number < len(task.routes.files):
+            keys = rows.select([KEY]).take(pa.array(places.rows[some]))
+            yield str(number), replace(_own(task, number), rest=True), keys
+
+
+def _later_events(task: TableTask, found: pa.Table, generation: Ints) -> Iterator[Share]:
+    """Events that no row of a file can meet: at home in as many groups as there are births."""
+    new = replace(task, routes=Routes.over(()), whole=False)
+    births = () if task.whole else task.routes.births
+    homes = replace(new.routes, births=births).homes(prefixes(found[KEY].combine_chunks()))
+    for number, some in _runs(homes):
+        needed = np.unique(generation[some])
+        ends = tuple(task.truncations[i] for i in needed if i < len(task.truncations))
+        yield f"{NEW}{number}", replace(new, truncations=ends), _at_home(found.take(pa.array(some)))
+
+
+def _later_nets(task: TableTask, nets: pa.Table) -> Iterator[Share]:
+    new = replace(task, routes=Routes.over(()), truncations=())
+    homes = replace(new.routes, births=task.routes.births).homes(prefixes(nets[KEY].combine_chunks()))
+    for number, some in _runs(homes):
+        yield f"{NEW}{number}", new, nets.take(pa.array(some))
+
+
+def _ending(nets: pa.Table, task: TableTask, generation: int) -> pa.Table:
+    """The nets of a generation, each with the truncation that ends it."""
+    ended = generation < len(task.truncations)
+    end = task.truncations[generation] if ended else (None,) * len(END)
+    for name, value in zip(END, end, strict=True):
+        nets = nets.append_column(name, pa.array([value] * nets.num_rows, pa.int64()))
+    return nets
+
+
+def _own(task: TableTask, number: int) -> TableTask:
+    return replace(task, routes=Routes.over(task.routes.files[number : number + 1]))
+
+
+def _at_home(found: pa.Table) -> pa.Table:
+    everywhere: Flags = np.ones(found.num_rows, np.bool_)
+    return found.append_column("_home", pa.array(everywhere))
+
+
+def _runs(numbers: Ints) -> Iterator[tuple[int, Ints]]:
+    """The positions of each number."""
+    if not len(numbers):
+        return
+    order = np.argsort(numbers, kind="stable")
+    bounds = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    for low, high in zip(bounds, [*bounds[1:], len(order)], strict=True):
+        yield int(numbers[order[low]]), order[low:high]

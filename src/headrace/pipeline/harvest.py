@@ -1,0 +1,96 @@
+"""What a copy has brought since the last look: gathered here, and made into one epoch.
+
+Whole tables are committed at once. Chunks are gathered for a moment, so that not each of them is an epoch of
+its own; those that were lost with the process are copied again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from headrace.core.chunks import ByChunk
+from headrace.core.names import TableName
+from headrace.lake import layout
+from headrace.pipeline.copies import ChunkCopied, Copied
+from headrace.pipeline.ledger import Epoch
+from headrace.pipeline.records import TableRecord
+from headrace.pipeline.states import Event, State
+from headrace.pipeline.tasks import Outcome, Outcomes
+
+if TYPE_CHECKING:
+    from headrace.pipeline.ledger import Ledger
+
+GATHER_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class Harvest:
+    """Finished parts of a copy that are in no epoch yet."""
+
+    tables: list[Copied] = field(default_factory=list)
+    chunks: dict[TableName, list[ChunkCopied]] = field(default_factory=dict)
+    since: float = 0.0
+
+    def add(self, part: Copied | ChunkCopied) -> None:
+        if not self:
+            self.since = time.monotonic()
+        if isinstance(part, Copied):
+            self.tables.append(part)
+        else:
+            self.chunks.setdefault(part.name, []).append(part)
+
+    def __bool__(self) -> bool:
+        return bool(self.tables or self.chunks)
+
+    def ripe(self, *, over: bool) -> bool:
+        """Whether it is time for an epoch: a table is whole, nothing more will come, or something waits."""
+        return bool(self) and (over or bool(self.tables) or time.monotonic() - self.since >= GATHER_SECONDS)
+
+    def epoch(self, ledger: Ledger) -> Epoch | None:
+        """All of it as an epoch; None where its tables have been stopped meanwhile."""
+        tables, chunks = self.tables, self.chunks
+        self.tables, self.chunks = [], {}
+        awaited = {name for name, record in ledger.tables.items() if record.state is State.CHOSEN}
+        tables = [each for each in tables if each.name in awaited]
+        records = [_copied(ledger.tables[each.name], each) for each in tables]
+        outcomes = [Outcome(e.name, add=e.files, rows=e.rows, errors=e.errors) for e in tables]
+        for name in chunks.keys() & awaited:
+            records.append(_with_chunks(ledger.tables[name], chunks[name]))
+            outcomes.append(_outcome(chunks[name]))
+        if not records:
+            return None
+        return Epoch(
+            kind="copy",
+            frontier=ledger.frontier,
+            records=tuple(records),
+            outcomes=tuple(outcomes),
+            created=tuple(r.name for r in records if r.state is State.JOINING and _absent(ledger, r.name)),
+        )
+
+
+def _copied(record: TableRecord, copied: Copied) -> TableRecord:
+    return record.on(Event.COPIED, handoff=copied.handoff, shadows=copied.shadows)
+
+
+def _with_chunks(record: TableRecord, parts: list[ChunkCopied]) -> TableRecord:
+    known = record.handoff if isinstance(record.handoff, ByChunk) else ByChunk()
+    handoff = known.plus(chunk for part in parts for chunk in part.chunks)
+    shadows = tuple(sorted({*record.shadows, *(column for part in parts for column in part.done.met)}))
+    if handoff.complete:
+        return record.on(Event.COPIED, handoff=handoff, shadows=shadows)
+    return replace(record, handoff=handoff, shadows=shadows)
+
+
+def _outcome(parts: list[ChunkCopied]) -> Outcome:
+    outcomes = Outcomes()
+    for part in parts:
+        done = part.done
+        outcomes.take(Outcome(part.name, add=done.files, rows=done.rows, errors=done.errors))
+    return outcomes.tables[parts[0].name]
+
+
+def _absent(ledger: Ledger, name: TableName) -> bool:
+    """Whether the table has no folder in the lake yet: an empty one has no file that would make it."""
+    return ledger.table(layout.table_folder(ledger.name, name)).version < 0

@@ -1,0 +1,168 @@
+"""Transactions that are streamed while they run: which there are, and what becomes of each.
+
+Called by `intake` with each buffer. A large transaction comes in blocks before it has ended, and the blocks
+of several may take turns; each goes to files of its own in the spool:
+
+    buffer    B..C  S(7) I I E  S(9) I E  B..C  S(7) I A(7,8) I E  c(7)  A(9,9)
+    7         ....       I I                         I        I    ended: without what 8 did
+    9                           I                                        forgotten
+
+A(7, 8) takes back what subtransaction 8 of 7 did, A(9, 9) all of 9; an A of somebody unknown says nothing
+new. The layouts of tables that came in a block hold for the transaction itself, and for whole
+transactions after it only if it commits: the server remembers its having sent them the same way.
+
+All of this dies with the connection, for then the server streams it again, and not always the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.core.errors import Definite
+from headrace.decode import pgoutput
+from headrace.decode.kernel import Bytes
+from headrace.spool.streamed import Streamed
+from headrace.spool.writer import SpoolWriter
+
+START, STOP, COMMIT, ABORT = ord("S"), ord("E"), ord("c"), ord("A")
+CHANGES = np.zeros(256, np.int64)
+CHANGES[list(b"IUDT")] = 1
+RELATION, TRUNCATE = ord("R"), ord("T")
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """One transaction in progress."""
+
+    which: Streamed
+    changes: dict[int, int] = field(default_factory=dict)  # by subtransaction
+    truncates: int = 0  # rolled back or not
+    struck: set[int] = field(default_factory=set)
+    layouts: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by subtransaction and table
+    pending: list[Bytes] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A transaction that has committed: the message that says so, and what it left."""
+
+    row: int
+    which: Streamed
+    length: int
+    changes: int
+    truncates: int
+    struck: frozenset[int]
+    layouts: dict[int, bytes]
+
+
+class InProgress:
+    """The transactions of one session that are streamed and have not ended."""
+
+    def __init__(self, writer: SpoolWriter) -> None:
+        self._writer = writer
+        self._open: dict[int, _Transaction] = {}
+        self._block: _Transaction | None = None  # whose block the last buffer ended in
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def held_bytes(self) -> int:
+        """How much has come of those that are open."""
+        return sum(self._writer.streamed.size(each.which) for each in self._open.values())
+
+    def take(self, data: Bytes, messages: pgoutput.Messages) -> list[Ended]:
+        """Store what a buffer holds of them; those that it ends."""
+        ended = []
+        begin = 0
+        for row in np.flatnonzero(np.isin(messages.kind, (START, STOP, COMMIT, ABORT))).tolist():
+            kind = messages.kind[row]
+            if kind == START:
+                self._block = self._begun(data, messages, row)
+                begin = row + 1
+            elif kind == STOP:
+                self._content(data, messages, begin, row)
+                self._block = None
+            elif kind == COMMIT:
+                ended.append(self._ended(int(messages.xid[row]), row))
+            else:
+                self._take_back(data, messages, row)
+        self._content(data, messages, begin, len(messages))
+        for transaction in self._open.values():
+            self._flush(transaction)
+        return ended
+
+    def _begun(self, data: Bytes, messages: pgoutput.Messages, row: int) -> _Transaction:
+        """A block begins: the first of its transaction, or a further one."""
+        xid = int(messages.xid[row])
+        first = bool(data[messages.body[row] + 4])
+        if first == (xid in self._open):
+            raise disorder("a streamed transaction that does not go on where it was")
+        if first:
+            self._open[xid] = _Transaction(Streamed(self._writer.segment, xid))
+        return self._open[xid]
+
+    def _content(self, data: Bytes, messages: pgoutput.Messages, begin: int, end: int) -> None:
+        """The messages of a block, or of the part of it that this buffer has."""
+        transaction = self._block
+        if transaction is None or begin == end:
+            return
+        kinds, subtransactions = messages.kind[begin:end], messages.xid[begin:end]
+        changed = subtransactions[CHANGES[kinds] == 1]
+        for xid, count in zip(*np.unique(changed, return_counts=True), strict=True):
+            transaction.changes[int(xid)] = transaction.changes.get(int(xid), 0) + int(count)
+        transaction.truncates += int(np.count_nonzero(kinds == TRUNCATE))
+        for row in (begin + np.flatnonzero(kinds == RELATION)).tolist():
+            body = data[messages.body[row] : messages.stop[row]].tobytes()
+            layout = pgoutput.alone(RELATION, body)
+            transaction.layouts.pop(mine := (int(messages.xid[row]), int(messages.relation[row])), None)
+            transaction.layouts[mine] = layout
+        transaction.pending.append(data[messages.frame_start[begin] : messages.stop[end - 1]])
+
+    def _take_back(self, data: Bytes, messages: pgoutput.Messages, row: int) -> None:
+        said = pgoutput.stream_abort(data, int(messages.body[row]), int(messages.stop[row]))
+        transaction = self._open.get(said.xid)
+        if transaction is None:
+            return
+        if said.subxid == said.xid:
+            del self._open[said.xid]
+            self._writer.streamed.drop(transaction.which)
+            return
+        transaction.struck.add(said.subxid)
+        transaction.changes.pop(said.subxid, None)
+        for key in [key for key in transaction.layouts if key[0] == said.subxid]:
+            del transaction.layouts[key]
+
+    def _ended(self, xid: int, row: int) -> Ended:
+        transaction = self._open.pop(xid, None)
+        if transaction is None:
+            raise disorder("the commit of a streamed transaction that never came")
+        self._flush(transaction)
+        return Ended(
+            row,
+            transaction.which,
+            self._writer.streamed.size(transaction.which),
+            sum(transaction.changes.values()),
+            transaction.truncates,
+            frozenset(transaction.struck),
+            {oid: layout for (_, oid), layout in transaction.layouts.items()},
+        )
+
+    def _flush(self, transaction: _Transaction) -> None:
+        if transaction.pending:
+            pending = transaction.pending
+            data = pending[0] if len(pending) == 1 else np.concatenate(pending)
+            self._writer.streamed.append(transaction.which, data)
+            pending.clear()
+
+
+def disorder(what: str) -> Definite:
+    """The error of a stream that no server of the protocol sends."""
+    return Definite(
+        "PG_STREAM_DISORDERED",
+        "the replication stream breaks the rules of its protocol",
+        detail=what,
+        hint="report it with the server's version; nothing is acknowledged until it can be read",
+    )

@@ -1,0 +1,317 @@
+"""Layers: what a streamed transaction has done so far, decoded ahead of its commit.
+
+While the transaction runs, tasks turn piece after piece of it into layers, and its commit has only to fold:
+
+    piece of the transaction ─ decode ─► events by key ─ sort ─► a layer: one file a piece and table
+                                                                      │  the commit, or never
+    a range of keys ◄── its part of every layer, without what was rolled back ◄──┘
+          └─► fold onto the rows of the lake, new files, exact history
+
+A layer numbers the changes of its table through the whole transaction, rolled-back ones too, since nobody
+knows yet which those are: that number is its `_ordinal`. The commit tells, and the driver makes ranges of
+numbers of them (`Struck`); what lies in one is left out, and the others are counted without it. Beside a
+layer with changes of subtransactions stands a list of those, so that the ranges can be made.
+
+Only what needs nothing but its own rows is laid down: a table with a key, with no value without a lake
+form, no value to be read under another key, no TRUNCATE, and the columns that were recorded. Of the rest
+a piece says that it has it (`Piece.cold`), and the commit decodes that table as if nothing were here.
+Layers are a cache, like the spool that they come from: they may be lost at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.columns import ints
+from headrace.core.errors import Definite
+from headrace.core.events import Event, events
+from headrace.core.groups import by_group, rank
+from headrace.decode.kernel import Bytes, Flags, Ints
+from headrace.lake.store import Store, open_store
+from headrace.pipeline.merging import merge_events
+from headrace.pipeline.routing import WIDTH, Prefixes, prefixes
+from headrace.pipeline.stretch import bytes_of
+from headrace.pipeline.tasks import LakeAddress, Outcome, Stretch, TableTask, pack, unpack
+from headrace.pipeline.writing import Writing
+from headrace.sources.postgres import decoding
+
+ROWS_PER_BATCH = 8192  # a layer is read in such parts
+_KNOWN_AT_COMMIT = ("_time", "_xid", "_commit_ts")
+
+
+# --- what travels -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The changes of one table in one piece: a file of the store, and what lies where in it."""
+
+    oid: int
+    key: str
+    rows: int
+    changes: int
+    firsts: tuple[bytes, ...]  # the key code with which each batch begins, as `routing` compares it
+    inserts: tuple[int, ...]  # rows that appear, by batch
+    mixed: bool  # some of it was done by subtransactions; they are listed beside it
+
+    @property
+    def who(self) -> str:
+        """The key of the list of subtransactions."""
+        return self.key.removesuffix(".arrow") + ".who"
+
+
+@dataclass(frozen=True, slots=True)
+class Laying:
+    """A piece to lay down, and under which name."""
+
+    stretch: Stretch
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What became of a piece: its layers, and the tables of which it has what no layer can hold."""
+
+    layers: tuple[Layer, ...]
+    cold: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """The numbers of a table's changes that were rolled back: disjoint ranges, in order."""
+
+    starts: Ints
+    stops: Ints
+
+    @classmethod
+    def of(cls, starts: Ints, stops: Ints) -> Struck:
+        order = np.argsort(starts)
+        return cls(starts[order], stops[order])
+
+    def __len__(self) -> int:
+        return int((self.stops - self.starts).sum())
+
+    def holds(self, numbers: Ints) -> Flags:
+        last = np.searchsorted(self.starts, numbers, side="right") - 1
+        inside = last >= 0
+        inside[inside] &= numbers[inside] < self.stops[last[inside]]
+        return np.asarray(inside, np.bool_)
+
+    def before(self, numbers: Ints) -> Ints:
+        """How many rolled-back changes came before each of these, which are none themselves."""
+        counts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.stops - self.starts)])
+        return np.asarray(counts[np.searchsorted(self.starts, numbers, side="right")])
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Key codes from `low` on and before `below`, or up to `last`; None: no bound on that side."""
+
+    low: bytes | None = None
+    below: bytes | None = None
+    last: bytes | None = None
+
+    def holds(self, keys: Prefixes) -> Flags:
+        held = np.ones(len(keys), np.bool_)
+        if self.low is not None:
+            held &= keys >= self.low
+        if self.below is not None:
+            held &= keys < self.below
+        if self.last is not None:
+            held &= keys <= self.last
+        return held
+
+    def batches(self, layer: Layer) -> range:
+        """The batches of a layer in which such keys may lie."""
+        firsts = np.array(layer.firsts, dtype=f"S{WIDTH}")
+        begin, end = 0, len(firsts)
+        if self.low is not None:
+            begin = max(0, int(np.searchsorted(firsts, self.low, side="left")) - 1)
+        if self.below is not None:
+            end = int(np.searchsorted(firsts, self.below, side="left"))
+        if self.last is not None:
+            end = int(np.searchsorted(firsts, self.last, side="right"))
+        return range(begin, max(begin, end))
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """A group to fold: a file of the table, or a birth; see `routing`."""
+
+    epoch: int
+    lake: LakeAddress
+    task: TableTask  # its routes hold the group's own file, or nothing
+    time: int
+    xid: int
+    commit_ts: int
+    struck: Struck
+    layers: tuple[Layer, ...]
+    held: Range | None  # the keys that may lie in its file
+    home: Range | None  # the keys whose home it is
+
+
+# --- laying down --------------------------------------------------------------------------------
+
+
+def lay(item: bytes) -> bytes:
+    """A task: decode one piece, and lay down what can be."""
+    laying = unpack(item, Laying)
+    stretch = laying.stretch
+    store = open_store(stretch.lake.url, dict(stretch.lake.options) or None)
+    tables = dict(stretch.tables)
+    found: dict[int, list[pa.Table]] = {}
+    data = bytes_of(stretch)
+    cold = set(_truncated(stretch, data))
+    for each in _decoded(stretch, data, tables):
+        rows = None if each.changes is None or each.changes.bad.num_rows else each.changes.batch
+        if rows is None or tables[each.oid].schema.is_multiset:
+            cold.add(each.oid)
+        else:
+            found.setdefault(each.oid, []).append(pa.Table.from_batches([rows]))
+    layers = []
+    for oid, batches in found.items():
+        layer = None if oid in cold else _laid(store, laying, tables[oid], oid, pa.concat_tables(batches))
+        if layer is None:
+            cold.add(oid)
+        else:
+            layers.append(layer)
+    return pack(Piece(tuple(layers), frozenset(cold)))
+
+
+def _truncated(stretch: Stretch, data: Bytes) -> Iterable[int]:
+    """The tables that the piece truncates, wherever in the log that will be."""
+    beginning = dict.fromkeys((oid for oid, _ in stretch.tables), 0)
+    inside, reference = stretch.inside, stretch.xid_reference
+    return decoding.truncations(data, beginning, inside=inside, xid_reference=reference)
+
+
+def _decoded(stretch: Stretch, data: Bytes, tables: dict[int, TableTask]) -> Iterator[decoding.TableChanges]:
+    assert stretch.inside is not None
+    # The times are not known yet, and with `since` 0 none is too early.
+    wanted = {oid: decoding.Wanted(task.name, task.schema, since=0) for oid, task in tables.items()}
+    return decoding.decode(
+        data,
+        decoding.relations_of(stretch.relations),
+        wanted,
+        inside=stretch.inside,
+        xid_reference=stretch.xid_reference,
+    )
+
+
+def _laid(store: Store, laying: Laying, task: TableTask, oid: int, changes: pa.Table) -> Layer | None:
+    """The layer of one table; None where a value has to be looked up under another key."""
+    try:
+        found = events(task.schema, changes)
+    except Definite:
+        return None  # the commit will meet it again, if it is not rolled back, and say so
+    if found["_from"].null_count < found.num_rows:
+        return None
+    found = found.take(pa.array(by_group(rank(found["_key"].combine_chunks()).ids)))
+    key = f"{laying.folder}/{laying.stretch.number}-{oid}.arrow"
+    _write(store, key, found.drop_columns([*_KNOWN_AT_COMMIT, "_from"]))
+    who = _who(changes)
+    layer = Layer(
+        oid=oid,
+        key=key,
+        rows=found.num_rows,
+        changes=changes.num_rows,
+        firsts=tuple(bytes(first) for first in prefixes(_each_first(found["_key"]))),
+        inserts=tuple(_inserts(found)),
+        mixed=bool(np.any(who["xid"] != laying.stretch.xid)),
+    )
+    if layer.mixed:
+        store.put(layer.who, who.tobytes())
+    return layer
+
+
+def _write(store: Store, key: str, rows: pa.Table) -> None:
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with store.open_output(key) as sink, pa.ipc.new_file(sink, rows.schema, options=options) as writer:
+        writer.write_table(rows.combine_chunks(), max_chunksize=ROWS_PER_BATCH)
+
+
+def _each_first(keys: pa.ChunkedArray) -> pa.Array:
+    return keys.combine_chunks().take(pa.array(range(0, len(keys), ROWS_PER_BATCH)))
+
+
+def _inserts(found: pa.Table) -> Iterator[int]:
+    appears = ints(found, "_event") == Event.INSERT
+    for start in range(0, len(appears), ROWS_PER_BATCH):
+        yield int(appears[start : start + ROWS_PER_BATCH].sum())
+
+
+_WHO = np.dtype([("start", "<i8"), ("stop", "<i8"), ("xid", "<i8")])
+
+
+def _who(changes: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """Which subtransaction did which changes: runs of their numbers, in order."""
+    numbers, xids = ints(changes, "_ordinal"), ints(changes, "_xid")
+    breaks = np.flatnonzero((np.diff(xids) != 0) | (np.diff(numbers) != 1)) + 1
+    starts = np.concatenate([np.zeros(1, np.int64), breaks])
+    runs = np.zeros(len(starts), _WHO)
+    runs["start"], runs["xid"] = numbers[starts], xids[starts]
+    runs["stop"] = numbers[np.append(breaks, len(numbers)) - 1] + 1
+    return runs
+
+
+def struck_of(store: Store, layers: Sequence[Layer], rolled_back: Ints) -> Struck:
+    """The changes of a table that were rolled back, from its layers' lists of subtransactions."""
+    starts, stops = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for layer in layers if len(rolled_back) else ():
+        if layer.mixed:
+            with store.open_input(layer.who) as source:  # raises where it is gone, as a layer's file does
+                runs = np.frombuffer(source.read(), _WHO)
+            gone = runs[np.isin(runs["xid"], rolled_back)]
+            starts.append(gone["start"])
+            stops.append(gone["stop"])
+    return Struck.of(np.concatenate(starts), np.concatenate(stops))
+
+
+# --- folding ------------------------------------------------------------------------------------
+
+
+def fold_layers(item: bytes) -> bytes:
+    """A task: one group's part of every layer, folded into the lake."""
+    folding = unpack(item, Folding)
+    store = open_store(folding.lake.url, dict(folding.lake.options) or None)
+    parts = [part for layer in folding.layers for part in _parts(store, folding, layer)]
+    if not parts:
+        return pack(Outcome(folding.task.name))
+    rows = pa.concat_tables(parts, promote_options="default")
+    return pack(merge_events(Writing(store, folding.epoch), folding.task, _committed(folding, rows)))
+
+
+def _parts(store: Store, folding: Folding, layer: Layer) -> Iterator[pa.Table]:
+    """What a layer has for the group, batch by batch."""
+    wanted = [each.batches(layer) for each in (folding.held, folding.home) if each is not None]
+    numbers = sorted({number for each in wanted for number in each})
+    if not numbers:
+        return
+    with store.open_input(layer.key) as source:
+        file = pa.ipc.open_file(source)
+        for number in numbers:
+            yield from _of_batch(folding, pa.Table.from_batches([file.get_batch(number)]))
+
+
+def _of_batch(folding: Folding, rows: pa.Table) -> Iterator[pa.Table]:
+    keys = prefixes(rows["_key"].combine_chunks())
+    home = np.zeros(len(keys), np.bool_) if folding.home is None else folding.home.holds(keys)
+    mine = home if folding.held is None else home | folding.held.holds(keys)
+    mine &= ~folding.struck.holds(ints(rows, "_ordinal"))
+    if mine.any():
+        yield rows.append_column("_home", pa.array(home)).filter(pa.array(mine))
+
+
+def _committed(folding: Folding, rows: pa.Table) -> pa.Table:
+    """The events as they are now that the transaction has ended."""
+    numbers = ints(rows, "_ordinal")
+    ordinals = pa.array(numbers - folding.struck.before(numbers))
+    rows = rows.set_column(rows.column_names.index("_ordinal"), "_ordinal", ordinals)
+    for name, value in zip(_KNOWN_AT_COMMIT, (folding.time, folding.xid, folding.commit_ts), strict=True):
+        kind = pa.timestamp("us", "UTC") if name == "_commit_ts" else pa.int64()
+        rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
+    return rows.append_column("_from", pa.nulls(rows.num_rows, pa.large_binary()))

@@ -1,0 +1,124 @@
+"""When a copy in chunks turns out to lack a value: the rows concerned are given up and read again.
+
+    an update moved a row from a chunk whose snapshot shows it to one whose snapshot does not, and left out a
+    long value that it did not change: the value is in no copy and in no message (`core.chunks`)
+
+The same is done for chunks that do not show a TRUNCATE which others show. The epoch that finds either
+applies nothing to the table. Here the keys that rows were moved to leave the table's files and its handoff;
+the table is CHOSEN again, stays where it stood in the stream, and is finished by the next copy, whose
+snapshot shows the update. A row of errors/ goes with the row that it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.chunks import MOST_ROUNDS, ByChunk, Span
+from headrace.core.columns import contiguous
+from headrace.core.keycode import keycode
+from headrace.core.position import Lsn
+from headrace.lake.store import open_store
+from headrace.pipeline import shadows
+from headrace.pipeline.records import TableRecord, exact_from
+from headrace.pipeline.routing import WIDTH, FileRange
+from headrace.pipeline.states import Event
+from headrace.pipeline.tasks import LakeAddress, Outcome, Outcomes, TableTask, from_ipc, pack, unpack
+from headrace.pipeline.writing import Writing, read_file, write_sorted
+from headrace.sources.postgres import keyrange
+from headrace.spark.jobs import Jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Emptying:
+    """What a task is told: take the rows of these spans out of a file."""
+
+    epoch: int
+    lake: LakeAddress
+    table: TableTask
+    file: FileRange
+    spans: tuple[Span, ...]
+    time: int  # of what is retracted from errors/: the table is not exact there yet
+
+
+def retake(
+    record: TableRecord,
+    task: TableTask,
+    found: Outcome,
+    stands: Lsn,
+    epoch: int,
+    lake: LakeAddress,
+    jobs: Jobs,
+) -> tuple[TableRecord, Outcome]:
+    """The table without these keys; it stands in the stream where it stood."""
+    assert isinstance(record.handoff, ByChunk)
+    rest, spans = _rest(record, found)
+    time = int(exact_from(record.handoff)) - 1
+    items = [
+        pack(Emptying(epoch, lake, replace(task, shadows=record.shadows), file, spans, time))
+        for file in task.routes.files
+        if any(_may_hold(file, span) for span in spans)
+    ]
+    outcomes = Outcomes()
+    outcomes.take(Outcome(record.name))
+    for answer in jobs.run(empty, items):
+        outcomes.take(unpack(answer, Outcome))
+    after = record.on(Event.LACKING, handoff=rest, applied=record.applied or stands)
+    return after, outcomes.tables[record.name]
+
+
+def _rest(record: TableRecord, found: Outcome) -> tuple[ByChunk, tuple[Span, ...]]:
+    """What stays of the copy, and the spans that have to leave the table: all of it once it is given up."""
+    assert isinstance(record.handoff, ByChunk)
+    if found.lacking is None:
+        rest = record.handoff.minus(found.torn)
+        return (ByChunk((), rest.rounds), (Span(),)) if rest.given_up else (rest, found.torn)
+    keys = keyrange.bounds(record.schema, from_ipc(found.lacking))
+    rest = ByChunk((), MOST_ROUNDS + 1) if keys is None else record.handoff.without(keys)
+    if rest.given_up or keys is None:
+        return ByChunk((), rest.rounds), (Span(),)
+    return rest, tuple(Span(key, key.behind) for key in keys)
+
+
+def _may_hold(file: FileRange, span: Span) -> bool:
+    above = span.low is None or file.high >= span.low.code[:WIDTH]
+    return above and (span.high is None or file.low <= span.high.code[:WIDTH])
+
+
+def empty(item: bytes) -> bytes:
+    """The task: a file without the rows of the spans."""
+    given = unpack(item, Emptying)
+    writing = Writing(open_store(given.lake.url, dict(given.lake.options) or None), given.epoch)
+    rows = read_file(writing.store, given.table, given.file.path)
+    inside = _inside(keycode([rows.column(name) for name in given.table.schema.key]), given.spans)
+    gone = rows.filter(inside)
+    if not gone.num_rows:
+        return pack(Outcome(given.table.name))
+    known = shadows.attach(writing.store, given.table, gone)
+    return pack(
+        Outcome(
+            given.table.name,
+            add=write_sorted(writing, given.table, rows.filter(pc.invert(inside))),
+            remove=(given.file.path,),
+            rows=-gone.num_rows,
+            errors=shadows.withdrawn(given.table, known, given.time),
+        )
+    )
+
+
+def _inside(codes: pa.Array, spans: Sequence[Span]) -> pa.Array:
+    found = pc.is_null(codes)  # nobody
+    for span in spans:
+        for part in _conditions(codes, span):
+            found = pc.or_(found, part)
+    return contiguous(found)
+
+
+def _conditions(codes: pa.Array, span: Span) -> Iterator[pa.Array]:
+    everything = pc.is_valid(codes)
+    low = everything if span.low is None else pc.greater_equal(codes, pa.scalar(span.low.code, codes.type))
+    high = everything if span.high is None else pc.less(codes, pa.scalar(span.high.code, codes.type))
+    yield pc.and_(low, high)

@@ -1,0 +1,58 @@
+"""A merge: rows that a truncation takes, and that nothing else touches.
+
+A truncated table is retracted file by file, each in a task of its own, so that the memory that it takes is
+that of a file, whatever the table's size. A file's rows go into history as they are, without a fold.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.history import OWN
+from headrace.core.keycode import keycode
+from headrace.core.multiset import KEY
+from headrace.core.truncation import retracted
+from headrace.pipeline import shadows
+from headrace.pipeline.tasks import Outcome, TableTask
+from headrace.pipeline.writing import Writing, read_file, write_history
+
+
+def merge_rest(writing: Writing, task: TableTask, keys: pa.Table) -> Outcome:
+    """The rows of a file, but for those of these keys, which another group takes out."""
+    [file] = task.routes.files
+    rows = read_file(writing.store, task, file.path)
+    if keys.num_rows:
+        mine = pl.Series(keycode([rows.column(name) for name in task.schema.identity]))
+        touched = pl.Series(keys.column(KEY).combine_chunks()).unique()
+        rows = rows.filter((~mine.is_in(touched.implode())).to_arrow())
+    gone = Outcome(task.name, remove=(file.path,))
+    return gone.combine(retract(writing, task, rows))
+
+
+def retract(writing: Writing, task: TableTask, rows: pa.Table) -> Outcome:
+    """What history and errors say of these rows at the first truncation."""
+    if not rows.num_rows:
+        return Outcome(task.name)
+    rows = shadows.attach(writing.store, task, rows)
+    told = retracted(shadows.extend(task), rows, task.truncations[0])
+    history = belonging(task, told)
+    return Outcome(
+        task.name,
+        history=write_history(writing, task, history, ordered=True) if history.num_rows else (),
+        errors=shadows.errors(task, told),
+        rows=-rows.num_rows,
+    )
+
+
+def belonging(task: TableTask, told: pa.Table) -> pa.Table:
+    """What of this belongs to the table's history.
+
+    By xid the copy lacks commits from before it is exact. Without full before-images they belong to its
+    contents only.
+    """
+    if task.schema.full or task.handoff is None or task.handoff.settled is None:
+        return told
+    time = told.column(told.column_names[-len(OWN)])
+    return told.filter(pc.invert(task.handoff.settled.mask(time)))

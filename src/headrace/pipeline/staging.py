@@ -1,0 +1,303 @@
+"""Work ahead: what has been laid down of the transactions that still run, and the epoch of one that ended.
+
+    thread    spool, as it grows ─► pieces ─► Spark: layers      one job after the other, small ones
+    commit    the rest of the pieces ─► layers; then one job: a group of keys a task, all layers ─► files
+
+Called by the life of a source: the thread runs while an attempt does, `finish` is an epoch's work. A
+transaction of which much has been laid down gets an epoch of its own.
+
+The work ahead is never needed. Whatever goes wrong in it (a damaged file, a lost worker, a value that no
+layer can hold) makes the transaction, or a table of it, *cold*: it is decoded at its commit as if nothing had
+been done, and there the same error, if it is one, counts. So nothing is told from here but bugs.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from headrace.core.errors import Definite, HeadraceError
+from headrace.lake import layout
+from headrace.lake.store import Store
+from headrace.pipeline.epochs import Cut, Pieces, own_files
+from headrace.pipeline.layers import Folding, Layer, Laying, Piece, Range, Struck, fold_layers, lay, struck_of
+from headrace.pipeline.looking import Look
+from headrace.pipeline.routing import Routes
+from headrace.pipeline.tasks import LakeAddress, Outcome, Outcomes, Stretch, TableTask, pack, unpack
+from headrace.sources.postgres.decoding import Inside, wide
+from headrace.spark.jobs import Jobs
+from headrace.spool.reader import SpoolReader
+from headrace.spool.streamed import Streamed
+
+PIECE_BYTES = 16 << 20
+PIECES_PER_JOB = 4
+LOOK_SECONDS = 0.2
+ROWS_PER_GROUP = 250_000
+
+Tables = Mapping[int, TableTask]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the work ahead is done."""
+
+    store: Store
+    lake: LakeAddress
+    source: str
+    spool: Path
+    jobs: Jobs
+    ships_bytes: bool
+
+
+@dataclass(slots=True)
+class _Work:
+    """What has been done of one transaction."""
+
+    pieces: Pieces
+    tables: Tables  # as they were when it began: what changes in them later makes them cold
+    layers: list[Layer] = field(default_factory=list)
+    cold: set[int] = field(default_factory=set)
+    spoilt: bool = False  # nothing of it counts
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A transaction that has committed, as its record in the spool and the look at the server say it."""
+
+    own: Streamed
+    length: int
+    time: int
+    xid: int  # 64 bits
+    commit_ts: int
+    rolled_back: np.ndarray[tuple[int], np.dtype[np.int64]]
+    epoch: int
+
+
+def ended_as(reader: SpoolReader, transaction: np.void, look: Look, epoch: int) -> Ended:
+    """A streamed transaction from its record in the spool."""
+    own = own_files(transaction)
+    return Ended(
+        own=own,
+        length=int(transaction["length"]),
+        time=int(transaction["time"]),
+        xid=int(wide(np.array([own.xid], np.int64), look.xid_reference)[0]),
+        commit_ts=int(transaction["commit_ts"]),
+        rolled_back=reader.struck(own),
+        epoch=epoch,
+    )
+
+
+class Staging:
+    """The work ahead of one attempt. `tables` is what the lake has now: the owner keeps it up to date."""
+
+    def __init__(self, site: Site, tables: Callable[[], Tables]) -> None:
+        self._site = site
+        self._tables = tables
+        self._folder = f"{layout.ahead_folder(site.source)}/{uuid.uuid4().hex}"
+        self._work: dict[Streamed, _Work] = {}
+        self._lock = threading.Lock()  # held while pieces of any transaction are laid down
+        self._over = threading.Event()
+        self._bug: BaseException | None = None
+        self._thread = threading.Thread(target=self._ahead, name="headrace-staging", daemon=True)
+
+    def start(self) -> None:
+        """Forget what an earlier attempt left, and begin."""
+        self._remove(layout.ahead_folder(self._site.source))
+        self._thread.start()
+
+    def close(self) -> None:
+        """End, and leave nothing behind."""
+        self._over.set()
+        self._thread.join()
+        self._remove(self._folder)
+
+    def check(self) -> None:
+        """Raise what nobody expected."""
+        if self._bug is not None:
+            raise self._bug
+
+    # --- ahead of the commit --------------------------------------------------------------------
+
+    def _ahead(self) -> None:
+        reader = SpoolReader(self._site.spool)
+        try:
+            while not self._over.wait(LOOK_SECONDS):
+                self._turn(reader)
+        except BaseException as error:  # the owner raises it: a thread must not end in silence
+            self._bug = error
+            raise
+
+    def _turn(self, reader: SpoolReader) -> None:
+        running = reader.running()
+        for own, length in running.items():
+            with self._lock:
+                if own not in self._work and length >= PIECE_BYTES:
+                    self._work[own] = self._begun(own)
+                work = self._work.get(own)
+                if work is not None:
+                    whole = (length - work.pieces.at) // PIECE_BYTES * PIECE_BYTES
+                    self._lay(work, work.pieces.at + min(whole, PIECES_PER_JOB * PIECE_BYTES))
+        with self._lock:
+            # What has committed is the owner's to take; the rest was rolled back, or lost its connection.
+            for own in [own for own in self._work if own not in running and not reader.has_streamed(own)]:
+                del self._work[own]
+                self._remove(self._place(own))
+
+    def _begun(self, own: Streamed) -> _Work:
+        head = Inside(time=0, xid=own.xid, commit_ts=0, ordinals={}, streamed=True, by_subtransaction=True)
+        pieces = Pieces(SpoolReader(self._site.spool), 0, (), head, head, own, PIECE_BYTES)
+        return _Work(pieces, self._tables())
+
+    def _lay(self, work: _Work, stop: int) -> None:
+        """Lay down the pieces up to this address."""
+        if work.spoilt or work.pieces.at >= stop:
+            return
+        try:
+            items = [self._item(work, cut) for cut in work.pieces.upto(stop)]
+            for answer in self._site.jobs.run(lay, items):
+                piece = unpack(answer, Piece)
+                work.layers.extend(piece.layers)
+                work.cold |= piece.cold
+        except HeadraceError:
+            # Rolled back meanwhile; or damaged, and then the commit meets it again and says so.
+            work.spoilt = True
+
+    def _item(self, work: _Work, cut: Cut) -> bytes:
+        work.number += 1
+        assert cut.own is not None
+        stretch = Stretch(
+            number=work.number,
+            epoch=0,
+            lake=self._site.lake,
+            spool=str(self._site.spool),
+            start=cut.start,
+            stop=cut.stop,
+            xid_reference=0,
+            relations=cut.relations,
+            tables=tuple(work.tables.items()),
+            inside=cut.inside,
+            own=cut.own,
+            data=cut.read(work.pieces.reader).tobytes() if self._site.ships_bytes else None,
+        )
+        return pack(Laying(stretch, self._place(cut.own)))
+
+    def _place(self, own: Streamed) -> str:
+        return f"{self._folder}/{own.segment}-{own.xid}"
+
+    # --- at the commit --------------------------------------------------------------------------
+
+    def finish(self, ended: Ended, tasks: Tables) -> tuple[Outcomes, dict[int, TableTask]]:
+        """Fold what was laid down: the outcomes, and the tables that are to be done the ordinary way."""
+        with self._lock:
+            work = self._work.pop(ended.own, None) or self._begun(ended.own)
+            self._lay(work, ended.length)
+            work.spoilt |= work.pieces.at < ended.length
+        cold = _cold(work, tasks, ended)
+        warm = [(oid, task) for oid, task in tasks.items() if oid not in cold]
+        try:
+            outcomes = self._folded(work, warm, ended)
+        except Definite:
+            # A layer is gone. What is wrong with a table itself comes back as its outcome, never so.
+            outcomes, cold = Outcomes(), dict(tasks)
+        self._remove(self._place(ended.own))
+        return outcomes, cold
+
+    def _folded(self, work: _Work, warm: Sequence[tuple[int, TableTask]], ended: Ended) -> Outcomes:
+        outcomes = Outcomes()
+        items: list[bytes] = []
+        for oid, task in warm:
+            layers = tuple(layer for layer in work.layers if layer.oid == oid)
+            struck = struck_of(self._site.store, layers, ended.rolled_back)
+            changes = sum(layer.changes for layer in layers) - len(struck)
+            if changes:
+                outcomes.take(Outcome(task.name, changes=changes, last_commit_ts=ended.commit_ts))
+                items.extend(map(pack, self._foldings(task, layers, struck, ended)))
+        for answer in self._site.jobs.run(fold_layers, items):
+            outcomes.take(unpack(answer, Outcome))
+        return outcomes
+
+    def _foldings(
+        self, task: TableTask, layers: tuple[Layer, ...], struck: Struck, ended: Ended
+    ) -> Iterator[Folding]:
+        task = replace(task, layered=True, handoff=None)
+        for file, held, home in groups_of(replace(task.routes, births=_births(layers))):
+            routes = Routes.over(task.routes.files[file : file + 1] if file is not None else ())
+            concerned = tuple(
+                layer
+                for layer in layers
+                if any(each is not None and len(each.batches(layer)) for each in (held, home))
+            )
+            if concerned:
+                yield Folding(
+                    epoch=ended.epoch,
+                    lake=self._site.lake,
+                    task=replace(task, routes=routes),
+                    time=ended.time,
+                    xid=ended.xid,
+                    commit_ts=ended.commit_ts,
+                    struck=struck,
+                    layers=concerned,
+                    held=held,
+                    home=home,
+                )
+
+    def _remove(self, folder: str) -> None:
+        for key in self._site.store.list(folder):
+            self._site.store.delete(key)
+
+
+def _cold(work: _Work, tasks: Tables, ended: Ended) -> dict[int, TableTask]:
+    """The tables of which the layers do not say all that the transaction did to them as they are now."""
+    touched = {layer.oid for layer in work.layers} | work.cold
+    return {
+        oid: task
+        for oid, task in tasks.items()
+        if work.spoilt
+        or oid in work.cold
+        or oid not in work.tables  # it came while the transaction ran
+        or (oid in touched and not _as_it_was(work.tables[oid], task, ended))
+    }
+
+
+def _as_it_was(known: TableTask, task: TableTask, ended: Ended) -> bool:
+    return (
+        known.schema == task.schema
+        and not task.shadows
+        and task.handoff is None
+        and task.applied <= ended.time
+    )
+
+
+def _births(layers: tuple[Layer, ...]) -> tuple[bytes, ...]:
+    """Where to cut the new rows, so that each group gets about as many."""
+    batches = sorted((f, n) for layer in layers for f, n in zip(layer.firsts, layer.inserts, strict=True))
+    counts = np.cumsum([inserts for _, inserts in batches])
+    groups = int(counts[-1]) // ROWS_PER_GROUP if len(counts) else 0
+    if groups < 2:
+        return ()
+    cuts = np.searchsorted(counts, [int(counts[-1]) * i // groups for i in range(1, groups)])
+    return tuple(sorted({batches[cut][0] for cut in cuts.tolist()}))
+
+
+def groups_of(routes: Routes) -> Iterator[tuple[int | None, Range | None, Range | None]]:
+    """Each file and birth of a table: the keys that may lie in it, and those whose home it is."""
+    files = routes.files
+    for number, file in enumerate(files):
+        held = Range(low=file.low, last=file.high)
+        later = next((other.low for other in files[number + 1 :]), None)
+        home = Range(low=file.low if number else None, below=later)
+        empty = later is not None and later == file.low
+        yield number, held, None if routes.births or empty else home
+    if routes.births:
+        edges = [None, *routes.births, None]
+        for low, below in pairwise(edges):
+            yield None, None, Range(low=low, below=below)
+    elif not files:
+        yield None, None, Range()

@@ -1,0 +1,64 @@
+"""A look ahead for TRUNCATEs: what each table of an epoch has to know of them before its changes are read.
+
+    the stretches' messages ─► truncations of each table ─┬─ held by the copy ─► what was before is forgotten
+                                                           └─ the others ─► the task's `truncations`
+
+Every task needs them, whichever stretch holds them: all files of a truncated table have to go, and changes
+before and after a truncation must not meet. They are found in the driver, which reads the letters of the
+messages and no rows.
+
+A truncation that the copy holds changes no state. But a copy tells nothing of rows that were gone when it was
+made, so what the table held before can't be had by rewinding: its history begins at the truncation's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.chunks import ByChunk
+from headrace.core.truncation import Truncation
+from headrace.pipeline.epochs import Cut
+from headrace.pipeline.tasks import TableTask
+from headrace.sources.postgres import decoding
+from headrace.spool.reader import SpoolReader
+
+
+def with_truncations(
+    reader: SpoolReader, cuts: Sequence[Cut], tasks: Mapping[int, TableTask], reference: int
+) -> dict[int, TableTask]:
+    """The tasks, with the truncations of their tables in these stretches."""
+    wanted = {oid: task.applied for oid, task in tasks.items()}
+    found: dict[int, list[Truncation]] = {}
+    for cut in cuts:
+        data = cut.read(reader)
+        new = decoding.truncations(data, wanted, inside=cut.inside, xid_reference=reference)
+        for oid, some in new.items():
+            found.setdefault(oid, []).extend(some)
+    return {oid: _with(task, found.get(oid, [])) for oid, task in tasks.items()}
+
+
+def rows_to_go(tasks: Mapping[int, TableTask]) -> int:
+    """How many rows of files the truncations take: work that no change tells of."""
+    return sum(f.rows for task in tasks.values() if task.truncations for f in task.routes.files)
+
+
+def _with(task: TableTask, found: Sequence[Truncation]) -> TableTask:
+    if not found:
+        return task
+    held = np.zeros(len(found), np.bool_)
+    if task.handoff is not None:
+        times, xids = (pa.array([place[i] for place in found], pa.int64()) for i in (0, 2))
+        handoff = task.handoff
+        if isinstance(handoff, ByChunk):
+            if torn := handoff.torn(times, xids):
+                return replace(task, torn=torn)
+            handoff = handoff.chunks[0].handoff  # as good as any other
+        held = np.asarray(handoff.held(times, xids).to_numpy(zero_copy_only=False), np.bool_)
+    live = tuple(t for t, known in zip(found, held, strict=True) if not known)
+    last = max((t.time for t, known in zip(found, held, strict=True) if known), default=0)
+    # A table that is not rewound begins after all that its copy holds anyway.
+    return replace(task, truncations=live, forgets=last if task.schema.full else 0)

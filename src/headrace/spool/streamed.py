@@ -1,0 +1,162 @@
+"""The files of transactions that the source streams while they still run.
+
+    <folder>/000000000007-4711.raw    the changes of transaction 4711, begun while segment 7 was written
+    <folder>/000000000007-4711.sums   one SUM per block, as for a segment; addresses count from 0
+    <folder>/000000000007-4711.end    it has committed: where its record stands, and which of its
+                                      subtransactions were rolled back; int64 words and their CRC-32
+
+A file grows while its transaction runs and is deleted when that is rolled back, or when the connection is
+lost: the source streams it again, and not always the same. Only a commit makes it part of the spool: `.end`
+is written first, the record in the index after it. So `.end` alone does not make it true, and what has
+none when a writer begins was never finished.
+
+The receiver writes through `StreamedFiles`; the driver reads with `read`, also what still runs, and frees
+what it has with `discard`. No descriptor stays open: a server may have very many transactions in flight.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from headrace.spool.layout import SUM, Bytes, Ints, checksums, damaged, discarded, disk_error
+from headrace.spool.segment import verified
+
+_SUFFIXES = ("raw", "sums", "end")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Streamed:
+    """Which transaction: the segment that was newest when it began, and its xid as the source wrote it."""
+
+    segment: int
+    xid: int
+
+    def path(self, folder: Path, suffix: str) -> Path:
+        return folder / f"{self.segment:012d}-{self.xid}.{suffix}"
+
+    @classmethod
+    def parse(cls, stem: str) -> Streamed:
+        segment, _, xid = stem.partition("-")
+        return cls(int(segment), int(xid))
+
+
+def known(folder: Path) -> list[Streamed]:
+    """The transactions that have files, running or committed."""
+    return sorted(Streamed.parse(path.stem) for path in folder.glob("[0-9]*-[0-9]*.raw"))
+
+
+def length(folder: Path, which: Streamed) -> int:
+    """How many bytes have come of it; 0 if it is gone."""
+    try:
+        sums = np.fromfile(which.path(folder, "sums"), SUM)
+    except FileNotFoundError:
+        return 0
+    return int(sums["address"][-1]) + int(sums["length"][-1]) if len(sums) else 0
+
+
+def read(folder: Path, which: Streamed, start: int, stop: int) -> Bytes:
+    """Bytes of the transaction, verified."""
+    raw, sums = which.path(folder, "raw"), which.path(folder, "sums")
+    try:
+        return verified(raw, sums, start, stop, 0, which.segment)
+    except FileNotFoundError:
+        raise discarded(f"streamed transaction {which.xid} is gone") from None
+
+
+def committed(folder: Path, which: Streamed) -> bool:
+    return which.path(folder, "end").exists()
+
+
+def struck(folder: Path, which: Streamed) -> Ints:
+    """The xids of its subtransactions that were rolled back, in order."""
+    return _end(folder, which)[1:]
+
+
+def discard(folder: Path, before: int) -> None:
+    """Delete the committed ones whose record stands before this address."""
+    for which in known(folder):
+        if committed(folder, which) and _end(folder, which)[0] < before:
+            remove(folder, which)
+
+
+def remove(folder: Path, which: Streamed) -> None:
+    for suffix in _SUFFIXES:
+        which.path(folder, suffix).unlink(missing_ok=True)
+
+
+def _end(folder: Path, which: Streamed) -> Ints:
+    try:
+        words = np.fromfile(which.path(folder, "end"), "<i8")
+    except FileNotFoundError:
+        raise discarded(f"streamed transaction {which.xid} is gone") from None
+    if len(words) < 2 or zlib.crc32(words[:-1].tobytes()) != words[-1]:
+        raise damaged("record of a commit", which.segment)
+    return words[:-1]
+
+
+class StreamedFiles:
+    """The writing side: the files of one writer's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sizes: dict[Streamed, int] = {}
+        for which in known(folder):
+            if committed(folder, which):
+                self._sizes[which] = length(folder, which)
+            else:
+                remove(folder, which)
+
+    def append(self, which: Streamed, data: Bytes) -> None:
+        """Add to what has come of it."""
+        view = np.ascontiguousarray(data).data
+        at = self._sizes.get(which, 0)
+        sums = checksums(view, at).tobytes()
+        try:
+            # Bytes before their sums: what the sums name is there.
+            _append(which.path(self._folder, "raw"), view)
+            _append(which.path(self._folder, "sums"), memoryview(sums))
+        except OSError as error:
+            raise disk_error(error) from error
+        self._sizes[which] = at + len(view)
+
+    def size(self, which: Streamed) -> int:
+        return self._sizes.get(which, 0)
+
+    def end(self, which: Streamed, address: int, rolled_back: Iterable[int]) -> None:
+        """It has committed: its record will stand at `address`, without what was rolled back."""
+        words = np.array([address, *sorted(rolled_back)], "<i8")
+        try:
+            with which.path(self._folder, "end").open("xb") as file:
+                file.write(words.tobytes() + np.array([zlib.crc32(words.tobytes())], "<i8").tobytes())
+        except OSError as error:
+            raise disk_error(error) from error
+
+    def drop(self, which: Streamed) -> None:
+        """It was rolled back, or is known already."""
+        self._sizes.pop(which, None)
+        remove(self._folder, which)
+
+    def held_bytes(self) -> int:
+        return sum(self._sizes.values())
+
+    def freeable(self) -> bool:
+        """Whether the driver has still to free a committed one; forgets those that it has freed."""
+        for which in list(self._sizes):
+            if not which.path(self._folder, "raw").exists():
+                del self._sizes[which]
+        return any(committed(self._folder, which) for which in self._sizes)
+
+
+def _append(path: Path, view: memoryview) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        while len(view):
+            view = view[os.write(descriptor, view) :]
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,286 @@
+"""What our own statements do: register sources and views in the lake, list them, take them back.
+
+CREATE SOURCE needs no connection: it is written down, and `headrace run --lake DIR` mirrors it. One slot and
+one stream serve all its tables, however many views there are over it. A password is refused: it would
+stand in the lake for everybody who may read it.
+
+CREATE VIEWS FROM SOURCE chooses the source's tables. Each is mirrored with its types, so the view that it
+makes is the table itself; SHOW CREATE VIEW prints what that view is over the source's rows. DROP SOURCE also
+takes back what a run made upstream; what was mirrored stays readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.core.errors import Misconfigured
+from headrace.core.names import TableName, quote_identifier, split_identifiers
+from headrace.lake import formatfile
+from headrace.lake.cut import Cut
+from headrace.lake.reader import Lake
+from headrace.lake.registry import RegisteredSource, RegisteredView, Registry
+from headrace.lake.standing import Name, ambiguous, matches
+from headrace.lake.store import open_store
+from headrace.pipeline import dropping, remembered
+from headrace.sources.postgres.session import Address
+from headrace.sql import rawrows
+from headrace.sql.definitions import definition
+from headrace.sql.statements import CreateSource, CreateView, CreateViews, Drop, Show, Statement
+
+At = int | str | datetime | None
+
+
+def carry_out(path: str, statement: Statement, at: At, source: str | None) -> Any:
+    """Do what the statement says; a line about it, or rows."""
+    if isinstance(statement, CreateSource):
+        formatfile.create_lake(open_store(path))
+        return _create_source(Lake(path), statement)
+    lake = Lake(path)
+    if isinstance(statement, CreateViews):
+        return _create_views(lake, path, statement)
+    if isinstance(statement, CreateView):
+        return _create_view(lake, statement)
+    if isinstance(statement, Drop):
+        return (
+            _drop_source(lake, path, statement) if statement.what == "SOURCE" else _drop_view(lake, statement)
+        )
+    assert isinstance(statement, Show)
+    return _Shown(lake, path, at, source).rows(statement)
+
+
+def _create_source(lake: Lake, statement: CreateSource) -> str:
+    address = Address.parse(statement.connection)
+    if address.without_secrets() != address.conninfo:
+        raise Misconfigured(
+            "SQL_PASSWORD",
+            "a connection with a password is not registered: everybody who reads the lake would read it",
+            hint="leave it out, and give it to the run: PGPASSWORD, ~/.pgpass, or passfile=... in it",
+        )
+    registry = Registry(lake.store)
+    if statement.name in registry.views():
+        raise _taken(statement.name)
+    made = registry.add(
+        RegisteredSource(
+            name=statement.name,
+            connection=address.without_secrets(),
+            publication=statement.publication,
+            materialized=statement.materialized,
+        )
+    )
+    if not made and not statement.lenient:
+        raise _taken(statement.name)
+    return f"source {quote_identifier(statement.name)}" if made else "it is there already"
+
+
+def _create_views(lake: Lake, path: str, statement: CreateViews) -> str:
+    registry = Registry(lake.store)
+    source = _registered(registry, statement.source)
+    chosen = tuple(dict.fromkeys((*(source.views or ()), *statement.tables))) if statement.tables else ()
+    if source.name in remembered.sources(path):
+        _refuse_unmirrored(lake, source.name, statement.tables)
+    registry.replace(replace(source, views=chosen or ("*.*",), materialized=statement.materialized))
+    return "all tables of the publication" if not chosen else f"views {', '.join(statement.tables)}"
+
+
+def _refuse_unmirrored(lake: Lake, source: str, tables: tuple[str, ...]) -> None:
+    """A source that runs has the tables that it began with."""
+    names = lake.cut(None, source).standings.listed()
+    for text in tables:
+        if not matches(text, names):
+            raise Misconfigured(
+                "SQL_SOURCE_RUNS",
+                f'source "{source}" is mirrored already, and {text} is not among its tables',
+                hint="choose all tables before the first run, or mirror it as another source",
+            )
+
+
+def _create_view(lake: Lake, statement: CreateView) -> str:
+    registry = Registry(lake.store)
+    if statement.name in registry.sources():
+        raise _taken(statement.name)
+    view = RegisteredView(statement.name, statement.query, statement.materialized)
+    if statement.replace:
+        registry.replace(view)
+    elif not registry.add(view):
+        raise _taken(statement.name)
+    return f"view {quote_identifier(statement.name)}"
+
+
+def _drop_source(lake: Lake, path: str, statement: Drop) -> str:
+    registry = Registry(lake.store)
+    if statement.name not in registry.sources() and statement.lenient:
+        return "it is not there"
+    source = _registered(registry, statement.name)
+    lines = []
+    if source.name in remembered.sources(path):
+        lines = list(dropping.drop(path, only=source.name))
+    registry.remove(source)
+    return "\n".join(
+        [*lines, f"dropped source {quote_identifier(source.name)}; what is mirrored stays readable"]
+    )
+
+
+def _drop_view(lake: Lake, statement: Drop) -> str:
+    registry = Registry(lake.store)
+    view = registry.views().get(statement.name)
+    if view is None and statement.lenient:
+        return "it is not there"
+    if view is None:
+        raise Misconfigured(
+            "SQL_VIEW_UNKNOWN",
+            f'nobody has written a view "{statement.name}" in this lake',
+            hint="SHOW VIEWS lists them; a view that CREATE VIEWS made goes with its source",
+        )
+    registry.remove(view)
+    return f"dropped view {quote_identifier(view.name)}"
+
+
+def _registered(registry: Registry, name: str) -> RegisteredSource:
+    sources = registry.sources()
+    if name not in sources:
+        raise Misconfigured(
+            "SQL_SOURCE_UNKNOWN",
+            f'no source "{name}" is registered in this lake',
+            detail=", ".join(sorted(sources)) or "none is",
+            hint="CREATE SOURCE name FROM POSTGRES CONNECTION '...' PUBLICATION '...'",
+        )
+    return sources[name]
+
+
+def _taken(name: str) -> Misconfigured:
+    return Misconfigured(
+        "SQL_NAME_TAKEN",
+        f'"{name}" is a source or a view of this lake already',
+        hint="choose another name, or drop the other first",
+    )
+
+
+class _Shown:
+    """What SHOW tells."""
+
+    def __init__(self, lake: Lake, path: str, at: At, source: str | None) -> None:
+        self._lake = lake
+        self._path = path
+        self._at = at
+        self._only = source
+        self._registry = Registry(lake.store)
+
+    def rows(self, statement: Show) -> pa.Table:
+        shown = {"SOURCES": self._sources, "VIEWS": self._views, "TABLES": self._tables}
+        if statement.name is None:
+            return shown[statement.what]()
+        return self._created(statement.what, statement.name)
+
+    def _sources(self) -> pa.Table:
+        registered, known = self._registry.sources(), remembered.sources(self._path)
+        rows = []
+        for name in sorted({*registered, *known}):
+            source, run = registered.get(name), known.get(name)
+            rows.append(
+                {
+                    "name": name,
+                    "kind": "postgres",
+                    "connection": run.address if run else source.connection if source else None,
+                    "publication": run.publication if run else source.publication if source else None,
+                    "mirrored": run is not None,
+                }
+            )
+        return _rows(
+            rows,
+            name=pa.string(),
+            kind=pa.string(),
+            connection=pa.string(),
+            publication=pa.string(),
+            mirrored=pa.bool_(),
+        )
+
+    def _views(self) -> pa.Table:
+        rows = [
+            {"name": view.name, "kind": "written", "source": None} for view in self._registry.views().values()
+        ]
+        for source, text in self._generated():
+            rows.append({"name": text, "kind": "generated", "source": source})
+        return _rows(rows, name=pa.string(), kind=pa.string(), source=pa.string())
+
+    def _generated(self) -> list[tuple[str, str]]:
+        """The views that CREATE VIEWS made: of a source that has run, by their tables."""
+        found = []
+        names = self._names()
+        for source in self._registry.sources().values():
+            if source.views is None:
+                continue
+            mirrored = [table for each, table in names if each == source.name]
+            if mirrored:
+                found += [(source.name, str(table)) for table in mirrored if _chosen(source, table)]
+            else:
+                found += [(source.name, text) for text in source.views if text != "*.*"]
+        return found
+
+    def _tables(self) -> pa.Table:
+        rows = [
+            {"source": source, "schema": table.schema, "table": table.name} for source, table in self._names()
+        ]
+        return _rows(rows, source=pa.string(), schema=pa.string(), table=pa.string())
+
+    def _names(self) -> list[Name]:
+        return self._cut().standings.names() if self._lake.sources() else []
+
+    def _cut(self) -> Cut:
+        return self._lake.cut(self._at, self._only)
+
+    def _created(self, what: str, name: str) -> pa.Table:
+        if what == "SOURCE":
+            source = _registered(self._registry, name)
+            text = (
+                f"CREATE SOURCE {quote_identifier(name)} FROM POSTGRES CONNECTION {_text(source.connection)} "
+                f"PUBLICATION {_text(source.publication)}"
+            )
+        else:
+            view = self._registry.views().get(name)
+            text = self._definition(name) if view is None else _written(view)
+        return _rows([{"statement": text}], statement=pa.string())
+
+    def _definition(self, text: str) -> str:
+        """The view that is a mirrored table, over its source's rows."""
+        cut = self._cut()
+        name = _meant(text, cut.standings.names())
+        known = rawrows.record(self._lake.store, cut, name)
+        return definition(name[1].name, name[0], known.oid, known.schema)
+
+
+def _meant(text: str, names: list[Name]) -> Name:
+    """The table of a name that may have been given in one pair of quotes."""
+    found = matches(quote_identifier(text), names) or matches(text, names)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ambiguous(text, found)
+    raise Misconfigured(
+        "SQL_VIEW_UNKNOWN", f'this lake has no view "{text}"', hint="SHOW VIEWS lists the views"
+    )
+
+
+def _chosen(source: RegisteredSource, table: TableName) -> bool:
+    parts = (table.schema, table.name)
+    views = source.views or ()
+    return any(
+        text == "*.*" or parts[-len(split_identifiers(text)) :] == split_identifiers(text) for text in views
+    )
+
+
+def _written(view: RegisteredView) -> str:
+    kind = "MATERIALIZED VIEW" if view.materialized else "VIEW"
+    return f"CREATE {kind} {quote_identifier(view.name)} AS {view.text}"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _rows(rows: Sequence[Mapping[str, object]], **columns: pa.DataType) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=pa.schema(list(columns.items())))

@@ -1,0 +1,226 @@
+"""The tables that a query names, and the query with other names put in their places.
+
+    SELECT o.id, public.items.n FROM "public".orders o JOIN public.items ON ...
+                                     ──────────────        ────────────
+    SELECT o.id, `items`.n      FROM `main.public.orders` o JOIN `main.public.items` AS `items` ON ...
+
+Spark has one level of names for temporary views, so that `schema.table` has to become one name. A relation
+that has no alias gets its last part as one, so that its columns can be named as before; names of columns that
+begin with the relation's whole name are shortened to that.
+
+A name stands for a relation after FROM, JOIN, TABLE and DESCRIBE, and after a comma in a FROM list. That is
+told by the tokens alone: Spark's own parser is reached only in a classic session, and tells no places.
+The FROM of EXTRACT, TRIM and the like, and of IS DISTINCT FROM, begins no list. The names that WITH
+introduces are the query's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.sql.tokens import Token, tokens
+
+_ENDS = frozenset(
+    """WHERE GROUP HAVING ORDER LIMIT OFFSET WINDOW UNION INTERSECT EXCEPT MINUS SORT CLUSTER DISTRIBUTE
+    SELECT QUALIFY LATERAL PIVOT UNPIVOT""".split()
+)
+_NO_ALIAS = _ENDS | frozenset(
+    """ON USING JOIN INNER CROSS LEFT RIGHT FULL SEMI ANTI NATURAL OUTER TABLESAMPLE FOR VERSION TIMESTAMP
+    SYSTEM_TIME SYSTEM_VERSION AND OR SET WHEN THEN ELSE END""".split()
+)
+_INNER_FROM = frozenset("EXTRACT TRIM SUBSTRING SUBSTR OVERLAY POSITION BTRIM LTRIM RTRIM".split())
+_BEGINS_QUERY = frozenset("SELECT WITH VALUES FROM TABLE".split())
+_SAYS_WHAT = frozenset("TABLE EXTENDED FORMATTED".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A name in the place of a relation."""
+
+    parts: tuple[str, ...]
+    start: int
+    stop: int
+    bare: bool  # it has no alias, and may have one
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A query with other names in it; places in it lead back to the text that was written."""
+
+    text: str
+    shifts: tuple[tuple[int, int], ...]  # from this place on, so much is to be subtracted
+
+    def original(self, place: int) -> int:
+        """Where the character at this place stood."""
+        moved = [by for at, by in self.shifts if at <= place]
+        return max(0, place - moved[-1]) if moved else place
+
+
+@dataclass
+class _Frame:
+    """What is between two parentheses."""
+
+    in_from: bool = False
+    expects: bool = False
+    plain_from: bool = False  # FROM is part of a function's own syntax
+
+
+@dataclass
+class _Walk:
+    """The tokens from left to right, with what is open."""
+
+    tokens: Sequence[Token]
+    frames: list[_Frame] = field(default_factory=lambda: [_Frame()])
+    found: list[Mention] = field(default_factory=list)
+
+    def run(self) -> list[Mention]:
+        at = 0
+        if self._keyword(0) in ("DESCRIBE", "DESC"):
+            at = next(i for i in range(1, len(self.tokens) + 1) if self._keyword(i) not in _SAYS_WHAT)
+            if self._keyword(at) not in _BEGINS_QUERY and at < len(self.tokens):
+                at = self._relation(at, described=True)
+        while at < len(self.tokens):
+            at = self._step(at)
+        return self.found
+
+    def _step(self, at: int) -> int:
+        token, frame = self.tokens[at], self.frames[-1]
+        if token.text == "(" and token.kind == "symbol":
+            self._enter(at)
+        elif token.text == ")" and token.kind == "symbol":
+            if len(self.frames) > 1:
+                self.frames.pop()
+            self.frames[-1].expects = False
+        elif token.text == "," and frame.in_from:
+            frame.expects = True
+        elif token.keyword == "LATERAL" and frame.expects:
+            return at + 1
+        elif frame.expects and token.name is not None and token.keyword not in _BEGINS_QUERY:
+            frame.expects = False
+            # TABLE x is a query by itself and takes no alias.
+            return self._relation(at, described=self._keyword(at - 1) == "TABLE")
+        else:
+            self._open(at)
+        return at + 1
+
+    def _open(self, at: int) -> None:
+        """A keyword may begin a list of relations, or end one."""
+        frame, word = self.frames[-1], self.tokens[at].keyword
+        distinct = self._keyword(at - 1) == "DISTINCT" and self._keyword(at - 2) in ("IS", "NOT")
+        if (word == "FROM" and not frame.plain_from and not distinct) or word == "JOIN":
+            frame.in_from = frame.expects = True
+        elif word == "TABLE":
+            frame.expects = True
+        elif word in _ENDS:
+            frame.in_from = frame.expects = False
+
+    def _enter(self, at: int) -> None:
+        outer = self.frames[-1]
+        query = self._keyword(at + 1) in _BEGINS_QUERY
+        nested = outer.expects and not query
+        self.frames.append(
+            _Frame(in_from=nested, expects=nested, plain_from=self._keyword(at - 1) in _INNER_FROM)
+        )
+
+    def _relation(self, at: int, *, described: bool = False) -> int:
+        parts, stop = chain(self.tokens, at)
+        following = self.tokens[stop] if stop < len(self.tokens) else None
+        if following is not None and following.text == "(":
+            return stop  # a function that yields rows, such as range(10)
+        aliased = following is not None and (
+            following.kind == "quoted"
+            or (following.kind == "word" and following.keyword not in _NO_ALIAS)
+            or following.keyword == "TABLESAMPLE"
+        )
+        first, last = self.tokens[at], self.tokens[stop - 1]
+        self.found.append(Mention(parts, first.start, last.stop, not aliased and not described))
+        return stop
+
+    def _keyword(self, at: int) -> str:
+        return self.tokens[at].keyword if 0 <= at < len(self.tokens) else ""
+
+
+def chain(scanned: Sequence[Token], at: int) -> tuple[tuple[str, ...], int]:
+    """The name a.b.c that begins at a token, and the token after it."""
+    parts = [scanned[at].name or ""]
+    at += 1
+    while at + 1 < len(scanned) and scanned[at].text == "." and scanned[at + 1].name is not None:
+        parts.append(scanned[at + 1].name or "")
+        at += 2
+    return tuple(parts), at
+
+
+def mentioned(sql: str) -> list[Mention]:
+    """The names of relations in a query, but those that its own WITH introduces."""
+    scanned = tokens(sql)
+    own = _introduced(scanned)
+    return [
+        mention
+        for mention in _Walk(scanned).run()
+        if len(mention.parts) > 1 or mention.parts[0].lower() not in own
+    ]
+
+
+def _introduced(scanned: Sequence[Token]) -> set[str]:
+    """The names before AS (, of which WITH makes relations."""
+    found = set()
+    for at, token in enumerate(scanned):
+        if token.keyword == "AS" and at + 1 < len(scanned) and scanned[at + 1].text == "(" and at > 0:
+            before = at - 1
+            if scanned[before].text == ")":
+                while before > 0 and scanned[before].text != "(":
+                    before -= 1
+                before -= 1
+            name = scanned[before].name
+            if name is not None and before >= 0:
+                found.add(name.lower())
+    return found
+
+
+def rewritten(sql: str, chosen: Mapping[Mention, str]) -> Rewritten:
+    """The query with each chosen relation under the name given for it."""
+    edits = []
+    for mention, view in chosen.items():
+        alias = f" AS {_quoted(mention.parts[-1])}" if mention.bare else ""
+        edits.append((mention.start, mention.stop, _quoted(view) + alias))
+    edits += _columns(sql, [mention for mention in chosen if mention.bare and len(mention.parts) > 1])
+    text, done, shifts, moved = "", 0, [], 0
+    for start, stop, new in sorted(edits):
+        text += sql[done:start] + new
+        done = stop
+        moved += len(new) - (stop - start)
+        shifts.append((len(text), moved))
+    return Rewritten(text + sql[done:], tuple(shifts))
+
+
+def _columns(sql: str, named: Sequence[Mention]) -> list[tuple[int, int, str]]:
+    """The names of columns that begin with a relation's whole name."""
+    scanned = tokens(sql)
+    taken = {mention.start for mention in named}
+    edits, at = [], 0
+    while at < len(scanned):
+        if scanned[at].name is None or scanned[at].start in taken:
+            at = at + 1 if scanned[at].name is None else chain(scanned, at)[1]
+            continue
+        parts, stop = chain(scanned, at)
+        for mention in named:
+            width = len(mention.parts)
+            if _folded(parts[:width]) == _folded(mention.parts) and _goes_on(scanned, at + 2 * width - 1):
+                last = scanned[at + 2 * width - 2]
+                edits.append((scanned[at].start, last.stop, _quoted(mention.parts[-1])))
+                break
+        at = stop
+    return edits
+
+
+def _goes_on(scanned: Sequence[Token], at: int) -> bool:
+    return at < len(scanned) and scanned[at].text == "."
+
+
+def _folded(parts: Sequence[str]) -> list[str]:
+    return [part.lower() for part in parts]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

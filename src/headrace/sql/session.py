@@ -1,0 +1,285 @@
+"""One lake, one Spark: runs a statement and returns its rows, or what it did.
+
+A query sees all tables at one cut: the one that `at` names, else the newest when the statement begins. What a
+name means is looked up in this order, and is an error where two kinds of thing have it:
+
+    its own WITH · a view in the lake's registry, a registered source, a table (schema.table, or the bare
+    name where one schema has it) · any source of the lake · whatever the Spark session knows
+
+Only what a query names is registered with Spark, so that a lake of a thousand tables answers as quickly as
+one of three. Our own statements are in `register`; they need no Spark but for checking a view.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.names import quote_identifier
+from headrace.lake.cut import Cut
+from headrace.lake.reader import Lake
+from headrace.lake.registry import RegisteredView, Registry
+from headrace.lake.standing import Name, ambiguous
+from headrace.spark import queries
+from headrace.sql import rawrows, register
+from headrace.sql.relations import Mention, Rewritten, mentioned, rewritten
+from headrace.sql.statements import CreateView, Query, Statement, parse
+from headrace.sql.tokens import malformed
+
+At = int | str | datetime | None
+Expanding = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows, or a line about what was done; `places` says where a query stood, by source."""
+
+    rows: pa.Table | None = None
+    told: str | None = None
+    places: tuple[str, ...] = ()
+
+
+class SqlSession:
+    """Runs statements on a lake; Spark is started when the first of them needs it."""
+
+    def __init__(
+        self,
+        path: str,
+        start: Callable[[], Any],
+        *,
+        at: At = None,
+        source: str | None = None,
+        expect: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.path = path
+        self._start = start
+        self._expect = expect  # says that Spark will be asked for soon
+        self._at = at
+        self._source = source
+        self._lake: Lake | None = None
+        self._spark: Any = None
+
+    @property
+    def lake(self) -> Lake:
+        if self._lake is None:
+            self._lake = Lake(self.path)
+        return self._lake
+
+    @property
+    def registry(self) -> Registry:
+        return Registry(self.lake.store)
+
+    @property
+    def spark(self) -> Any:
+        if self._spark is None:
+            self._spark = self._start()
+            queries.prepare(self._spark)
+        return self._spark
+
+    def cut(self) -> Cut:
+        """Where this session reads, as of now."""
+        return self.lake.cut(self._at, self._source)
+
+    def run(self, sql: str) -> Answer:
+        """One statement."""
+        statement = parse(sql)
+        if isinstance(statement, Query | CreateView):
+            self._expect()
+        if isinstance(statement, Query):
+            return self._query(statement.text)
+        if isinstance(statement, CreateView):
+            self.check(statement)
+        return self._own(statement)
+
+    def known_names(self) -> list[str]:
+        """What a prompt may complete."""
+        tables = self.cut().standings.listed() if self.lake.sources() else []
+        names = [text for _, table in tables for text in (str(table), table.name)]
+        return sorted({*names, *self.registry.views(), *self.registry.sources()})
+
+    def check(self, statement: CreateView) -> None:
+        """Refuse a view that Spark would refuse; what is not mirrored yet can't be checked."""
+        try:
+            _Reading(self, self.cut() if self.lake.sources() else None).frame(
+                statement.query, (statement.name,)
+            )
+        except HeadraceError as error:
+            if error.code not in ("LAKE_NO_MARK", "SQL_SOURCE_NOT_RUN"):
+                raise
+
+    def _own(self, statement: Statement) -> Answer:
+        done = register.carry_out(self.path, statement, self._at, self._source)
+        return Answer(told=done) if isinstance(done, str) else Answer(rows=done)
+
+    def _query(self, sql: str) -> Answer:
+        reading = _Reading(self, self.cut() if self._has_marks() else None)
+        rows = queries.collected(reading.frame(sql))
+        return Answer(rows=rows, places=reading.places())
+
+    def _has_marks(self) -> bool:
+        return self._at is not None or self._source is not None or bool(self.lake.sources())
+
+
+class _Reading:
+    """One query: the names that it uses become views of Spark's, at one cut."""
+
+    def __init__(self, session: SqlSession, cut: Cut | None) -> None:
+        self._session = session
+        self._cut = cut
+        self._views = session.registry.views()
+        self._sources = session.registry.sources()
+        self._used = False
+
+    def places(self) -> tuple[str, ...]:
+        """Where the query stood, if it looked at the lake."""
+        if self._cut is None or not self._used:
+            return ()
+        return tuple(
+            f"{source} at {place.shown} ({place.frontier})" for source, place in self._cut.places.items()
+        )
+
+    def frame(self, sql: str, expanding: Expanding = ()) -> Any:
+        """The query as a DataFrame."""
+        chosen: dict[Mention, str] = {}
+        unknown: list[Mention] = []
+        for mention in mentioned(sql):
+            view = self._view(mention.parts, expanding)
+            if view is None:
+                unknown.append(mention)
+            else:
+                chosen[mention] = view
+        text = rewritten(sql, chosen)
+        try:
+            return queries.plan(self._session.spark, text.text)
+        except queries.UnknownRelation:
+            raise self._unknown(unknown) from None
+        except queries.Refused as refused:
+            raise _refused(sql, text, refused) from None
+
+    def _view(self, parts: Sequence[str], expanding: Expanding) -> str | None:
+        """The name under which Spark has what is meant; None where the lake has nothing of that name."""
+        tables = self._tables(parts)
+        bare = parts[0] if len(parts) == 1 else None
+        view = self._views.get(bare) if bare else None
+        source = self._source(bare, registered=True) if bare else None
+        meant = [thing for thing in (view, source, *tables) if thing is not None]
+        if len(meant) > 1 and not tables[1:]:
+            raise _two_kinds(str(bare))
+        if tables[1:]:
+            raise ambiguous(".".join(map(quote_identifier, parts)), tables)
+        self._used = True
+        if view is not None:
+            return self._written(view, expanding)
+        if tables:
+            return self._table(tables[0])
+        source = source or (self._source(bare, registered=False) if bare else None)
+        return None if source is None else self._raw(source)
+
+    def _tables(self, parts: Sequence[str]) -> list[Name]:
+        """The tables that the parts may mean: as they are written, else in any case."""
+        if self._cut is None or len(parts) > 3:
+            return []
+        names = self._cut.standings.listed()
+        for fold in (str, str.lower):
+            wanted = tuple(map(fold, parts))
+            found = [
+                (source, table)
+                for source, table in names
+                if tuple(map(fold, (source, table.schema, table.name)))[-len(parts) :] == wanted
+            ]
+            if found:
+                return found
+        return self._elsewhere(parts)
+
+    def _elsewhere(self, parts: Sequence[str]) -> list[Name]:
+        """A table that is known, but is not in these marks: reading it says why, or finds it by history."""
+        assert self._cut is not None
+        try:
+            return [
+                self._cut.standings.resolve(
+                    ".".join(f'"{part.replace(chr(34), chr(34) * 2)}"' for part in parts)
+                )
+            ]
+        except HeadraceError:
+            return []
+
+    def _source(self, name: str | None, *, registered: bool) -> str | None:
+        if name is None:
+            return None
+        known = set(self._sources) if registered else set(self._cut.places if self._cut else ())
+        return next((each for each in sorted(known) if each == name or each.lower() == name.lower()), None)
+
+    def _table(self, name: Name) -> str:
+        assert self._cut is not None
+        source, table = name
+        frame = self._cut.table(self._session.spark, f"{rawrows.source_quoted(source)}.{table}")
+        return self._made(f"{source}.{table.schema}.{table.name}", frame)
+
+    def _raw(self, source: str) -> str:
+        if self._cut is None or source not in self._cut.places:
+            raise Misconfigured(
+                "SQL_SOURCE_NOT_RUN",
+                f'nothing of source "{source}" is in the lake yet',
+                hint=f"headrace run --lake {self._session.path}",
+            )
+        store = self._session.lake.store
+        return self._made(f"source {source}", rawrows.relation(self._session.spark, store, self._cut, source))
+
+    def _written(self, view: RegisteredView, expanding: Expanding) -> str:
+        if view.name in expanding:
+            raise Misconfigured(
+                "SQL_VIEW_CIRCULAR",
+                f'the view "{view.name}" is made of itself',
+                detail=" → ".join([*expanding, view.name]),
+                hint="create one of them anew: CREATE OR REPLACE VIEW",
+            )
+        return self._made(f"view {view.name}", self.frame(view.text, (*expanding, view.name)))
+
+    def _made(self, name: str, frame: Any) -> str:
+        frame.createOrReplaceTempView("`" + name.replace("`", "``") + "`")
+        return name
+
+    def _unknown(self, mentions: Sequence[Mention]) -> Misconfigured:
+        names = [".".join(mention.parts) for mention in mentions]
+        known = [*self._views, *self._sources]
+        if self._cut is not None:
+            known += [str(table) for _, table in self._cut.standings.listed()]
+            known += [table.name for _, table in self._cut.standings.listed()]
+        near = difflib.get_close_matches(names[0], known, 1) if names else []
+        return Misconfigured(
+            "LAKE_TABLE_UNKNOWN",
+            f"this lake has no table, view or source {' or '.join(map(repr, names))}"
+            if names
+            else "the query names a table that is not there",
+            detail=f"did you mean {near[0]}?" if near else None,
+            hint="SHOW TABLES lists the tables here, SHOW VIEWS and SHOW SOURCES the rest",
+        )
+
+
+def _refused(sql: str, text: Rewritten, refused: queries.Refused) -> Misconfigured:
+    """Spark's refusal, with the place in the text as it was written."""
+    if not refused.line:
+        return Misconfigured("SQL_REFUSED", refused.what, hint="the code is Spark's own")
+    lines = text.text.split("\n")
+    at = text.original(sum(len(line) + 1 for line in lines[: refused.line - 1]) + refused.column - 1)
+    if refused.syntax:
+        return malformed(sql, min(at, len(sql)), refused.what)
+    line = sql.count("\n", 0, at) + 1
+    column = at - (sql.rfind("\n", 0, at) + 1) + 1
+    return Misconfigured(
+        "SQL_REFUSED", f"{refused.what}, at line {line}, column {column}", hint="the code is Spark's own"
+    )
+
+
+def _two_kinds(name: str) -> Misconfigured:
+    return Misconfigured(
+        "LAKE_NAME_AMBIGUOUS",
+        f'"{name}" names more than one thing of this lake: a view, a source or a table',
+        hint="write a table with its schema, or give the view another name",
+    )

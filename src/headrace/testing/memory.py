@@ -1,0 +1,60 @@
+"""How much memory a process takes with all that it started, at most, while something goes on.
+
+    with Peak(pid) as peak:
+        ...
+    assert peak.bytes < 3 << 30
+
+Measured is the proportional set size, in which a page that processes share counts once in all: what the
+machine would get back if they all ended. Linux says it for each process in `/proc/<pid>/smaps_rollup`.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+EVERY_SECONDS = 0.25
+
+
+class Peak:
+    """Watches a process and its descendants from a thread of its own."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.bytes = 0
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(EVERY_SECONDS):
+            self.bytes = max(self.bytes, proportional(self._pid))
+
+
+def proportional(pid: int) -> int:
+    """The proportional set size of a process and its descendants, in bytes; 0 if it is gone."""
+    try:
+        processes = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return 0
+    return sum(_of(each) for each in processes)
+
+
+def _of(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended, or is another user's
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) << 10

@@ -1,0 +1,241 @@
+"""Transactions that are large enough to be streamed while they run, with streaming on and off.
+
+Scenarios 015 to 020 of PostgreSQL's own subscription tests (`docs/scenarios.md`). The server streams every
+change at once (`debug_logical_replication_streaming`), so that a transaction of a few rows is streamed as
+one of millions is. Whether it is streamed must not be seen: the same marks, the same history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.core.errors import Definite
+from headrace.pipeline.config import CHOICES
+from headrace.testing import validators
+from headrace.testing.postgres import Database, Server, postgres
+from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.serving import serving
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.server, pytest.mark.spark]
+
+SETTINGS = {"logical_decoding_work_mem": "64kB", "debug_logical_replication_streaming": "immediate"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with postgres("18", settings=SETTINGS) as made:
+        yield made
+
+
+@pytest.fixture
+def database(server: Server) -> Iterator[Database]:
+    """A table of two rows, and one by which a test sees how far the mirror is."""
+    server.start()
+    with server.database() as made:
+        made.execute(
+            "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE TABLE u (a int PRIMARY KEY)", user="app"
+        )
+        made.execute("INSERT INTO t VALUES (1, 'foo'), (2, 'bar')", user="app")
+        yield made
+
+
+@pytest.fixture(params=CHOICES["streaming"])
+def mirrors(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, spark: SparkSession
+) -> Mirrors:
+    return Mirrors(database, tmp_path / "lake", spark, {"streaming": request.param})
+
+
+def _exact(mirrors: Mirrors) -> list[int]:
+    """Catch up; the keys that the table holds."""
+    lake = mirrors.once()
+    assert validators.exact(lake, mirrors.database.url(), values=True) == []
+    assert validators.definite(lake) == []
+    assert validators.travelled(lake) == []
+    return sorted(lake.at().arrow("public.t")["a"].to_pylist())
+
+
+def _rows(low: int, high: int) -> str:
+    return f"INSERT INTO t SELECT i, md5(i::text) FROM generate_series({low}, {high}) i"
+
+
+def _insert(key: int) -> str:
+    return f"INSERT INTO t VALUES ({key}, repeat('{key}', 3))"
+
+
+CHANGES = ("UPDATE t SET b = md5(b) WHERE a % 2 = 0", "DELETE FROM t WHERE a % 3 = 0")
+
+
+def _transaction(database: Database, *statements: str, ends: str = "COMMIT") -> None:
+    with database.connect(user="app") as connection:
+        for statement in ("BEGIN", *statements, ends):
+            connection.execute(statement.encode())
+
+
+@pytest.mark.scenario("015")
+def test_two_large_transactions_side_by_side_are_each_whole_at_their_commit(mirrors: Mirrors) -> None:
+    database = mirrors.database
+    _exact(mirrors)
+    with (
+        serving(mirrors) as served,
+        database.connect(user="app") as one,
+        database.connect(user="app") as other,
+    ):
+        for connection, low, high in ((one, 3, 5000), (other, 5001, 9999)):
+            connection.execute("BEGIN")
+            connection.execute(_rows(low, high).encode())
+        one.execute(b"UPDATE t SET b = md5(b) WHERE a % 2 = 0")
+        other.execute(b"DELETE FROM t WHERE a > 5000")
+        database.execute("INSERT INTO u VALUES (1)", user="app")
+        served.until(lambda: served.holds("public.u", 1), "a mark while both are open")
+        assert served.holds("public.t", 2), "nothing of an open transaction may be seen"
+        other.execute("COMMIT")
+        one.execute(b"DELETE FROM t WHERE a % 3 = 0")
+        one.execute("COMMIT")
+        served.until(lambda: served.holds("public.t", 3334), "the large one")
+        database.execute(
+            "UPDATE t SET b = 'small' WHERE a = 1; INSERT INTO t VALUES (6667, 'small')", user="app"
+        )
+        served.until(lambda: served.holds("public.t", 3335), "a small one after it")
+    _exact(mirrors)
+    # Their marks show them whole or not at all.
+    seen = {
+        mirrors.lake.at(epoch=m.epoch).arrow("public.t").num_rows for m in mirrors.lake.marks() if m.versions
+    }
+    assert seen <= {2, 3334, 3335}
+
+
+@pytest.mark.scenario("016")
+def test_changes_in_nested_savepoints_all_count(mirrors: Mirrors) -> None:
+    _exact(mirrors)
+    statements: list[str] = []
+    for level in range(5):
+        statements += [f"SAVEPOINT s{level}"] if level else []
+        statements += [_rows(3 * level + 3, 3 * level + 5), *CHANGES]
+    _transaction(mirrors.database, *statements)
+    keys = _exact(mirrors)
+    assert len(keys) == 12
+    assert not set(keys) & {3, 6, 9, 12, 15}
+
+
+@pytest.mark.scenario("017")
+def test_ddl_within_a_large_transaction_stops_its_table_alone_and_publishes_nothing_wrong(
+    mirrors: Mirrors,
+) -> None:
+    database = mirrors.database
+    _exact(mirrors)
+    _transaction(
+        database,
+        _rows(3, 500),
+        "ALTER TABLE t ADD c int",
+        "INSERT INTO t VALUES (1001, 'with c', 1)",
+        "ALTER TABLE t ADD d int",
+        "INSERT INTO t VALUES (1002, 'with d', 1, 2)",
+        "INSERT INTO u VALUES (1)",
+    )
+    database.execute("INSERT INTO t VALUES (1003, 'small', 1, 2); INSERT INTO u VALUES (2)", user="app")
+    with pytest.raises(Definite) as stopped:
+        mirrors.once()
+    assert stopped.value.code in ("TABLE_CHANGED", "TABLE_ALTERED")
+    last = mirrors.lake.at()
+    assert set(last.tables()) == {"public.u"}
+    assert last.arrow("public.u").num_rows == 2
+    assert {
+        mirrors.lake.at(epoch=m.epoch).arrow("public.t").num_rows
+        for m in mirrors.lake.marks()
+        if "public.t" in m.versions
+    } == {2}
+
+
+@pytest.mark.scenario("018")
+def test_what_savepoints_took_back_is_not_there(mirrors: Mirrors) -> None:
+    database = mirrors.database
+    _exact(mirrors)
+    _transaction(
+        database,
+        _insert(3),
+        "SAVEPOINT s1",
+        _insert(4),
+        "SAVEPOINT s2",
+        _insert(5),
+        "SAVEPOINT s3",
+        _insert(6),
+        "ROLLBACK TO s2",
+        _insert(7),
+        "ROLLBACK TO s1",
+        _insert(8),
+        "SAVEPOINT s3",
+        _insert(9),
+        "SAVEPOINT s4",
+        _insert(10),
+    )
+    assert _exact(mirrors) == [1, 2, 3, 8, 9, 10]
+    _transaction(
+        database,
+        _insert(11),
+        "SAVEPOINT s1",
+        _insert(12),
+        "SAVEPOINT s2",
+        _insert(13),
+        "SAVEPOINT s3",
+        _insert(14),
+        "RELEASE s2",
+        _insert(15),
+        "ROLLBACK TO s1",
+        "UPDATE t SET b = b || '!' WHERE a = 11",
+    )
+    assert _exact(mirrors) == [1, 2, 3, 8, 9, 10, 11]
+    _transaction(database, _rows(20, 2000), "SAVEPOINT s1", *CHANGES, "TRUNCATE t", ends="ROLLBACK")
+    assert _exact(mirrors) == [1, 2, 3, 8, 9, 10, 11]
+    _transaction(
+        database,
+        _rows(20, 40),
+        "SAVEPOINT s1",
+        "TRUNCATE t",
+        _rows(50, 60),
+        "ROLLBACK TO s1",
+        *CHANGES,
+        "SAVEPOINT s2",
+        "TRUNCATE t",
+        _rows(70, 75),
+    )
+    assert _exact(mirrors) == [70, 71, 72, 73, 74, 75]
+
+
+@pytest.mark.scenario("019")
+def test_ddl_that_a_savepoint_took_back_leaves_the_table_as_it_was(mirrors: Mirrors) -> None:
+    database = mirrors.database
+    _exact(mirrors)
+    _transaction(
+        database,
+        _insert(3),
+        "SAVEPOINT s1",
+        "ALTER TABLE t ADD c int",
+        "INSERT INTO t VALUES (4, 'x', 1)",
+        "SAVEPOINT s2",
+        "ALTER TABLE t ADD d int",
+        "INSERT INTO t VALUES (5, 'x', 1, 2)",
+        "ALTER TABLE t DROP c",
+        "ROLLBACK TO s1",
+        _insert(6),
+    )
+    assert _exact(mirrors) == [1, 2, 3, 6]
+
+
+@pytest.mark.scenario("020")
+def test_logical_messages_of_the_application_are_none_of_our_business(mirrors: Mirrors) -> None:
+    """Transactional or not, of transactions that commit or don't, in a savepoint that is taken back."""
+    database = mirrors.database
+    _exact(mirrors)
+    said = [f"SELECT pg_logical_emit_message({kind}, 'headrace', 'no row')" for kind in ("true", "false")]
+    _transaction(database, *said, _insert(3), "SAVEPOINT s1", *said, _insert(4), "ROLLBACK TO s1", *said)
+    _transaction(database, *said, _insert(5), ends="ROLLBACK")
+    _transaction(database, *said)
+    assert _exact(mirrors) == [1, 2, 3]

@@ -1,0 +1,120 @@
+"""Time travel against the source itself: what it held after each transaction, recorded as it went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+import psycopg
+import pytest
+
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.lake.cut import Cut
+from headrace.testing import validators
+from headrace.testing.canonical import lake_rows, source_rows
+from headrace.testing.postgres import Database
+from headrace.testing.validators import Recording
+from tests.integration.pipeline.conftest import Mirrors
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+TABLES = ("public.bag", "public.items")
+STATEMENTS = (
+    "INSERT INTO public.items SELECT i, i, 'v' FROM generate_series({n} * 10 + 1000, {n} * 10 + 1007) i",
+    "UPDATE public.items SET v = v + 1, s = NULL WHERE id % 5 = {n} % 5",
+    "INSERT INTO public.bag SELECT 1, '-0'::float, '\\x00' FROM generate_series(1, 3)",
+    "DELETE FROM public.items WHERE id % 7 = {n} % 7; UPDATE public.bag SET f = 'NaN' WHERE ctid IN "
+    "(SELECT ctid FROM public.bag LIMIT 2)",
+    "UPDATE public.items SET id = id + 100000 WHERE id < 20; INSERT INTO public.bag VALUES ({n}, 0, NULL)",
+    "DELETE FROM public.bag WHERE ctid IN (SELECT ctid FROM public.bag LIMIT 1)",
+)
+
+
+def _create(database: Database) -> None:
+    database.execute("CREATE TABLE items (id int PRIMARY KEY, v int, s text)", user="app")
+    database.execute("CREATE TABLE bag (a int, f float, b bytea)", user="app")
+    database.execute("ALTER TABLE bag REPLICA IDENTITY FULL; ALTER TABLE items REPLICA IDENTITY FULL")
+    database.execute("INSERT INTO public.items SELECT i, 0, 's' FROM generate_series(1, 50) i", user="app")
+    database.execute("INSERT INTO public.bag VALUES (1, 1, NULL), (1, 1, NULL)", user="app")
+
+
+def _written(database: Database, numbers: range) -> Iterator[Recording]:
+    """A single writer's transactions; after each, the position and what the tables hold."""
+    with database.connect(user="app") as connection:
+        connection.autocommit = True
+        for number in numbers:
+            connection.execute(
+                f"BEGIN; {STATEMENTS[number % len(STATEMENTS)].format(n=number)}; COMMIT".encode()
+            )
+            [(position,)] = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
+            rows = {name: source_rows(connection, TableName.parse(name)) for name in TABLES}
+            yield Recording(Lsn.parse(position), rows)
+
+
+def _hashed(frame: pl.DataFrame) -> int:
+    """The rows of a frame, in whatever order, as one number."""
+    return int(frame.select(pl.struct(pl.all()).hash(seed=0).sum()).item() or 0)
+
+
+@pytest.mark.parametrize("transactions", [30, pytest.param(200, marks=pytest.mark.full)])
+def test_after_each_transaction_the_state_is_the_one_that_the_source_had(
+    mirrors: Mirrors, database: Database, spark: Any, transactions: int
+) -> None:
+    _create(database)
+    lake = mirrors.once()
+    third = transactions // 3
+    recordings: list[Recording] = []
+    for start in range(0, transactions, third):
+        recordings += _written(database, range(start, min(transactions, start + third)))
+        mirrors.once()
+    marks = {int(Lsn.parse(mark.frontier)) for mark in lake.marks()}
+    assert len([each for each in recordings if int(each.position) not in marks]) > transactions // 2
+    for number, recording in enumerate(recordings):
+        cut = lake.at(position=recording.position)
+        want = {name: _hashed(recording.rows[name].frame) for name in TABLES}
+        assert {name: _hashed(lake_rows(cut.arrow(name)).frame) for name in TABLES} == want, number
+        if number % 15 == 3 or transactions == 200:
+            assert _by_sql(spark, cut) == want, number
+    assert validators.definite(lake) == []
+    assert validators.travelled(lake) == []
+
+
+def _by_sql(spark: Any, cut: Cut) -> dict[str, int]:
+    cut.register(spark)
+    rows = {name: spark.sql(f"SELECT * FROM `{name}`").toArrow().cast(cut.schema(name)) for name in TABLES}
+    return {name: _hashed(lake_rows(table).frame) for name, table in rows.items()}
+
+
+def test_timestamps_that_go_backwards_cut_at_the_longest_prefix(mirrors: Mirrors, database: Database) -> None:
+    """A transaction that was replicated from elsewhere is streamed under the time of its first commit."""
+    _create(database)
+    lake = mirrors.once()
+    begin = datetime.now(UTC)
+    offsets = [10, 30, 20, 40, 25, 60, 50]  # milliseconds
+    states = [lake_rows(lake.at().arrow("public.items")).frame]
+    with database.connect() as connection:
+        connection.autocommit = True
+        connection.execute("SELECT pg_replication_origin_create('elsewhere')")
+        connection.execute("SELECT pg_replication_origin_session_setup('elsewhere')")
+        for number, offset in enumerate(offsets):
+            _commit(connection, number, begin + timedelta(milliseconds=offset))
+            states.append(source_rows(connection, TableName.parse("public.items")).frame)
+            if number == 3:
+                mirrors.once()
+        connection.execute("SELECT pg_replication_origin_session_reset()")
+        connection.execute("SELECT pg_replication_origin_drop('elsewhere')")
+    mirrors.once()
+    # By milliseconds: how many of the transactions belong to the longest prefix that is not later.
+    for moment, held in {5: 0, 10: 1, 19: 1, 29: 1, 30: 3, 39: 3, 40: 5, 59: 5, 60: 7, 99: 7}.items():
+        cut = lake.at(timestamp=begin + timedelta(milliseconds=moment))
+        have = lake_rows(cut.arrow("public.items")).frame
+        assert _hashed(have) == _hashed(states[held]), moment
+
+
+def _commit(connection: psycopg.Connection[Any], number: int, moment: datetime) -> None:
+    with connection.transaction():
+        connection.execute("SELECT pg_replication_origin_xact_setup(%s, %s)", [f"0/{number + 1:X}", moment])
+        connection.execute("INSERT INTO public.items VALUES (%s, 0, NULL)", [900 + number])

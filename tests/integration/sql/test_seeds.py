@@ -1,0 +1,134 @@
+"""The SQL of the seeds: sources, their rows as text, views by hand and by CREATE VIEWS, on a real server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from psycopg import pq
+
+from headrace.core.errors import Misconfigured
+from headrace.testing.canonical import Connection, lake_rows, pin
+from headrace.testing.postgres import Database
+from tests.integration.pipeline import everytype
+from tests.integration.sql.conftest import Asked
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+
+def _create(database: Database) -> None:
+    types = everytype.create_types(database)
+    everytype.create(database, "table_a", types, key="id", full=True)
+    everytype.create(database, "table_b", types, key=None, full=True)
+    database.execute("CREATE TABLE other (id bigint PRIMARY KEY, v text)", user="app")
+    database.execute("INSERT INTO other VALUES (1, 'one'), (2, NULL)", user="app")
+    steps = max(len(each.values) for each in types) + 1
+    with database.connect() as connection, connection.transaction():
+        for name in ("table_a", "table_b", "table_b"):
+            everytype.insert(connection, name, types, {number: number for number in range(steps)})
+    database.execute("CREATE PUBLICATION mz_source FOR TABLE table_a, table_b, other")
+
+
+def _printed(connection: Connection, table: str) -> Counter[tuple[str | None, ...]]:
+    """The rows of a table as the server prints them."""
+    pin(connection)
+    result = connection.pgconn.exec_(f"SELECT * FROM public.{table}".encode())
+    assert result.status == pq.ExecStatus.TUPLES_OK
+    rows = [
+        tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
+        for row in range(result.ntuples)
+    ]
+    return Counter(rows)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def test_a_source_is_mirrored_and_asked_as_the_seed_has_it(asked: Asked, database: Database) -> None:
+    _create(database)
+    asked.create_source("repl_stream", "mz_source")
+    asked.run('CREATE VIEWS FROM SOURCE "repl_stream" ("table_a", "table_b", "other")')
+    assert [row["mirrored"] for row in asked.run("SHOW SOURCES")] == [False]
+    asked.run('CREATE VIEW early AS SELECT oid FROM "repl_stream"')
+    asked.mirror()
+
+    assert database.execute("SELECT count(*) FROM pg_replication_slots") == [(1,)]
+    _the_source_is_a_relation(asked, database)
+    _views_by_hand_are_the_generated_ones(asked)
+    assert {row["name"] for row in asked.run("SHOW VIEWS")} == {
+        *("early", "hand_table_a", "hand_table_b", "public.table_a", "public.table_b", "public.other")
+    }
+    assert len(asked.run("SELECT DISTINCT oid FROM early")) == 3
+
+    database.execute(
+        "UPDATE other SET v = 'two' WHERE id = 2; INSERT INTO other VALUES (3, 'three')", user="app"
+    )
+    before = asked.session().cut().mark.epoch
+    asked.mirror()
+    asked.run(
+        "CREATE VIEW named AS SELECT CAST(row_data[0] AS bigint) AS id, row_data[1] AS v "
+        f'FROM "repl_stream" WHERE oid = {_oid(database, "other")}'
+    )
+    for at, rows in ((before, [(1, "one"), (2, None)]), (None, [(1, "one"), (2, "two"), (3, "three")])):
+        found = asked.run("SELECT * FROM named ORDER BY id", at=at)
+        assert [(row["id"], row["v"]) for row in found] == rows
+    assert database.execute("SELECT count(*) FROM pg_replication_slots") == [(1,)]
+    _it_goes_again(asked, database)
+
+
+def _oid(database: Database, table: str) -> int:
+    return int(database.execute(f"SELECT 'public.{table}'::regclass::oid::bigint")[0][0])
+
+
+def _the_source_is_a_relation(asked: Asked, database: Database) -> None:
+    rows = asked.run('SELECT oid, row_data FROM "repl_stream"')
+    with database.connect() as connection:
+        for table in ("table_a", "table_b", "other"):
+            oid = _oid(database, table)
+            found = Counter(tuple(row["row_data"]) for row in rows if row["oid"] == oid)
+            want = _printed(connection, table)
+            assert found - want == want - found == Counter()
+    assert len({row["oid"] for row in rows}) == 3
+
+
+def _views_by_hand_are_the_generated_ones(asked: Asked) -> None:
+    for table in ("table_a", "table_b"):
+        [shown] = asked.run(f'SHOW CREATE VIEW "{table}"')
+        made = shown["statement"]
+        assert made.startswith(f'CREATE VIEW "{table}" AS')
+        asked.run(made.replace(f'CREATE VIEW "{table}"', f"CREATE VIEW hand_{table}", 1))
+        session = asked.session()
+        schema = session.cut().schema(table)
+        hand, generated = (session.run(f"SELECT * FROM {name}").rows for name in (f"hand_{table}", table))
+        assert hand is not None
+        assert generated is not None
+        assert hand.column_names == generated.column_names == schema.names
+        same = [_same(hand, generated, name, schema.field(name).type) for name in schema.names]
+        assert [name for name, equal in zip(schema.names, same, strict=True) if not equal] == []
+        assert lake_rows(hand.cast(schema)).frame.height == lake_rows(generated.cast(schema)).frame.height
+
+
+def _same(hand: Any, generated: Any, name: str, kind: Any) -> bool:
+    one, other = (
+        lake_rows(rows.select(["id", name]).rename_columns(["id", "v"]).cast(_pair(rows, kind))).frame
+        for rows in (hand, generated)
+    )
+    return bool(one.sort(one.columns).equals(other.sort(other.columns)))
+
+
+def _pair(rows: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.schema([pa.field("id", rows.schema.field("id").type), pa.field("v", kind)])
+
+
+def _it_goes_again(asked: Asked, database: Database) -> None:
+    with pytest.raises(Misconfigured) as running:
+        asked.run('CREATE VIEWS FROM SOURCE "repl_stream" ("elsewhere")')
+    assert running.value.code == "SQL_SOURCE_RUNS"
+    told = asked.session().run("DROP SOURCE repl_stream").told
+    assert "dropped" in str(told)
+    assert database.execute("SELECT count(*) FROM pg_replication_slots") == [(0,)]
+    assert asked.run("SELECT count(*) AS n FROM other") == [{"n": 3}]

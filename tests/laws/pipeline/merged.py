@@ -1,0 +1,102 @@
+"""An epoch without Spark, stream or server: a world's changes through groups and merges, into files.
+
+What tasks get is made by hand (rows at rest in several files, changes cut into stretches); what they do is
+the pipeline's own. The outcome is what the lake would hold, and all that history says.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.core.events import events
+from headrace.core.history import history
+from headrace.core.names import TableName
+from headrace.core.schema import TableSchema
+from headrace.lake import datafile
+from headrace.lake.store import open_store
+from headrace.pipeline import groups
+from headrace.pipeline.merging import merge
+from headrace.pipeline.routing import FileRange, Routes
+from headrace.pipeline.tasks import LakeAddress, Outcome, Part, TableTask, pack, to_ipc, unpack
+from headrace.pipeline.writing import Writing, read_file, write_sorted
+from tests.laws.core.worlds import Row, Side, World, changes, rows, sides, table, truncations
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What an epoch made of a table."""
+
+    outcome: Outcome
+    contents: list[Row]
+    history: list[Side]
+
+
+def merged(
+    folder: Path,
+    world: World,
+    schema: TableSchema,
+    files: Sequence[Sequence[Row]],
+    stretches: Sequence[Sequence[int]],
+    births: tuple[bytes, ...] = (),
+) -> Merged:
+    """The whole of a world in one epoch; a table that proves scattered is folded at once, as in a run."""
+    store = open_store(folder)
+    task = TableTask("main", TableName("public", "t"), schema, "t", "h", Routes.over(()), 0)
+    written = [new for some in files for new in write_sorted(Writing(store, 1), task, table(some))]
+    ranges = [FileRange(n.file.path, n.file.size, n.file.rows, n.low, n.high) for n in written]
+    routes = replace(Routes.over(ranges), births=births)
+    emptied = truncations(world, range(len(world.transactions)))
+    task = replace(task, routes=routes, truncations=emptied)
+    outcome = _epoch(folder, world, task, stretches)
+    if outcome.scattered:
+        outcome = _epoch(folder, world, replace(task, whole=True), stretches)
+    kept = [r.path for r in ranges if r.path not in outcome.remove]
+    paths = [*kept, *(new.file.path for new in outcome.add)]
+    told = [datafile.read(store, "h", file.path) for file in outcome.history]
+    straight = [history(schema, _changed(world, schema, some)) for some in stretches] if schema.full else []
+    return Merged(
+        outcome,
+        contents=[row for path in paths for row in rows(read_file(store, task, path))],
+        history=[side for some in (*told, *straight) for side in sides(some)],
+    )
+
+
+def _epoch(folder: Path, world: World, task: TableTask, stretches: Sequence[Sequence[int]]) -> Outcome:
+    parts: dict[str, list[bytes]] = defaultdict(list)
+    outcome = Outcome(task.name)
+    shares = groups.of_files(task) if task.truncations else iter(())
+    for share in (*shares, *(s for some in stretches for s in _shares(world, task, some))):
+        if isinstance(share, Outcome):
+            outcome = outcome.combine(share)
+        else:
+            group, own, found = share
+            parts[group].append(pack(Part(2, LakeAddress(str(folder)), own, to_ipc(found))))
+    if outcome.scattered:
+        return outcome
+    for group, blobs in parts.items():
+        for answer in merge(group, iter(blobs)):
+            outcome = outcome.combine(unpack(answer, Outcome))
+    return outcome
+
+
+def _shares(world: World, task: TableTask, numbers: Sequence[int]) -> Iterator[groups.Share | Outcome]:
+    changed = _changed(world, task.schema, numbers)
+    if not changed.num_rows:
+        return
+    if task.schema.is_multiset:
+        yield from groups.of_changes(task, changed)
+        return
+    found = events(task.schema, changed)
+    if not task.whole and groups.is_scattered(task, found):
+        yield Outcome(task.name, scattered=True)
+    else:
+        yield from groups.of_events(task, found)
+
+
+def _changed(world: World, schema: TableSchema, numbers: Sequence[int]) -> pa.Table:
+    return changes(world, schema, numbers)

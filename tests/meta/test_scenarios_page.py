@@ -1,0 +1,72 @@
+"""The page of scenarios says where each is tested, and the tests that are marked as one stand on it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.meta.tracked import ROOT, python_files, relative, tree
+
+PAGE = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
+NUMBERS = [f"{number:03}" for number in (*range(1, 36), 100)]
+WORKED_THROUGH = [f"{number:03}" for number in range(15, 24)]
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+REASON = re.compile(r"\bnot (applicable|built)\b")
+
+
+def _rows() -> Iterator[tuple[str, str]]:
+    """The number and the last cell of each row of the page's first table."""
+    for line in PAGE.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if re.fullmatch(r"\d{3}(, \d{3})*", cells[0].strip("| ")):
+            assert len(cells) == 3, line
+            for number in cells[0].strip("| ").split(", "):
+                yield number, cells[2]
+
+
+ROWS = dict(_rows())
+
+
+def _marked() -> Iterator[tuple[str, str]]:
+    """The number and the place of each test that is marked as a scenario."""
+    for path in python_files("tests"):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef):
+                for mark in node.decorator_list:
+                    if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.scenario":
+                        for number in mark.args:
+                            assert isinstance(number, ast.Constant)
+                            yield str(number.value), f"{relative(path)}::{node.name}"
+
+
+MARKED = sorted(_marked())
+
+
+def test_every_scenario_has_its_row() -> None:
+    assert sorted(ROWS) == NUMBERS
+
+
+@pytest.mark.parametrize("place", sorted({f"{path}::{name}" for path, name in TEST.findall(PAGE)}))
+def test_every_test_that_the_page_names_is_there(place: str) -> None:
+    path, _, name = place.partition("::")
+    assert (ROOT / path).is_file(), place
+    named = {node.name for node in ast.walk(tree(ROOT / path)) if isinstance(node, ast.FunctionDef)}
+    assert name in named, place
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_each_row_names_a_test_or_a_reason(number: str) -> None:
+    assert TEST.search(ROWS[number]) or REASON.match(ROWS[number]), ROWS[number]
+
+
+@pytest.mark.parametrize("number", WORKED_THROUGH)
+def test_those_that_were_worked_through_have_a_test_that_says_so(number: str) -> None:
+    assert number in {marked for marked, _ in MARKED}
+
+
+@pytest.mark.parametrize(("number", "place"), MARKED)
+def test_each_test_that_is_marked_stands_in_its_row(number: str, place: str) -> None:
+    assert f"`{place}`" in ROWS[number]

@@ -1,0 +1,39 @@
+"""What `headrace status` says in a few lines, from the record of an owner."""
+
+from __future__ import annotations
+
+from headrace.cli.status import _head
+from headrace.status.picture import Source
+
+SLOT = {
+    "wal_status": "reserved",
+    "restart_lsn": "0/10",
+    "confirmed_flush_lsn": "0/20",
+    "retained_bytes": 1234,
+    "catalog_xmin_age": 5,
+}
+TRAFFIC = {
+    "stream_txns": 3,
+    "stream_count": 40,
+    "stream_bytes": 5_000_000,
+    "spill_txns": 1,
+    "spill_count": 2,
+    "spill_bytes": 70_000,
+}
+
+
+def lines(**known: object) -> list[str]:
+    return list(_head(Source(name="main", state="running", age=1.0, epoch=7, **known)))  # type: ignore[arg-type]
+
+
+def test_transactions_that_run_are_shown_and_what_the_server_streamed_and_spilled() -> None:
+    told = lines(slot={**SLOT, **TRAFFIC}, streamed={"open": 2, "open_bytes": 2_500_000})
+    assert told[2:] == [
+        "  streamed by the server: 3 transactions, 5,000,000 bytes · spilled to its disk: 1, 70,000 bytes",
+        "  2 transactions are streamed and have not ended (2,500,000 bytes)",
+    ]
+
+
+def test_a_server_that_streams_nothing_is_not_spoken_of() -> None:
+    assert len(lines(slot=SLOT, streamed={"open": 0, "open_bytes": 0})) == 2
+    assert len(lines()) == 1
