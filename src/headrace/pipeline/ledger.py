@@ -66,6 +66,7 @@ class Ledger:
         taken = self.log.takeover()
         self.mark: Mark = taken.mark
         self.blocked = taken.blocked
+        self.torn = False  # an epoch was begun and has not ended: only a new ledger knows how it stands
         self._catalog = catalog.load(store, name, self.mark.epoch)
         self.tables = tables_of(self._catalog.records)
         self.source = source_of(self._catalog.records)
@@ -138,6 +139,7 @@ class Ledger:
 
     def publish(self, epoch: Epoch) -> Plan:
         """Write the plan, carry it out, publish its mark; then move on in memory."""
+        self.torn = True
         after = dict(self.tables) | {record.name: record for record in epoch.records}
         steps = tuple(self._steps(epoch, after))
         source = epoch.source or self.source
@@ -165,6 +167,7 @@ class Ledger:
         self._move_on(epoch, after, source)
         self._catalog = self._catalog.after(plan)
         catalog.save(self.store, self._catalog)
+        self.torn = False
         return plan
 
     def _move_on(

@@ -4,6 +4,7 @@
     │   is a table's copy complete?      ──► epoch "copy":   its files, state JOINING
     │   is there something in the spool? ──► epoch "stream": tables, history, a mark
     │   has it been quiet for long?      ──► epoch "empty":  the same versions, a later frontier
+    │   does a command ask for something? ──► `requesting`
     └── tell `status`, watch the slot
 
 An *attempt* lasts until something ends it: the user, the work being done (`--once`), or an error, whose
@@ -33,6 +34,7 @@ from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.receiver import Receiver
 from headrace.pipeline.records import exact_from
 from headrace.pipeline.reporting import Reporter
+from headrace.pipeline.requesting import Desk
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.streaming import ATTACHED, Workshop, stream_epoch
 from headrace.sources.postgres import upstream
@@ -79,6 +81,7 @@ class Run:
     cursor: int = 0
     copying: Copying | None = None
     harvest: Harvest = field(default_factory=Harvest)
+    desk: Desk = field(default_factory=Desk)
     published_at: float = field(default_factory=time.monotonic)
     watched_at: float = 0.0
 
@@ -95,7 +98,7 @@ class Run:
             self.acknowledger.check()
             if self.workshop.staging is not None:
                 self.workshop.staging.check()
-            worked = self._take_copies() | self._advance()
+            worked = self._take_copies() | self._advance() | self.desk.turn(self)
             self._copy_again()
             self._watch()
             self.reporter.turn(self)
@@ -162,7 +165,7 @@ class Run:
         epoch = self.harvest.epoch(self.ledger)
         if epoch is None:
             return False
-        self._publish(epoch)
+        self.publish(epoch)
         if any(record.state is State.JOINING for record in epoch.records):
             self.cursor = 0  # a table that comes late reads the spool from where it was kept for it
         return True
@@ -178,7 +181,7 @@ class Run:
 
     def _fail(self, failures: Mapping[TableName, HeadraceError]) -> None:
         records = [self.ledger.tables[name].on(Event.FAILED, error=e) for name, e in failures.items()]
-        self._publish(Epoch("stop", self.ledger.frontier, records=tuple(records)))
+        self.publish(Epoch("stop", self.ledger.frontier, records=tuple(records)))
 
     # --- the stream -----------------------------------------------------------------------------
 
@@ -192,7 +195,7 @@ class Run:
             return False
         assert self.ledger.source is not None
         look = looking.look(self.connection, self.ledger.source.publication, attached)
-        self._publish(stream_epoch(self.ledger, self.workshop, batch, look))
+        self.publish(stream_epoch(self.ledger, self.workshop, batch, look))
         self.cursor = batch.next_address or self.cursor
         if self.ledger.settled == self.ledger.frontier:
             self.workshop.reader.discard(self.cursor)
@@ -218,7 +221,7 @@ class Run:
         joining = (r for r in self.ledger.tables.values() if r.state is State.JOINING)
         return any(r.handoff is not None and exact_from(r.handoff) <= frontier for r in joining)
 
-    def _publish(self, epoch: Epoch) -> None:
+    def publish(self, epoch: Epoch) -> None:
         plan = self.ledger.publish(epoch)
         self.published_at = time.monotonic()
         self.acknowledger.published(plan, self.ledger.settled)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,16 +66,22 @@ def mirror(
     `config` is the path of a `headrace.toml`, or its contents as a mapping. Raises the error that ended
     a source; returns when `stop` is set, or when all is done with `once`.
     """
-    settled = _settled(config)
     control = Control(once, stop or threading.Event(), listener)
-    store = open_store(settled.lake.path)
+    with placed(_settled(config), spark, soon=not once) as places:
+        _keep_all(places, control)
+
+
+@contextmanager
+def placed(config: Config, spark: SparkSession | None = None, *, soon: bool = False) -> Iterator[list[Place]]:
+    """Where the sources are run; Spark is started when it is first needed, or at once if `soon`."""
+    store = open_store(config.lake.path)
     lake_id = formatfile.create_lake(store).lake_id
-    local = spark is None and not settled.spark.remote and is_local(settled.spark.master or "local")
-    engine = Awaited(partial(_start, store, settled, spark))
+    local = spark is None and not config.spark.remote and is_local(config.spark.master or "local")
+    engine = Awaited(partial(_start, store, config, spark))
     with closing(engine):
-        if not once:
+        if soon:
             engine.begin()
-        places = [
+        yield [
             Place(
                 name=name,
                 config=source,
@@ -86,9 +92,8 @@ def mirror(
                 lake_id=lake_id,
                 ships_bytes=not local and not isinstance(store, LocalStore),
             )
-            for name, source in settled.sources.items()
+            for name, source in config.sources.items()
         ]
-        _keep_all(places, control)
 
 
 def _settled(config: Config | Mapping[str, Any] | str | Path) -> Config:

@@ -1,0 +1,161 @@
+"""How a command gets something done that only the owner of a source may do.
+
+    somebody owns the source and is alive   leave a request, wait for the answer
+    nobody does                             take the fence and do it here, with the same deed (`requesting`)
+
+The wait is bounded by the owner's life alone: when it ends without an answer the command takes its request
+back and does it itself. If a run begins in between and takes the source over, the command asks that one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.core.errors import HeadraceError, Misconfigured, from_record
+from headrace.lake import requests
+from headrace.lake.reader import Lake
+from headrace.lake.store import Store
+from headrace.pipeline import policy, remembered
+from headrace.pipeline.config import Config
+from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.lifecycle import Place
+from headrace.pipeline.mirror import placed
+from headrace.pipeline.opening import prove_same
+from headrace.pipeline.owning import living_owner
+from headrace.pipeline.requesting import Answer, at_once
+from headrace.sources.postgres.session import Address, Identity, Session, connect, identify
+
+ANSWER_SECONDS = 0.1
+ALIVE_SECONDS = 2.0
+
+
+def ask(
+    path: str, kind: str, arguments: Mapping[str, Any], *, source: str | None = None, url: str | None = None
+) -> Answer:
+    """The answer of the source's owner, whoever that is; raises the error that it answered with.
+
+    `url` is where the source is, if not where it was: for a command that has to connect by itself.
+    """
+    store = Lake(path).store
+    name = the_source(path, source)
+    while True:
+        if living_owner(store, name) is not None:
+            answer = _asked(store, name, kind, arguments)
+            if answer is not None:
+                return _good(answer)
+        try:
+            with alone(path, name, url=url) as owner:
+                return at_once(owner, kind, arguments)
+        except HeadraceError as error:
+            if not policy.disowns(error):
+                raise
+
+
+def the_source(path: str, source: str | None) -> str:
+    """The source that is meant: the one that is named, or the only one that the lake has."""
+    known = remembered.sources(path)
+    if source is None and len(known) == 1:
+        return next(iter(known))
+    if source is None and known:
+        raise Misconfigured(
+            "LAKE_SOURCE_AMBIGUOUS",
+            "this lake has several sources",
+            hint=f"name one with --source: {', '.join(sorted(known))}",
+        )
+    if source is None or source not in known:
+        raise Misconfigured(
+            "LAKE_SOURCE_UNKNOWN",
+            "this lake has mirrored no source yet"
+            if source is None
+            else f'this lake has no source "{source}"',
+            hint=f"name one of: {', '.join(sorted(known))}" if known else "headrace run mirrors one",
+        )
+    return source
+
+
+def _asked(store: Store, source: str, kind: str, arguments: Mapping[str, Any]) -> Answer | None:
+    """The owner's answer; None where it ended without one. Nothing of ours is left behind."""
+    request = requests.ask(store, source, kind, arguments)
+    try:
+        while True:
+            again = time.monotonic() + ALIVE_SECONDS
+            while time.monotonic() < again:
+                answer = requests.answered(store, source, request)
+                if answer is not None:
+                    return answer
+                time.sleep(ANSWER_SECONDS)
+            if living_owner(store, source) is None:
+                return requests.answered(store, source, request)
+    finally:
+        requests.forget(store, source, request)
+
+
+def _good(answer: Answer) -> Answer:
+    if "error" in answer:
+        raise from_record(answer["error"])
+    return answer
+
+
+# --- with nobody to ask -------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Met:
+    """The server, once somebody asked for it."""
+
+    address: Address
+    connection: Session
+    identity: Identity
+
+
+@dataclass(slots=True)
+class Alone:
+    """The fence of a source, held by a command for as long as it takes; connects when it has to."""
+
+    place: Place
+    ledger: Ledger
+    _stack: ExitStack
+    _met: _Met | None = None
+
+    def publish(self, epoch: Epoch) -> None:
+        self.ledger.log.sync(self.ledger.publish(epoch))
+
+    @property
+    def connection(self) -> Session:
+        return self._server.connection
+
+    @property
+    def address(self) -> Address:
+        return self._server.address
+
+    @property
+    def identity(self) -> Identity:
+        return self._server.identity
+
+    @property
+    def _server(self) -> _Met:
+        if self._met is None:
+            said = Address.parse(self.place.config.url)
+            connection = connect(said, role="request")
+            self._stack.callback(connection.close)
+            assert self.ledger.source is not None
+            identity = identify(connection)
+            prove_same(self.ledger.source, identity)
+            self._met = _Met(said.settled(connection), connection, identity)
+        return self._met
+
+
+@contextmanager
+def alone(path: str, source: str, *, url: str | None = None) -> Iterator[Alone]:
+    """The fence of a source that nobody runs."""
+    known = remembered.configuration_of(path)
+    config = known.sources[source]
+    if url is not None:
+        config = replace(config, url=url)
+    with ExitStack() as stack:
+        [place] = stack.enter_context(placed(Config(known.lake, {source: config}, known.spark)))
+        yield Alone(place, Ledger(place.store, source), stack)

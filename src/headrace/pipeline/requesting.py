@@ -1,0 +1,168 @@
+"""Requests, as the owner of a source carries them out: one room for all that a command may ask of a run.
+
+    command ── asking ──► _headrace/requests/ ──► Desk, once a turn of the loop ──► a deed ──► the answer
+
+A *deed* is a function of the source's owner and the request's arguments; `DEEDS` lists them by kind, and a
+new kind is a line there. What it returns is the answer, as JSON can hold it. An error of our families is
+an answer too, with its code and hint, and never ends the run; but for one that came in the midst of an
+epoch, after which only a new attempt knows where the source stands: it finds the request still waiting.
+
+A deed runs on the loop's thread, where nothing else changes the source, and must be short. One that has to
+wait for something (a lock, a server) is a generator, and hands that part out:
+
+    def add(owner, arguments):
+        found = yield partial(examine, ...)      done in a thread of its own; the loop goes on
+        owner.publish(Epoch(...))                on the loop's thread again
+        return {"tables": [...]}
+
+An owner may be ended between a deed and its answer, so a deed must bear being done twice. The same deeds
+serve a command that finds no living owner (`asking`): to them the owner is whoever has the fence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.lake import requests
+from headrace.lake.requests import Request
+from headrace.lake.store import LocalStore
+
+if TYPE_CHECKING:
+    from headrace.pipeline.ledger import Epoch, Ledger
+    from headrace.pipeline.lifecycle import Place
+    from headrace.sources.postgres.session import Address, Identity, Session
+
+LOOK_SECONDS = 0.5
+LOOK_SECONDS_AFAR = 3.0  # of an object store, where each look is paid for
+
+
+class Owner(Protocol):
+    """Whoever has the fence of a source: a `Run`, or a command that took it."""
+
+    @property
+    def place(self) -> Place: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def connection(self) -> Session: ...
+    @property
+    def address(self) -> Address: ...
+    @property
+    def identity(self) -> Identity: ...
+    def publish(self, epoch: Epoch) -> None: ...
+
+
+Answer = Mapping[str, Any]
+Errand = Callable[[], Any]
+Steps = Generator[Errand, Any, Answer]
+Deed = Callable[[Owner, Mapping[str, Any]], Answer | Steps]
+
+DEEDS: dict[str, Deed] = {}
+
+
+def deed(kind: str, deeds: Mapping[str, Deed] = DEEDS) -> Deed:
+    """What a kind of request asks for."""
+    if kind not in deeds:
+        raise Misconfigured(
+            "REQUEST_UNKNOWN",
+            f'the process that runs this source does not know how to "{kind}"',
+            hint="stop it and start it again with the newer version",
+        )
+    return deeds[kind]
+
+
+@dataclass(slots=True)
+class _InHand:
+    """A request that is being carried out, and the part of it that was handed out."""
+
+    request: Request
+    steps: Steps
+    errand: Future[Any]
+
+
+@dataclass(slots=True)
+class Desk:
+    """Where a run takes requests, one after another, without ever waiting for one."""
+
+    deeds: Mapping[str, Deed] = field(default_factory=lambda: DEEDS)
+    looked_at: float = 0.0
+    in_hand: _InHand | None = None
+
+    def turn(self, owner: Owner) -> bool:
+        """Once a turn of the loop: do what there is to do now; whether anything was done."""
+        if self.in_hand is not None:
+            return self._go_on(owner, self.in_hand)
+        every = LOOK_SECONDS if isinstance(owner.place.store, LocalStore) else LOOK_SECONDS_AFAR
+        if time.monotonic() - self.looked_at < every:
+            return False
+        waiting = requests.pending(owner.place.store, owner.ledger.name)
+        if waiting:
+            self._answered(owner, waiting[0], lambda: self._begin(owner, waiting[0]))
+        else:
+            self.looked_at = time.monotonic()
+        return bool(waiting)
+
+    def _begin(self, owner: Owner, request: Request) -> Answer | None:
+        begun = deed(request.kind, self.deeds)(owner, request.arguments)
+        if not isinstance(begun, Generator):
+            return begun
+        return self._step(request, begun, lambda: next(begun))
+
+    def _go_on(self, owner: Owner, last: _InHand) -> bool:
+        if not last.errand.done():
+            return False
+        self.in_hand = None
+        steps = last.steps
+        self._answered(
+            owner,
+            last.request,
+            lambda: self._step(last.request, steps, lambda: steps.send(last.errand.result())),
+        )
+        return True
+
+    def _step(self, request: Request, steps: Steps, advance: Callable[[], Errand]) -> Answer | None:
+        """To the next part that is handed out, or to the answer."""
+        try:
+            errand = advance()
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
+        self.in_hand = _InHand(request, steps, _beside(errand))
+        return None
+
+    def _answered(self, owner: Owner, request: Request, act: Callable[[], Answer | None]) -> None:
+        try:
+            outcome = act()
+        except HeadraceError as error:
+            if owner.ledger.torn:
+                raise
+            outcome = {"error": error.as_record()}
+        if outcome is not None:
+            requests.answer(owner.place.store, owner.ledger.name, request, outcome)
+
+
+def at_once(owner: Owner, kind: str, arguments: Mapping[str, Any]) -> Answer:
+    """Carry out a request here and now, whatever it waits for."""
+    begun = deed(kind)(owner, arguments)
+    if not isinstance(begun, Generator):
+        return begun
+    try:
+        errand = next(begun)
+        while True:
+            errand = begun.send(errand())
+    except StopIteration as end:
+        answer: Answer = end.value
+        return answer
+
+
+def _beside(errand: Errand) -> Future[Any]:
+    """Do it in a thread of its own."""
+    with_one = ThreadPoolExecutor(1, "headrace-errand")
+    done = with_one.submit(errand)
+    with_one.shutdown(wait=False)
+    return done
