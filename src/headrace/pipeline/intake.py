@@ -119,7 +119,7 @@ class Intake:
             if np.any(np.diff(times) <= 0) or times[0] <= self._newest:
                 raise disorder("commits out of order")
             self._newest = int(times[-1])
-            self._known.compare(times, ends["xid"])
+            self._known.compare(ends)
 
     def _store(
         self, data: Bytes, messages: pgoutput.Messages, blocks: _Blocks, found: _Found, ends: Records

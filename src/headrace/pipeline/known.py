@@ -2,6 +2,10 @@
 
 After a restart the server sends again what was not acknowledged. A server that now tells another history
 at the same positions was restored or replaced: that is a definite error, whatever its identity says.
+
+Of a transaction that changed nothing of ours, or took it all back, the server may tell or not: nothing if it
+comes whole, its commit if it was streamed while it ran, and which of the two it is depends on what else the
+server had in its memory. Such transactions are left out on both sides.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import numpy as np
 from headrace.core.errors import Definite
 from headrace.core.position import Lsn
 from headrace.decode.kernel import Ints
+from headrace.spool.layout import Records
 from headrace.spool.reader import SpoolReader
 
 MOST_KNOWN = 1_000_000  # transactions of which the position is remembered for comparison
@@ -30,14 +35,17 @@ class Known:
         xids: Ints = np.empty(0, np.int64)
         after = 0
         while len(found := reader.transactions(after)):
-            times = np.concatenate([times, found["time"]])[-MOST_KNOWN:]
-            xids = np.concatenate([xids, found["xid"]])[-MOST_KNOWN:]
+            mine = found[found["changes"] > 0]
+            times = np.concatenate([times, mine["time"]])[-MOST_KNOWN:]
+            xids = np.concatenate([xids, mine["xid"]])[-MOST_KNOWN:]
             after = int(found["stop"][-1])
         return cls(times, xids)
 
-    def compare(self, times: Ints, xids: Ints) -> None:
+    def compare(self, ends: Records) -> None:
         """Refuse a server that sends other transactions than it did before."""
-        if self._next == len(self._times):
+        ends = ends[ends["changes"] > 0]
+        times, xids = ends["time"], ends["xid"]
+        if self._next == len(self._times) or not len(times):
             return
         again = (times >= self._times[0]) & (times <= self._times[-1])
         mine = times[again]

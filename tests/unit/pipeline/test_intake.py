@@ -388,6 +388,19 @@ def test_a_streamed_transaction_that_comes_again_is_not_kept_twice(tmp_path: Pat
         assert len(list(tmp_path.glob("*-7.raw"))) == 1
 
 
+@pytest.mark.parametrize("streamed_before", [True, False])
+def test_what_took_back_all_it_did_may_come_or_not(tmp_path: Path, streamed_before: bool) -> None:
+    """Whole it is not sent at all, streamed its commit is: another choice of the server's, no other history."""
+    empty = [start(7, first=True), within(71), stop(), abort(7, 71), stream_commit(7, 110, 120)]
+    around = [whole(100, 110, 1, 1), empty, whole(120, 130, 2, 1)]
+    with streaming(tmp_path) as spooled:
+        take_each(spooled, around if streamed_before else [around[0], around[2]])
+    with streaming(tmp_path) as again:
+        take_each(again, [around[0], around[2]] if streamed_before else around)
+        again.take(*whole(130, 140, 3, 1))
+        assert again.times == [100, *([110] if streamed_before else []), 120, 130]
+
+
 @pytest.mark.parametrize(
     "frames",
     [
