@@ -4,9 +4,10 @@
     lifecycle     one source, attempt after attempt: the loop that ties the rooms together
     opening       how an attempt begins; choosing (the first run), owning (who may run a source)
     receiver      the process that keeps the stream flowing into the spool; receive and intake: its inside
+    roster        tables that come and go while the source is mirrored
     copying       the snapshot: leader, followers, what a lost leader costs; chunking: key ranges instead;
-                  copies (what both share), copytasks (their tasks), harvest (what they brought, as an
-                  epoch), retaking (when a chunk lacks a value)
+                  copies (what both share), underway (several at a time), copytasks (their tasks), harvest
+                  (what they brought, as an epoch), retaking (when a chunk lacks a value)
     epochs        which transactions the next epoch takes, and how they are cut into stretches; sampling
     streaming     one epoch: its job, its verdicts, the records that it changes
     stretch       a task: bytes → change batches → events, by group of files

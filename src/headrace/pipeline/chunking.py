@@ -101,9 +101,10 @@ class Chunking:
     def _chunk(self, piece: KeyRange, sealed: Sealed, key: Key) -> RangeDone:
         self._site.check_stop()
         task = ChunkTask(self._site.errand(self._tasks[piece.table], sealed), piece)
-        failpoint("copy.chunk.before", str(piece.table))
-        [answer] = self._site.jobs.run(partial(copy_chunk, key), [pack(task)])
-        failpoint("copy.chunk.after", str(piece.table))
+        with self._site.connected():
+            failpoint("copy.chunk.before", str(piece.table))
+            [answer] = self._site.jobs.run(partial(copy_chunk, key), [pack(task)])
+            failpoint("copy.chunk.after", str(piece.table))
         return unpack(answer, RangeDone)
 
     def _reap(self, under_way: dict[Future[RangeDone], KeyRange]) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headrace.core.chunks import Chunk
@@ -23,6 +25,8 @@ from headrace.pipeline.tasks import LakeAddress, NewFile, TableTask
 from headrace.sources.postgres.session import Address, Identity
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Sealed
+
+FREE_SECONDS = 0.2
 
 
 @dataclass(slots=True)
@@ -85,6 +89,15 @@ class Broken:
 Event = Copied | ChunkCopied | Refused | Lost | Broken
 
 
+class Room:
+    """What all copies of a source share: its connections, and the account of how far each table is."""
+
+    def __init__(self, connections: int) -> None:
+        self.connections = connections
+        self.free = threading.BoundedSemaphore(connections)
+        self.progress: dict[TableName, Progress] = {}
+
+
 @dataclass(slots=True)
 class Site:
     """What every follower needs, and where its outcome goes."""
@@ -93,12 +106,30 @@ class Site:
     identity: Identity
     lake: LakeAddress
     jobs: Jobs
-    connections: int  # that may copy at once
+    room: Room
     epoch: int
     finished: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
-    progress: dict[TableName, Progress] = field(default_factory=dict)
     stopping: threading.Event = field(default_factory=threading.Event)
     waits_for: Transient | None = None  # what keeps a snapshot from being taken
+
+    @property
+    def connections(self) -> int:
+        """How many may copy at once."""
+        return self.room.connections
+
+    @property
+    def progress(self) -> dict[TableName, Progress]:
+        return self.room.progress
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """One of the source's connections, as soon as one is free."""
+        while not self.room.free.acquire(timeout=FREE_SECONDS):
+            self.check_stop()
+        try:
+            yield
+        finally:
+            self.room.free.release()
 
     def errand(self, table: TableTask, sealed: Sealed) -> Errand:
         return Errand(self.epoch, self.lake, table, self.identity, sealed)

@@ -13,7 +13,7 @@ With `handoff = "chunks"` the tables whose keys allow it are then copied by `chu
 table that was begun in chunks is finished in chunks, whatever the configuration says now: what it has
 is in the lake.
 
-At most `connections` ranges are under way at once, however many executors there are.
+At most `connections` ranges are under way at once, however many executors and copies there are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headrace.core.names import TableName
 from headrace.pipeline import looking
 from headrace.pipeline.chunking import Chunking, Wanted
 from headrace.pipeline.config import SourceConfig
-from headrace.pipeline.copies import Broken, Copied, Lost, Progress, Refused, Site
+from headrace.pipeline.copies import Broken, Copied, Lost, Progress, Refused, Room, Site
 from headrace.pipeline.copytasks import FILE_BYTES, RangeDone, RangeTask, copy_range
 from headrace.pipeline.records import SourceRecord, TableRecord, exact_from
 from headrace.pipeline.tasks import LakeAddress, TableTask, join_ipc, pack, unpack
@@ -78,9 +78,10 @@ class Copying:
         jobs: Jobs,
         config: SourceConfig,
         epoch: int,
+        room: Room,
     ) -> None:
         self.names = frozenset(record.name for record in records)
-        self.site = Site(address, identity, lake, jobs, config.snapshot_connections, epoch)
+        self.site = Site(address, identity, lake, jobs, room, epoch)
         self._slot = source.slot
         self._publication = source.publication
         self._records = {record.name: record for record in records}
@@ -93,8 +94,9 @@ class Copying:
         self._thread.start()
 
     @property
-    def running(self) -> bool:
-        return self._thread.is_alive()
+    def over(self) -> bool:
+        """Whether nothing more will come; it has ended before its last word is looked for."""
+        return not self._thread.is_alive() and self.site.finished.empty()
 
     def stop(self) -> None:
         """Give up what is under way; files of unfinished tables are orphans."""
@@ -214,9 +216,10 @@ class Copying:
             snapshot_id=leader.snapshot_id,
             time=int(exact_from(leader.handoff)) - 1,
         )
-        failpoint("copy.range.before", str(each.table))
-        [answer] = self.site.jobs.run(partial(copy_range, key), [pack(task)])
-        failpoint("copy.range.after", str(each.table))
+        with self.site.connected():
+            failpoint("copy.range.before", str(each.table))
+            [answer] = self.site.jobs.run(partial(copy_range, key), [pack(task)])
+            failpoint("copy.range.after", str(each.table))
         return unpack(answer, RangeDone)
 
     def _take(self, name: TableName, future: Future[RangeDone], handoff: Handoff) -> None:

@@ -7,6 +7,7 @@ its own; those that were lost with the process are copied again.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from headrace.core.names import TableName
 from headrace.lake import layout
 from headrace.pipeline.copies import ChunkCopied, Copied
 from headrace.pipeline.ledger import Epoch
-from headrace.pipeline.records import TableRecord
+from headrace.pipeline.records import AnyHandoff, TableRecord, told_from
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.tasks import Outcome, Outcomes
 
@@ -44,6 +45,16 @@ class Harvest:
     def __bool__(self) -> bool:
         return bool(self.tables or self.chunks)
 
+    @property
+    def names(self) -> frozenset[TableName]:
+        """The tables of which something waits."""
+        return frozenset({*self.chunks, *(each.name for each in self.tables)})
+
+    def forget(self, names: Collection[TableName]) -> None:
+        """These tables left: nothing of them is wanted any more."""
+        self.tables = [each for each in self.tables if each.name not in names]
+        self.chunks = {name: parts for name, parts in self.chunks.items() if name not in names}
+
     def ripe(self, *, over: bool) -> bool:
         """Whether it is time for an epoch: a table is whole, nothing more will come, or something waits."""
         return bool(self) and (over or bool(self.tables) or time.monotonic() - self.since >= GATHER_SECONDS)
@@ -71,7 +82,13 @@ class Harvest:
 
 
 def _copied(record: TableRecord, copied: Copied) -> TableRecord:
-    return record.on(Event.COPIED, handoff=copied.handoff, shadows=copied.shadows)
+    since = _since(record, copied.handoff)
+    return record.on(Event.COPIED, handoff=copied.handoff, shadows=copied.shadows, since=since)
+
+
+def _since(record: TableRecord, handoff: AnyHandoff) -> int | None:
+    """From when on the stream tells all of a table that came late; others were there from its start."""
+    return record.since or int(told_from(handoff)) if record.late and record.schema.full else record.since
 
 
 def _with_chunks(record: TableRecord, parts: list[ChunkCopied]) -> TableRecord:
@@ -79,7 +96,8 @@ def _with_chunks(record: TableRecord, parts: list[ChunkCopied]) -> TableRecord:
     handoff = known.plus(chunk for part in parts for chunk in part.chunks)
     shadows = tuple(sorted({*record.shadows, *(column for part in parts for column in part.done.met)}))
     if handoff.complete:
-        return record.on(Event.COPIED, handoff=handoff, shadows=shadows)
+        since = _since(record, handoff)
+        return record.on(Event.COPIED, handoff=handoff, shadows=shadows, since=since)
     return replace(record, handoff=handoff, shadows=shadows)
 
 

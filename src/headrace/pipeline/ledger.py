@@ -27,7 +27,7 @@ from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan, TableStep
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable, LiveFile
-from headrace.pipeline.records import SOURCE_KEY, SourceRecord, TableRecord, source_of, tables_of
+from headrace.pipeline.records import SOURCE_KEY, SourceRecord, TableRecord, key_of, source_of, tables_of
 from headrace.pipeline.routing import WIDTH, FileRange, Routes
 from headrace.pipeline.states import State
 from headrace.pipeline.tasks import LakeAddress, NewFile, Outcome, TableTask, from_ipc
@@ -44,6 +44,7 @@ class Epoch:
     records: tuple[TableRecord, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     created: tuple[TableName, ...] = ()  # tables whose first files this epoch brings
+    removed: tuple[TableName, ...] = ()  # tables that go; what it still says of them is the last of them
     absent: frozenset[TableName] = frozenset()  # tables that sit this mark out
     source: SourceRecord | None = None
     transactions: int = 0
@@ -133,6 +134,7 @@ class Ledger:
             shadows=() if record.schema.full else record.shadows,
             strict=self._strict,
             met=bool(record.shadows),
+            untold=(record.since or 0) - 1 if record.late and held else 0,
         )
 
     # --- an epoch -----------------------------------------------------------------------------
@@ -140,8 +142,9 @@ class Ledger:
     def publish(self, epoch: Epoch) -> Plan:
         """Write the plan, carry it out, publish its mark; then move on in memory."""
         self.torn = True
-        after = dict(self.tables) | {record.name: record for record in epoch.records}
-        steps = tuple(self._steps(epoch, after))
+        known = dict(self.tables) | {record.name: record for record in epoch.records}
+        steps = tuple(self._steps(epoch, known))
+        after = {name: record for name, record in known.items() if name not in epoch.removed}
         source = epoch.source or self.source
         plan = Plan(
             source=self.name,
@@ -156,7 +159,7 @@ class Ledger:
             changes=epoch.changes,
             steps=steps,
             versions=self._versions(after, steps, epoch.absent),
-            state=_state(epoch.records, source if source != self.source else None),
+            state=_state(epoch, source if source != self.source else None),
         )
         self.log.put_plan(plan)
         outcome = self.log.finish(plan)
@@ -175,6 +178,9 @@ class Ledger:
     ) -> None:
         self.tables = after
         self.source = source
+        for name in epoch.removed:
+            self._files.pop(name, None)
+            self._rows.pop(name, None)
         for outcome in epoch.outcomes:
             known = self._ranges(outcome.table)
             for path in outcome.remove:
@@ -191,7 +197,9 @@ class Ledger:
                 yield self._step(folder, schemas.encode(record.schema.arrow()), added, outcome.remove)
             folder = layout.history_folder(self.name, record.name, record.schema.version)
             # What was told of a time that turned out to be before the table's `since`.
-            forgotten = tuple(self.table(folder).files()) if outcome.forgets else ()
+            # Of a table that was here before, the folder holds the history of another interval too.
+            forgets = outcome.forgets and not record.late
+            forgotten = tuple(self.table(folder).files()) if forgets else ()
             if outcome.history or forgotten:
                 schema = schemas.encode(history_schema(record.schema))
                 yield self._step(folder, schema, outcome.history, forgotten)
@@ -255,8 +263,9 @@ def _range(new: NewFile) -> FileRange:
     return FileRange(new.file.path, new.file.size, new.file.rows, new.low, new.high)
 
 
-def _state(records: tuple[TableRecord, ...], source: SourceRecord | None) -> dict[str, Any]:
-    state: dict[str, Any] = {record.key: record.as_record() for record in records}
+def _state(epoch: Epoch, source: SourceRecord | None) -> dict[str, Any]:
+    state: dict[str, Any] = {record.key: record.as_record() for record in epoch.records}
+    state |= {key_of(name): None for name in epoch.removed}
     if source is not None:
         state[SOURCE_KEY] = source.as_record()
     return state

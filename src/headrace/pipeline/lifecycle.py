@@ -37,6 +37,7 @@ from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.requesting import Desk
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.streaming import ATTACHED, Workshop, stream_epoch
+from headrace.pipeline.underway import Underway
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.session import Address, Identity, Session
 from headrace.spark.jobs import Jobs
@@ -78,8 +79,8 @@ class Run:
     acknowledger: Acknowledger
     workshop: Workshop
     target: Lsn
+    copies: Underway
     cursor: int = 0
-    copying: Copying | None = None
     harvest: Harvest = field(default_factory=Harvest)
     desk: Desk = field(default_factory=Desk)
     published_at: float = field(default_factory=time.monotonic)
@@ -92,14 +93,14 @@ class Run:
         foreign = self.ledger.foreign()
         if foreign:
             self._fail(foreign)
-        self._begin_copying()
+        self.reporter.copying(self.copies)
         while not self.stop.is_set() and not (self.once and self._done()):
             self.receiver.poll()
             self.acknowledger.check()
             if self.workshop.staging is not None:
                 self.workshop.staging.check()
             worked = self._take_copies() | self._advance() | self.desk.turn(self)
-            self._copy_again()
+            self._begin_copying()
             self._watch()
             self.reporter.turn(self)
             if not worked:
@@ -118,36 +119,29 @@ class Run:
     # --- copies ---------------------------------------------------------------------------------
 
     def _begin_copying(self) -> None:
-        missing = [r for r in self.ledger.tables.values() if r.state is State.CHOSEN]
+        """Copy the tables that wait for it; what an earlier copy brings of one comes first."""
+        busy = self.copies.names | self.harvest.names
+        missing = [r for n, r in self.ledger.tables.items() if r.state is State.CHOSEN and n not in busy]
         if not missing:
-            self.copying = None
             return
         assert self.ledger.source is not None
-        self.copying = Copying(
-            self.address,
-            self.identity,
-            self.ledger.source,
-            missing,
-            self.ledger.task,
-            self.ledger.address,
-            self.place.spark,
-            self.place.config,
-            self.ledger.mark.epoch + 1,
+        self.copies.begin(
+            Copying(
+                self.address,
+                self.identity,
+                self.ledger.source,
+                missing,
+                self.ledger.task,
+                self.ledger.address,
+                self.place.spark,
+                self.place.config,
+                self.ledger.mark.epoch + 1,
+                self.copies.room,
+            )
         )
-        self.reporter.copying(self.copying)
-        self.copying.start()
-
-    def give_up_copying(self) -> None:
-        """Stop what is under way; tables that are not complete are copied again by the next attempt."""
-        if self.copying is not None:
-            self.copying.stop()
 
     def _take_copies(self) -> bool:
-        if self.copying is None:
-            return False
-        finished = self.copying.site.finished
-        while not finished.empty():
-            event = finished.get()
+        for event in self.copies.events():
             if isinstance(event, Copied | ChunkCopied):
                 self.harvest.add(event)
             elif isinstance(event, Refused):
@@ -157,7 +151,7 @@ class Run:
                 raise event.error
             else:
                 raise event.error
-        if not self.harvest.ripe(over=self._copy_is_over()):
+        if not self.harvest.ripe(over=self.copies.over):
             return False
         return self._commit_copies()
 
@@ -169,15 +163,6 @@ class Run:
         if any(record.state is State.JOINING for record in epoch.records):
             self.cursor = 0  # a table that comes late reads the spool from where it was kept for it
         return True
-
-    def _copy_again(self) -> None:
-        """A copy in chunks that turned out to lack a value is finished once the others are done."""
-        if self._copy_is_over() and not self.harvest:
-            self._begin_copying()
-
-    def _copy_is_over(self) -> bool:
-        """Whether nothing more will come from the copy; it has ended before its last word is looked for."""
-        return self.copying is None or (not self.copying.running and self.copying.site.finished.empty())
 
     def _fail(self, failures: Mapping[TableName, HeadraceError]) -> None:
         records = [self.ledger.tables[name].on(Event.FAILED, error=e) for name, e in failures.items()]
@@ -223,6 +208,8 @@ class Run:
 
     def publish(self, epoch: Epoch) -> None:
         plan = self.ledger.publish(epoch)
+        self.copies.forget(epoch.removed)
+        self.harvest.forget(epoch.removed)
         self.published_at = time.monotonic()
         self.acknowledger.published(plan, self.ledger.settled)
         self.reporter.published(plan)

@@ -29,6 +29,7 @@ from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.staging import Site, Staging
 from headrace.pipeline.streaming import ATTACHED, Workshop
 from headrace.pipeline.tasks import TableTask
+from headrace.pipeline.underway import Underway
 from headrace.sources.postgres.session import Address, Identity, connect, identify, query
 from headrace.spool.reader import SpoolReader
 
@@ -68,8 +69,9 @@ def opened(place: Place, *, once: bool, stop: threading.Event, reporter: Reporte
             acknowledger=acknowledger,
             workshop=_workshop(stack, place, ledger),
             target=Lsn.parse(target),
+            copies=Underway(place.config.snapshot_connections),
         )
-        stack.callback(run.give_up_copying)
+        stack.callback(run.copies.stop)
         yield run
 
 

@@ -43,7 +43,10 @@ def claim(store: Store, source: str, me: Mapping[str, Any]) -> None:
 
 
 def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
-    """The owner of the source, if there is one that is alive and not `me`."""
+    """The owner of the source, if there is one that is alive and not `me`.
+
+    A thread of this very process may be one, for whoever does not want to own the source himself.
+    """
     status = statusfile.read(store, source)
     if status is None or status.record.get("state") in ENDED or status.age > FRESH_SECONDS:
         return None
@@ -51,7 +54,10 @@ def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None)
     if owner == me:
         return None
     if owner.get("host") == socket.gethostname():
-        return owner if owner.get("pid") != os.getpid() and _runs(int(owner.get("pid", 0))) else None
+        if owner.get("pid") != os.getpid():
+            return owner if _runs(int(owner.get("pid", 0))) else None
+        if me is not None:
+            return None
     return owner if _moves(store, source, status.record) else None
 
 

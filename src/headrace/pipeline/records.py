@@ -77,7 +77,8 @@ class TableRecord:
     `shadows` are the columns that ever met a value without a lake form (`pipeline.shadows`).
     `applied` is the table's own frontier while it differs from the source's (a table that was copied
     later has to catch up); None means that it stands where the source stands. `since` is the time
-    from which its history is exact.
+    from which its history is exact. A table that came `late`, while the source was mirrored already, has
+    none from before its copy (`told_from`).
     """
 
     name: TableName
@@ -91,10 +92,11 @@ class TableRecord:
     held: int = 0
     shadows: tuple[int, ...] = ()
     error: HeadraceError | None = None
+    late: bool = False
 
     @property
     def key(self) -> str:
-        return TABLE_PREFIX + str(self.name)
+        return key_of(self.name)
 
     @property
     def join(self) -> str:
@@ -118,6 +120,7 @@ class TableRecord:
             "held": self.held,
             "shadows": list(self.shadows),
             "error": None if self.error is None else self.error.as_record(),
+            "late": self.late,
         }
 
     @classmethod
@@ -134,7 +137,13 @@ class TableRecord:
             held=record["held"],
             shadows=tuple(record["shadows"]),
             error=None if record["error"] is None else from_record(record["error"]),
+            late=record.get("late", False),
         )
+
+
+def key_of(name: TableName) -> str:
+    """Under which key the catalog has the record of a table."""
+    return TABLE_PREFIX + str(name)
 
 
 def tables_of(catalog: Mapping[str, Any]) -> dict[TableName, TableRecord]:
@@ -151,6 +160,15 @@ def source_of(catalog: Mapping[str, Any]) -> SourceRecord | None:
 
 def _handoff(record: Mapping[str, Any]) -> AnyHandoff:
     return ByChunk.from_record(record) if record["by"] == "chunk" else handoff_from_record(record)
+
+
+def told_from(handoff: AnyHandoff) -> Lsn:
+    """The frontier from which on all changes of a table that came late are in the stream, whole.
+
+    Its first snapshot was accepted only when all had ended that were open while it was published.
+    """
+    first = handoff.chunks if isinstance(handoff, ByChunk) else ()
+    return min((exact_from(chunk.handoff) for chunk in first), default=exact_from(handoff))
 
 
 def exact_from(handoff: AnyHandoff) -> Lsn:

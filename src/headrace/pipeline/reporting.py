@@ -26,8 +26,8 @@ from headrace.sources.postgres.upstream import SlotState
 
 if TYPE_CHECKING:
     from headrace.pipeline.copies import Progress
-    from headrace.pipeline.copying import Copying
     from headrace.pipeline.lifecycle import Run
+    from headrace.pipeline.underway import Underway
 
 EVERY_SECONDS = 1.0
 
@@ -55,7 +55,7 @@ class Reporter:
     _told: float = 0.0
     _looked: float = 0.0
     _slot: SlotState | None = None
-    _copying: Copying | None = None
+    _copies: Underway | None = None
     _last_change: dict[str, str] = field(default_factory=dict)
     _last: dict[str, Any] = field(default_factory=dict)
 
@@ -86,8 +86,8 @@ class Reporter:
     def slot(self, slot: SlotState | None) -> None:
         self._slot = slot
 
-    def copying(self, copying: Copying | None) -> None:
-        self._copying = copying
+    def copying(self, copies: Underway) -> None:
+        self._copies = copies
 
     def warn(self, code: str, primary: str) -> None:
         self.warnings[code] = primary
@@ -124,7 +124,7 @@ class Reporter:
             self.listener(record)
 
     def _waiting(self) -> dict[str, str]:
-        waits_for = None if self._copying is None else self._copying.site.waits_for
+        waits_for = None if self._copies is None else self._copies.waits_for
         return {} if waits_for is None else {waits_for.code: f"{waits_for.primary}: {waits_for.detail}"}
 
     @property
@@ -133,7 +133,7 @@ class Reporter:
 
     @property
     def progress(self) -> Mapping[Any, Progress]:
-        return {} if self._copying is None else self._copying.site.progress
+        return {} if self._copies is None else self._copies.progress
 
     @property
     def slot_state(self) -> SlotState | None:

@@ -31,6 +31,7 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.lake import requests
 from headrace.lake.requests import Request
 from headrace.lake.store import LocalStore
+from headrace.pipeline import roster
 
 if TYPE_CHECKING:
     from headrace.pipeline.ledger import Epoch, Ledger
@@ -62,7 +63,10 @@ Errand = Callable[[], Any]
 Steps = Generator[Errand, Any, Answer]
 Deed = Callable[[Owner, Mapping[str, Any]], Answer | Steps]
 
-DEEDS: dict[str, Deed] = {}
+DEEDS: dict[str, Deed] = {
+    "tables.add": roster.add,
+    "tables.drop": roster.drop,
+}
 
 
 def deed(kind: str, deeds: Mapping[str, Deed] = DEEDS) -> Deed:

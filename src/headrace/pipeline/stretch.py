@@ -121,6 +121,7 @@ def _held(context: _Context, task: TableTask, held: pa.Table) -> Iterator[tuple[
     """Changes that the copy holds: they change no state, and rewind the table's history."""
     if not held.num_rows:
         return
+    held = held.filter(pc.greater(held["_time"], task.untold))
     outcome = Outcome(task.name, held=_transactions(held))
     if task.schema.full:
         # Before a truncation that the copy holds there is nothing to rewind from.
@@ -148,7 +149,8 @@ def _live(
     found = events(shadows.extend(task), shadows.widen(task, changes, bad))
     if isinstance(task.handoff, ByChunk):
         held = task.handoff.held(found["_key"], found["_time"], found["_xid"])
-        yield _result(context.stretch, Outcome(task.name, held=_transactions(found.filter(held))))
+        known = found.filter(pc.and_(held, pc.greater(found["_time"], task.untold)))
+        yield _result(context.stretch, Outcome(task.name, held=_transactions(known)))
         found = found.filter(pc.invert(held))
     if not found.num_rows:
         return
@@ -176,16 +178,26 @@ def _straight(
     new = _not_held(task, told)
     return replace(
         outcome,
-        history=write_history(context.writing, task, told),
+        history=write_history(context.writing, task, _whole(task, told)),
         errors=join_ipc(shadows.errors(task, new), shadows.truncated(task, new)),
     )
+
+
+def _whole(task: TableTask, told: pa.Table) -> pa.Table:
+    """Of history, what is told from when on the stream has all of the table."""
+    return told.filter(pc.greater(told[_own(told)["_time"]], task.untold)) if task.untold else told
+
+
+def _own(told: pa.Table) -> dict[str, str]:
+    """How our columns are called in a table's history."""
+    return dict(zip(OWN.names, told.column_names[-len(OWN) :], strict=True))
 
 
 def _not_held(task: TableTask, told: pa.Table) -> pa.Table:
     """Of history, the sides of changes that the copy does not hold: what it does, it has told of itself."""
     if not isinstance(task.handoff, ByChunk) or not told.num_rows:
         return told
-    own = dict(zip(OWN.names, told.column_names[-len(OWN) :], strict=True))
+    own = _own(told)
     keys = keycode([told.column(name) for name in task.schema.key])
     held = task.handoff.held(keys, told.column(own["_time"]), told.column(own["_xid"]))
     return told.filter(pc.invert(held))

@@ -60,6 +60,7 @@ class TableTask:
     layered: bool = False  # its events come from `layers`: all history is the fold's
     truncations: Truncations = ()  # that take its rows in this epoch
     forgets: int = 0  # the time of the last truncation that the copy holds: what was before it is unknown
+    untold: int = 0  # a time: what the copy holds up to there is in the stream in part only, if at all
     met: bool = False  # errors/ may have rows of it
     rest: bool = False  # of a truncated file, only the rows whose keys no event touches
 

@@ -29,7 +29,7 @@ from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName, quote_identifier
 from headrace.core.position import Lsn
 from headrace.sources.postgres.catalog import identity_flaw, look_by_name
-from headrace.sources.postgres.protocol import slot_lost, slot_taken, slot_unfit
+from headrace.sources.postgres.protocol import publication_missing, slot_lost, slot_taken, slot_unfit
 from headrace.sources.postgres.session import Address, Session, ask, ask_within, connect, query, replication
 
 PLUGIN = "pgoutput"
@@ -56,15 +56,20 @@ def publication_statement(name: str, tables: Sequence[TableName]) -> str:
     return f"CREATE PUBLICATION {quote_identifier(name)} FOR TABLE {_listed(tables)}"
 
 
-def ensure_publication(connection: Session, name: str, tables: Sequence[TableName]) -> None:
+def ensure_publication(
+    connection: Session, name: str, tables: Sequence[TableName], *, make: bool = True
+) -> None:
     """See that our publication exists and holds these tables; committed when this returns.
 
     A table is checked for a usable identity after its lock is held: one without would make the
-    application's own UPDATE and DELETE fail from the commit on.
+    application's own UPDATE and DELETE fail from the commit on. One that must be there is not made anew
+    (`make`): that would hide what it did not publish meanwhile.
     """
     with connection.transaction():
         query(connection, f"SET LOCAL lock_timeout = '{_PUBLICATION_LOCK}'")
-        held = _published(connection, name)
+        held = published(connection, name)
+        if held is None and not make:
+            raise publication_missing(f'"{name}"')
         missing = [table for table in tables if held is None or table not in held]
         if held is None:
             _execute(connection, publication_statement(name, tables))
@@ -77,7 +82,7 @@ def withdraw(connection: Session, name: str, tables: Sequence[TableName]) -> Non
     """Take tables out of our publication; one that it does not hold is nothing to do."""
     with connection.transaction():
         query(connection, f"SET LOCAL lock_timeout = '{_PUBLICATION_LOCK}'")
-        held = _published(connection, name) or frozenset()
+        held = published(connection, name) or frozenset()
         leaving = [table for table in tables if table in held]
         if leaving:
             _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}")
@@ -88,7 +93,7 @@ def _listed(tables: Sequence[TableName]) -> str:
     return ", ".join(f"ONLY {table}" for table in tables)
 
 
-def _published(connection: Session, name: str) -> frozenset[TableName] | None:
+def published(connection: Session, name: str) -> frozenset[TableName] | None:
     """The tables that the publication lists, or None where there is no such publication."""
     rows = query(
         connection,

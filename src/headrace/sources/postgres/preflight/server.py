@@ -17,8 +17,8 @@ STANDBY_DECODES = 160000
 
 # Beside the copy's own: receiver, leader, its observer, and the look at the catalog.
 _OTHER_CONNECTIONS = 4
-_SLOTS = 2  # the permanent one and the snapshot's temporary one
-_SENDERS = 2  # the stream and the snapshot's leader
+_SLOTS = 2  # the permanent one and the snapshot's temporary one; of a source that runs, the latter
+_SENDERS = 2  # the stream and the snapshot's leader; likewise
 _OLD_TRANSACTION = 10  # seconds
 # What a copy reads per second, for an estimate; measured at 100 MB/s and more on small machines.
 _COPY_RATE = 50_000_000
@@ -170,24 +170,25 @@ def _settings(facts: _Facts, identity: Identity) -> Iterator[Finding]:
 
 
 def _free(facts: _Facts, wish: Wish) -> Iterator[Finding]:
-    more = _too_few(facts, "max_replication_slots", facts.slots, _SLOTS)
+    there = 0 if wish.expected is None else 1
+    more = _too_few(facts, "max_replication_slots", facts.slots, _SLOTS - there)
     if more:
         yield Finding(
             Level.ERROR,
             Misconfigured(
                 "PG_SLOTS_FULL",
-                f"{facts.slots} replication slots are in use, {_SLOTS} more are needed",
+                f"{facts.slots} replication slots are in use, {_SLOTS - there} more are needed",
                 hint=f"{mended(more)}; then restart the server",
             ),
             mend=more,
         )
-    more = _too_few(facts, "max_wal_senders", facts.senders, _SENDERS)
+    more = _too_few(facts, "max_wal_senders", facts.senders, _SENDERS - there)
     if more:
         yield Finding(
             Level.ERROR,
             Misconfigured(
                 "PG_SENDERS_FULL",
-                f"{facts.senders} walsenders are in use, {_SENDERS} more are needed",
+                f"{facts.senders} walsenders are in use, {_SENDERS - there} more are needed",
                 hint=f"{mended(more)}; then restart the server",
             ),
             mend=more,

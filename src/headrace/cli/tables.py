@@ -1,0 +1,48 @@
+"""`headrace tables`: which tables of a source are mirrored, changed while it runs or while nobody runs it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def register(subparsers: Any) -> None:
+    command = subparsers.add_parser(
+        "tables",
+        help="mirror further tables, or fewer",
+        description="Changes which tables of a source are mirrored. A running `headrace run` does it at once "
+        "and goes on with the others meanwhile; without one it is written down for the next.",
+    )
+    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
+    for name, about, run in (
+        ("add", "mirror further tables: patterns as in `headrace run --tables`", add),
+        ("drop", "mirror these tables no longer; what the lake has of them stays readable", drop),
+    ):
+        action = actions.add_parser(name, help=about, description=about)
+        action.add_argument("names", nargs="+", metavar="NAME", help="such as public.orders or 'public.*'")
+        action.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
+        action.add_argument("--source", help="which source of the lake, if it has several")
+        action.add_argument("--url", help="where the source is, if not where it was and nobody runs it")
+        action.set_defaults(run=run)
+
+
+def add(args: argparse.Namespace) -> int:
+    answer = _ask("tables.add", args)
+    for name in answer["added"]:
+        print(f"{name}: chosen; it is in the marks as soon as its copy is exact")
+    for name, state in answer["already"].items():
+        print(f"{name}: mirrored already, {state}")
+    return 0
+
+
+def drop(args: argparse.Namespace) -> int:
+    for name in _ask("tables.drop", args)["dropped"]:
+        print(f"{name}: dropped; the marks up to here still hold it")
+    return 0
+
+
+def _ask(kind: str, args: argparse.Namespace) -> Any:
+    # Imported late, as in every command: --help and --version answer at once.
+    from headrace.pipeline.asking import ask
+
+    return ask(args.lake, kind, {"tables": args.names}, source=args.source, url=args.url)

@@ -1,0 +1,206 @@
+"""Tables come and go while a source is mirrored: what `headrace tables add` and `drop` ask for.
+
+    add     examined ─► published upstream, committed ─► epoch "add": CHOSEN, copied beside the stream
+    drop    epoch "drop": no later mark names it ─► taken out of our publication, which is then asked again
+            of a table that a crash left there
+
+The publication comes first for a table that joins, as at the beginning (`choosing`): changes are captured
+one by one, so the copy looks for the transactions that were open then (W) only after the change has
+committed. What a transaction that was open across it had written before is in no message; all of it is in
+the copy, since no snapshot that shows less is accepted. So nothing before the snapshot is applied or told: a
+table that comes late has its history from its own snapshot on, whatever its identity.
+
+A table that leaves stays readable at the marks that name it, files and history. If it comes back its folder
+is emptied by the epoch that chooses it: older versions keep their files, and history goes on in the same
+folder, where the new `since` keeps the two intervals apart. That takes the same columns: under others the
+folder would not be one table.
+
+A publication of the user's is never altered: a table has to be in it before it can be added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.errors import Definite, Misconfigured
+from headrace.core.failpoint import failpoint
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.core.schema import TableSchema
+from headrace.lake import layout
+from headrace.pipeline import choosing, shadows
+from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.records import SourceRecord, TableRecord
+from headrace.pipeline.states import State
+from headrace.pipeline.tasks import Outcome
+from headrace.sources.patterns import Pattern
+from headrace.sources.postgres import catalog, upstream
+from headrace.sources.postgres.preflight import Report, Wish, examine
+from headrace.sources.postgres.session import Address, Identity, connect, identify, query, verify
+
+if TYPE_CHECKING:
+    from headrace.pipeline.requesting import Owner, Steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """Tables that are in the publication, and a position that was read after."""
+
+    looks: tuple[catalog.TableLook, ...]
+    position: Lsn
+
+
+def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
+    """Choose further tables: those that the patterns name and that are not mirrored yet."""
+    patterns = tuple(arguments["tables"])
+    ledger, source = owner.ledger, _source(owner.ledger)
+    site = (owner.address, owner.identity)
+    wish = Wish(
+        patterns=patterns,
+        publication=None if source.owns_publication else source.publication,
+        slot=source.slot,
+        handoff=owner.place.config.handoff,
+        connections=owner.place.config.snapshot_connections,
+        expected=owner.identity,
+    )
+    report = yield partial(examine, owner.address, wish)
+    already = [look.name for look in report.tables if look.name in ledger.tables]
+    already += [name for name in _named(patterns, ledger) if name not in already]
+    report = _of_new(report, ledger)
+    if report.errors or not already:
+        choosing.refuse(report)
+    names = [look.name for look in report.tables]
+    layout.check_tables([*ledger.tables, *names])
+    for look in report.tables:
+        _refuse_other_columns(ledger, look.name, catalog.schema_of(look))
+    published = yield partial(_publish, *site, source, names)
+    failpoint("tables.add.before")
+    new = [look for look in published.looks if look.name not in ledger.tables]
+    if new:
+        start = max(published.position, ledger.frontier)
+        records = tuple(replace(choosing.chosen(look, start), late=True) for look in new)
+        emptied = tuple(filter(None, (_emptied(ledger, record.name) for record in records)))
+        owner.publish(Epoch("add", ledger.frontier, records=records, outcomes=emptied))
+    failpoint("tables.add.after")
+    return {"added": [str(look.name) for look in new], "already": _standing(ledger, already)}
+
+
+def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
+    """Let tables go; what the lake has of them stays readable at the marks that name them."""
+    ledger, source = owner.ledger, _source(owner.ledger)
+    found = {text: Pattern.parse(text).of(ledger.tables) for text in arguments["tables"]}
+    leaving = tuple(dict.fromkeys(name for names in found.values() for name in names))
+    unknown = [text for text, names in found.items() if not names]
+    if unknown and not source.owns_publication:
+        raise _not_mirrored(unknown[0])
+    if leaving:
+        time = int(ledger.frontier) - 1
+        outcomes = (_without_errors(ledger, ledger.tables[name], time) for name in leaving)
+        told = tuple(outcome for outcome in outcomes if outcome.errors is not None)
+        owner.publish(Epoch("drop", ledger.frontier, outcomes=told, removed=leaving))
+    failpoint("tables.drop.between")
+    if source.owns_publication:
+        yield partial(_withdraw, owner.address, owner.identity, source, leaving, unknown)
+    return {"dropped": [str(name) for name in leaving]}
+
+
+# --- adding -------------------------------------------------------------------------------------
+
+
+def _source(ledger: Ledger) -> SourceRecord:
+    assert ledger.source is not None
+    return ledger.source
+
+
+def _named(patterns: Sequence[str], ledger: Ledger) -> list[TableName]:
+    """The mirrored tables that the patterns name, published or not."""
+    return sorted({name for text in patterns for name in Pattern.parse(text).of(ledger.tables)})
+
+
+def _of_new(report: Report, ledger: Ledger) -> Report:
+    """What the preflight found of tables that are not mirrored yet."""
+    return replace(
+        report,
+        tables=tuple(look for look in report.tables if look.name not in ledger.tables),
+        findings=tuple(found for found in report.findings if found.table not in ledger.tables),
+    )
+
+
+def _standing(ledger: Ledger, names: Sequence[TableName]) -> dict[str, str]:
+    return {str(name): ledger.tables[name].state.value for name in sorted(names)}
+
+
+def _publish(
+    address: Address, identity: Identity, source: SourceRecord, names: Sequence[TableName]
+) -> _Published:
+    """See that the publication holds the tables; committed when this returns."""
+    with closing(connect(address, role="publish")) as connection:
+        verify(identify(connection), identity)
+        if source.owns_publication and names:
+            upstream.ensure_publication(connection, source.publication, names, make=False)
+        looks = catalog.look_by_name(connection, names, [source.publication])
+        [(position,)] = query(connection, "select pg_catalog.pg_current_wal_insert_lsn()::text")
+    return _Published(tuple(looks.values()), Lsn.parse(position))
+
+
+def _refuse_other_columns(ledger: Ledger, name: TableName, schema: TableSchema) -> None:
+    """The folder of a table that was here before must fit."""
+    table = ledger.table(layout.table_folder(ledger.name, name))
+    if table.version < 0:
+        return
+    known, new = table.schema(), schema.arrow()
+    if list(zip(known.names, known.types, strict=True)) != list(zip(new.names, new.types, strict=True)):
+        raise Definite(
+            "TABLE_COLUMNS_BEFORE",
+            f"{name} was mirrored before with other columns, which marks of this lake still name",
+            detail=f"had {', '.join(known.names)}; has {', '.join(new.names)}",
+            hint="mirror it as a source of another name in this lake, or into another lake",
+        )
+
+
+def _emptied(ledger: Ledger, name: TableName) -> Outcome | None:
+    """What takes the rows of an earlier interval out of the table's newest version."""
+    live = tuple(ledger.table(layout.table_folder(ledger.name, name)).files())
+    return Outcome(name, remove=live) if live else None
+
+
+# --- dropping -----------------------------------------------------------------------------------
+
+
+def _not_mirrored(text: str) -> Misconfigured:
+    return Misconfigured(
+        "TABLE_NOT_MIRRORED",
+        f'"{text}" names no table that this source mirrors',
+        hint="headrace status lists the tables",
+    )
+
+
+def _without_errors(ledger: Ledger, record: TableRecord, time: int) -> Outcome:
+    """Rows of errors/ go with the rows that they are about."""
+    standing = None
+    if record.shadows and record.state is not State.CHOSEN:
+        standing = shadows.standing(ledger.store, ledger.outline(record), time)
+    return Outcome(record.name, errors=standing)
+
+
+def _withdraw(
+    address: Address,
+    identity: Identity,
+    source: SourceRecord,
+    leaving: Sequence[TableName],
+    unknown: Sequence[str],
+) -> None:
+    """Take tables out of our publication; of `unknown`, those that a drop left there when it was ended."""
+    with closing(connect(address, role="publish")) as connection:
+        verify(identify(connection), identity)
+        listed = upstream.published(connection, source.publication) or frozenset()
+        left = {text: Pattern.parse(text).of(listed) for text in unknown}
+        names = [*leaving, *(name for found in left.values() for name in found)]
+        upstream.withdraw(connection, source.publication, names)
+    for text, found in left.items():
+        if not found:
+            raise _not_mirrored(text)

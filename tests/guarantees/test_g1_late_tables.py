@@ -1,0 +1,119 @@
+"""G1, G3 and G4 for a table that is added while the source is mirrored: `headrace tables add`.
+
+    writers all the time      pgbench on the tables that are mirrored already, `Keyed` on those that come
+    a transaction             open across the change of the publication: the stream has its second half only
+
+It is exact from its first mark on, definite at every time of its history, and the others do not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from headrace.cli import main as cli
+from headrace.testing import validators, workload
+from headrace.testing.mirrored import Mirrored
+from headrace.testing.postgres import Database
+from headrace.testing.wholeness import balances
+from tests.guarantees.conftest import OTHERS_IN_FULL, copied_by
+
+LATE = ("public.late", "public.late_full")
+FIRST = 1_000_000  # a key that no writer chooses
+
+
+@dataclass
+class Scene:
+    """A mirror of pgbench's tables under load; two more tables are written and not mirrored yet."""
+
+    mirror: Mirrored
+    database: Database
+    writers: ExitStack
+
+    def tables(self, action: str, *names: str) -> int:
+        arguments = ["tables", action, *names, "--lake", str(self.mirror.lake_path)]
+        return cli.main([*arguments, "--url", self.database.url(user="app")])
+
+    def onward(self, marks: int = 3) -> None:
+        """Further marks with transactions."""
+        known = self.mirror.lake.marks()[-1].epoch
+
+        def moved() -> bool:
+            new = [mark for mark in self.mirror.lake.marks() if mark.epoch > known]
+            return sum(mark.transactions > 0 for mark in new) >= marks
+
+        self.mirror.until(moved, "further marks")
+
+    def until_in_the_marks(self) -> None:
+        self.mirror.until(lambda: set(LATE) <= set(self.mirror.lake.marks()[-1].versions), "the late tables")
+
+    @contextmanager
+    def half_captured(self) -> Iterator[psycopg.Connection]:
+        """A transaction that has written the tables already, and will again before it commits."""
+        with self.database.connect(user="app") as connection:
+            connection.execute("BEGIN")
+            for table in ("late", "late_full"):
+                connection.execute(f"INSERT INTO {table} (id, n) VALUES ({FIRST}, 1)")
+            yield connection
+            for table in ("late", "late_full"):
+                connection.execute(f"UPDATE {table} SET n = 2 WHERE id = {FIRST}")
+                connection.execute(f"INSERT INTO {table} (id, n) VALUES ({FIRST + 1}, 1)")
+            connection.execute("COMMIT")
+
+    def prove(self) -> None:
+        """At rest: the end is the source's, and every mark and time adds up."""
+        self.writers.close()
+        assert self.mirror.stop() == 0, self.mirror.log()
+        assert self.mirror.once() == 0, self.mirror.log()
+        lake = self.mirror.lake
+        assert set(LATE) <= set(lake.marks()[-1].versions)
+        assert validators.exact(lake, self.database.url()) == []
+        assert validators.definite(lake) == []
+        assert validators.travelled(lake) == []
+        assert balances(lake).violations == []
+
+
+@contextmanager
+def scene(path: Path, database: Database, handoff: str, seed: int) -> Iterator[Scene]:
+    database.pgbench_tables(1)
+    url = database.url(user="app")
+    with ExitStack() as stack:
+        writers = stack.enter_context(ExitStack())
+        for number, kind in enumerate(
+            (workload.Keyed("late", "default"), workload.Keyed("late_full", "full"))
+        ):
+            running = workload.running(kind, url, seed=seed + number, writers=1, pause=0.02)
+            writers.enter_context(running)
+        writers.enter_context(database.pgbench(clients=2, rate=60))
+        options = copied_by(handoff)
+        mirror = stack.enter_context(Mirrored(path / "lake", url, "public.pgbench_*", options=options))
+        yield Scene(mirror, database, writers)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("handoff", OTHERS_IN_FULL)
+def test_g1_a_late_table_is_exact_from_its_first_mark_and_the_others_do_not_wait(
+    tmp_path: Path, database: Database, handoff: str, seed: int
+) -> None:
+    with scene(tmp_path, database, handoff, seed) as late:
+        late.mirror.start()
+        late.mirror.until_live()
+        with late.half_captured():
+            assert late.tables("add", "late", "public.late_full") == 0
+            waits = {"PG_SLOT_WAITS", "PG_SNAPSHOT_BARRED"}
+            late.mirror.until(lambda: bool(waits & late.mirror.status().warnings.keys()), "a copy that waits")
+            late.onward(10)
+            assert set(late.mirror.lake.marks()[-1].versions).isdisjoint(LATE)
+        late.until_in_the_marks()
+        first = next(mark for mark in late.mirror.lake.marks() if set(LATE) <= set(mark.versions))
+        seen = late.mirror.lake.at(epoch=first.epoch)
+        for table in LATE:
+            rows = {row["id"]: row["n"] for row in seen.arrow(table).to_pylist()}
+            assert (rows[FIRST], rows[FIRST + 1]) == (2, 1)
+        late.onward()
+        late.prove()

@@ -1,0 +1,148 @@
+"""Tables come and go while nobody runs the source: `headrace tables add` and `drop` on a lake at rest.
+
+That they do beside a running one, under load and whatever is killed, is proved in
+`tests/guarantees/test_g1_late_tables.py`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.cli import main as cli
+from headrace.core.errors import HeadraceError
+from headrace.pipeline.asking import ask
+from headrace.pipeline.states import State
+from headrace.testing import validators
+from headrace.testing.postgres import Database
+from tests.integration.pipeline.conftest import Mirrors
+
+pytestmark = [pytest.mark.server, pytest.mark.spark]
+
+
+@pytest.fixture
+def mirrored(mirrors: Mirrors) -> Mirrors:
+    """A mirror at rest of `t`; `late` and `later` are there and not mirrored."""
+    for name in ("t", "late", "later"):
+        mirrors.database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, s text)", user="app")
+        mirrors.database.execute(f"INSERT INTO {name} SELECT i, 'x' FROM generate_series(1, 9) i", user="app")
+    mirrors.database.execute("ALTER TABLE late REPLICA IDENTITY FULL", user="app")
+    mirrors.once("public.t")
+    return mirrors
+
+
+def _tables(mirrors: Mirrors, action: str, *names: str) -> int:
+    url = mirrors.database.url(user="app")
+    return cli.main(["tables", action, *names, "--lake", str(mirrors.path), "--url", url])
+
+
+def _refusal(mirrors: Mirrors, action: str, *names: str) -> HeadraceError:
+    with pytest.raises(HeadraceError) as caught:
+        ask(
+            str(mirrors.path),
+            f"tables.{action}",
+            {"tables": names},
+            url=mirrors.database.url(user="app"),
+        )
+    assert caught.value.hint
+    return caught.value
+
+
+def _published(database: Database) -> list[str]:
+    return [name for (name,) in database.execute("SELECT tablename FROM pg_publication_tables ORDER BY 1")]
+
+
+def test_tables_that_are_added_by_a_pattern_are_copied_and_exact(
+    mirrored: Mirrors, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _tables(mirrored, "add", "public.late*", "public.t") == 0
+    told = capsys.readouterr().out
+    assert "public.late: chosen" in told
+    assert "public.t: mirrored already, live" in told
+    assert _published(mirrored.database) == ["late", "later", "t"]
+    assert mirrored.record("public.late").state is State.CHOSEN
+    mirrored.database.execute("UPDATE late SET s = 'y' WHERE id < 4", user="app")
+    mirrored.once("public.t")
+    assert sorted(mirrored.lake.marks()[-1].versions) == ["public.late", "public.later", "public.t"]
+    assert validators.exact(mirrored.lake, mirrored.database.url()) == []
+
+
+def test_a_table_that_is_dropped_stays_readable_at_its_marks_and_may_come_back(mirrored: Mirrors) -> None:
+    """Between the two intervals it is not to be had; within each every mark and every time is."""
+    database, lake = mirrored.database, mirrored.lake
+    assert _tables(mirrored, "add", "late") == 0
+    mirrored.once()
+    database.execute("DELETE FROM late WHERE id = 1", user="app")
+    mirrored.once()
+    before = lake.marks()[-1]
+    assert _tables(mirrored, "drop", "public.late") == 0
+    assert _published(database) == ["t"]
+    assert "public.late" not in lake.marks()[-1].versions
+    database.execute("UPDATE late SET s = 'unseen'", user="app")
+    mirrored.once()
+    between = lake.marks()[-1]
+    assert "public.late" not in between.versions
+    assert _tables(mirrored, "add", "public.late") == 0
+    assert lake.at(epoch=before.epoch).arrow("public.late").num_rows == 8
+    mirrored.once()
+    database.execute("INSERT INTO late VALUES (10, 'z')", user="app")
+    mirrored.once()
+    assert lake.at().arrow("public.late").num_rows == 9
+    assert lake.at(epoch=before.epoch).arrow("public.late")["s"].unique().to_pylist() == ["x"]
+    with pytest.raises(HeadraceError) as caught:
+        lake.at(epoch=between.epoch).arrow("public.late")
+    assert caught.value.code == "LAKE_TABLE_NOT_EXACT"
+    assert validators.exact(lake, database.url()) == []
+    assert validators.definite(lake) == []
+    assert validators.travelled(lake) == []
+
+
+def test_a_table_that_comes_back_with_other_columns_is_refused(mirrored: Mirrors) -> None:
+    assert _tables(mirrored, "drop", "t") == 0
+    mirrored.database.execute("ALTER TABLE t ADD COLUMN n int", user="app")
+    assert _refusal(mirrored, "add", "t").code == "TABLE_COLUMNS_BEFORE"
+    assert _published(mirrored.database) == []
+
+
+REFUSED = [
+    ("add", "public.nowhere", "PG_PATTERN_EMPTY"),
+    ("add", "public.keyless", "PG_IDENTITY_MISSING"),
+    ("add", 'public."LATE"', "PG_PATTERN_EMPTY"),
+    ("drop", "public.late", "TABLE_NOT_MIRRORED"),
+]
+
+
+def test_what_cannot_be_is_refused_and_changes_nothing(mirrored: Mirrors) -> None:
+    mirrored.database.execute("CREATE TABLE keyless (n int)", user="app")
+    for action, name, code in REFUSED:
+        assert _refusal(mirrored, action, name).code == code
+    assert _published(mirrored.database) == ["t"]
+    assert list(mirrored.lake.marks()[-1].versions) == ["public.t"]
+
+
+def test_a_publication_of_the_users_is_not_altered(mirrors: Mirrors) -> None:
+    database = mirrors.database
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE late (id int PRIMARY KEY)", user="app"
+    )
+    database.execute("CREATE PUBLICATION mine FOR TABLE t", user="app")
+    mirrors.once("public.*", publication="mine")
+    error = _refusal(mirrors, "add", "public.late")
+    assert (error.code, error.hint) == (
+        "PG_TABLE_UNPUBLISHED",
+        "ALTER PUBLICATION mine ADD TABLE ONLY public.late",
+    )
+    database.execute("ALTER PUBLICATION mine ADD TABLE late", user="app")
+    mirrors.once("public.*", publication="mine")
+    assert list(mirrors.lake.marks()[-1].versions) == ["public.t"]  # nothing is taken by itself
+    assert _tables(mirrors, "add", "public.late") == 0
+    mirrors.once("public.*", publication="mine")
+    assert sorted(mirrors.lake.marks()[-1].versions) == ["public.late", "public.t"]
+    assert _tables(mirrors, "drop", "public.late") == 0
+    assert _published(database) == ["late", "t"]
+
+
+def test_a_drop_that_was_ended_before_it_reached_the_publication_is_finished(mirrored: Mirrors) -> None:
+    [(publication,)] = mirrored.database.execute("SELECT pubname FROM pg_publication")
+    mirrored.database.execute(f'ALTER PUBLICATION "{publication}" ADD TABLE late', user="app")
+    assert _tables(mirrored, "drop", "public.late") == 0
+    assert _published(mirrored.database) == ["t"]
