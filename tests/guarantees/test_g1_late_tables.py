@@ -101,7 +101,6 @@ def test_g1_a_late_table_is_exact_from_its_first_mark_and_the_others_do_not_wait
     tmp_path: Path, database: Database, handoff: str, seed: int
 ) -> None:
     with scene(tmp_path, database, handoff, seed) as late:
-        late.mirror.start()
         late.mirror.until_live()
         with late.half_captured():
             assert late.tables("add", "late", "public.late_full") == 0

@@ -5,7 +5,8 @@ one stream serve all its tables, however many views there are over it. A passwor
 stand in the lake for everybody who may read it.
 
 CREATE VIEWS FROM SOURCE chooses the source's tables. Each is mirrored with its types, so the view that it
-makes is the table itself; SHOW CREATE VIEW prints what that view is over the source's rows. DROP SOURCE also
+makes is the table itself. Of a source that is mirrored already, further tables are asked of whoever runs
+it (`pipeline.asking`). SHOW CREATE VIEW prints what that view is over the source's rows. DROP SOURCE also
 takes back what a run made upstream; what was mirrored stays readable.
 """
 
@@ -26,7 +27,7 @@ from headrace.lake.reader import Lake
 from headrace.lake.registry import RegisteredSource, RegisteredView, Registry
 from headrace.lake.standing import Name, ambiguous, matches
 from headrace.lake.store import open_store
-from headrace.pipeline import dropping, remembered
+from headrace.pipeline import asking, dropping, remembered
 from headrace.sources.postgres.session import Address
 from headrace.sql import rawrows
 from headrace.sql.definitions import definition
@@ -82,21 +83,22 @@ def _create_views(lake: Lake, path: str, statement: CreateViews) -> str:
     source = _registered(registry, statement.source)
     chosen = tuple(dict.fromkeys((*(source.views or ()), *statement.tables))) if statement.tables else ()
     if source.name in remembered.sources(path):
-        _refuse_unmirrored(lake, source.name, statement.tables)
+        _add_unmirrored(lake, path, source.name, statement.tables)
     registry.replace(replace(source, views=chosen or ("*.*",), materialized=statement.materialized))
     return "all tables of the publication" if not chosen else f"views {', '.join(statement.tables)}"
 
 
-def _refuse_unmirrored(lake: Lake, source: str, tables: tuple[str, ...]) -> None:
-    """A source that runs has the tables that it began with."""
+def _add_unmirrored(lake: Lake, path: str, source: str, tables: tuple[str, ...]) -> None:
+    """A source that was run gets further tables as by `headrace tables add`."""
     names = lake.cut(None, source).standings.listed()
-    for text in tables:
-        if not matches(text, names):
-            raise Misconfigured(
-                "SQL_SOURCE_RUNS",
-                f'source "{source}" is mirrored already, and {text} is not among its tables',
-                hint="choose all tables before the first run, or mirror it as another source",
-            )
+    missing = [_as_pattern(text) for text in tables if not matches(text, names)]
+    if missing:
+        asking.ask(path, "tables.add", {"tables": missing}, source=source)
+
+
+def _as_pattern(text: str) -> str:
+    """A pattern that means this very name."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in split_identifiers(text))
 
 
 def _create_view(lake: Lake, statement: CreateView) -> str:

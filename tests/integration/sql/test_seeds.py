@@ -125,9 +125,14 @@ def _pair(rows: Any, kind: Any) -> Any:
 
 
 def _it_goes_again(asked: Asked, database: Database) -> None:
-    with pytest.raises(Misconfigured) as running:
+    with pytest.raises(Misconfigured) as unpublished:
         asked.run('CREATE VIEWS FROM SOURCE "repl_stream" ("elsewhere")')
-    assert running.value.code == "SQL_SOURCE_RUNS"
+    assert unpublished.value.code == "PG_PATTERN_EMPTY"
+    database.execute("CREATE TABLE late (id int PRIMARY KEY)", user="app")
+    database.execute("ALTER PUBLICATION mz_source ADD TABLE late", user="app")
+    asked.run('CREATE VIEWS FROM SOURCE "repl_stream" ("late")')
+    asked.mirror()
+    assert asked.run("SELECT count(*) AS n FROM late") == [{"n": 0}]
     told = asked.session().run("DROP SOURCE repl_stream").told
     assert "dropped" in str(told)
     assert database.execute("SELECT count(*) FROM pg_replication_slots") == [(0,)]
