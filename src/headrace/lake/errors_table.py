@@ -50,6 +50,12 @@ def batch(table: TableName, *, keys: Any, column: str, raw: Any, code: str, time
 
 def standing(store: Store, source: str, table: TableName, time: int | None = None) -> pl.DataFrame:
     """The errors of a table that were not retracted (as of a time): key, column, raw text, how often each."""
+    told = said(store, source, table)
+    return standing_of(told if time is None else told.filter(pl.col("time") <= time))
+
+
+def said(store: Store, source: str, table: TableName) -> pl.DataFrame:
+    """All that was ever said of a table and retracted: key, column, raw text, diff, time."""
     lake_table = LakeTable(store, layout.errors_folder(source))
     lake_table.refresh()
     mine = [
@@ -59,12 +65,15 @@ def standing(store: Store, source: str, table: TableName, time: int | None = Non
         for path in lake_table.files()
     ]
     if not mine:
-        return pl.DataFrame(
-            schema={"key": pl.String, "column": pl.String, "raw": pl.String, "diff": pl.Int64}
-        )
-    frame = pl.from_arrow(pa.concat_tables(mine))
+        texts = {"key": pl.String, "column": pl.String, "raw": pl.String}
+        return pl.DataFrame(schema=texts | {"diff": pl.Int64, "time": pl.Int64})
+    frame = pl.from_arrow(pa.concat_tables(mine).drop_columns(["table"]))
     assert isinstance(frame, pl.DataFrame)
-    told = frame if time is None else frame.filter(pl.col("time") <= time)
+    return frame
+
+
+def standing_of(told: pl.DataFrame) -> pl.DataFrame:
+    """What of this stands."""
     summed = told.group_by("key", "column", "raw").agg(pl.col("diff").sum())
     return summed.filter(pl.col("diff") > 0)
 

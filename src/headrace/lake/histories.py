@@ -54,6 +54,12 @@ class Part:
     def urls(self) -> list[str]:
         return [self.table.store.locate(f"{self.table.folder}/{path}") for path in self.paths]
 
+    def reaching(self, xid: int) -> tuple[str, ...]:
+        """Those of the files that may hold updates of this transaction or of one with a higher xid."""
+        highest = f"max.{layout.lake_column(self.own['_xid'])}"
+        stated = {file["path"]: file.get(highest) for file in self.table.described().to_pylist()}
+        return tuple(path for path in self.paths if stated[path] is None or stated[path] >= xid)
+
     def rows(self) -> pa.Table:
         """The updates of these times, with all columns."""
         read = [

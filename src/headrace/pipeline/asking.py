@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.core.errors import HeadraceError, Misconfigured, from_record
+from headrace.core.position import Lsn
 from headrace.lake import requests
 from headrace.lake.reader import Lake
 from headrace.lake.store import Store
@@ -123,6 +124,9 @@ class Alone:
 
     def publish(self, epoch: Epoch) -> None:
         self.ledger.log.sync(self.ledger.publish(epoch))
+
+    def reach(self, frontier: Lsn) -> None:
+        """Nothing streams here: no mark comes by itself."""
 
     @property
     def connection(self) -> Session:

@@ -80,6 +80,7 @@ class Run:
     workshop: Workshop
     target: Lsn
     copies: Underway
+    wanted: Lsn | None = None  # a mark is waited for here
     cursor: int = 0
     harvest: Harvest = field(default_factory=Harvest)
     desk: Desk = field(default_factory=Desk)
@@ -191,6 +192,7 @@ class Run:
         behind = int(frontier) - int(self.ledger.frontier)
         joining = any(r.state is State.JOINING for r in self.ledger.tables.values())
         asked = self.once and self.ledger.frontier < self.target
+        asked |= self.wanted is not None and self.ledger.frontier < self.wanted
         unnamed = any(
             r.state is State.LIVE and str(r.name) not in self.ledger.mark.versions
             for r in self.ledger.tables.values()
@@ -200,6 +202,10 @@ class Run:
         # A table that sits marks out because it is locked is asked for again, but not all the time.
         again = unnamed and quiet >= AGAIN_SECONDS
         return moved or again or quiet >= IDLE_SECONDS or self._may_join(frontier)
+
+    def reach(self, frontier: Lsn) -> None:
+        """Have a mark at this frontier as soon as the stream is there."""
+        self.wanted = frontier if self.wanted is None else max(self.wanted, frontier)
 
     def _may_join(self, frontier: Lsn) -> bool:
         """Whether a table that was copied is exact at this frontier, without anything to apply."""

@@ -31,9 +31,10 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.lake import requests
 from headrace.lake.requests import Request
 from headrace.lake.store import LocalStore
-from headrace.pipeline import roster
+from headrace.pipeline import reaching, roster
 
 if TYPE_CHECKING:
+    from headrace.core.position import Lsn
     from headrace.pipeline.ledger import Epoch, Ledger
     from headrace.pipeline.lifecycle import Place
     from headrace.sources.postgres.session import Address, Identity, Session
@@ -56,6 +57,7 @@ class Owner(Protocol):
     @property
     def identity(self) -> Identity: ...
     def publish(self, epoch: Epoch) -> None: ...
+    def reach(self, frontier: Lsn) -> None: ...
 
 
 Answer = Mapping[str, Any]
@@ -66,6 +68,7 @@ Deed = Callable[[Owner, Mapping[str, Any]], Answer | Steps]
 DEEDS: dict[str, Deed] = {
     "tables.add": roster.add,
     "tables.drop": roster.drop,
+    reaching.REACH: reaching.reach,
 }
 
 

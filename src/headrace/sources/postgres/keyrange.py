@@ -50,6 +50,8 @@ from headrace.sources.postgres.visibility import refuse_standby, see
 _ORDERED = frozenset((21, 23, 20, 1082, 1114, 1184, 2950, 17))
 _TEXTS = frozenset((25, 1043))  # text, varchar
 
+Row = Sequence[str]  # the texts of a key's columns
+
 _BY_BYTES = """
 SELECT a.attrelid::bigint, a.attname
   FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation,
@@ -214,3 +216,12 @@ def chunk(
         listed = ", ".join(map(quote_identifier, columns))
         statement = f"COPY (SELECT {listed} FROM ONLY {piece.table}{where(piece.key, piece.spans)}) TO STDOUT"
         yield handoff, stream_copy(connection.pgconn, statement)
+
+
+def paged_copy(columns: Sequence[str], table: TableName, key: Sequence[str], texts: Sequence[Row]) -> str:
+    """The COPY of the rows with these keys (as the source prints them), each behind its page."""
+    listed = ", ".join(map(quote_identifier, columns))
+    row = f"ROW({', '.join(map(quote_identifier, key))})"
+    condition = " OR ".join(f"{row} = ROW({', '.join(map(_literal, each))})" for each in texts)
+    page = "(ctid::text::point)[0]::int8"
+    return f"COPY (SELECT {page}, {listed} FROM ONLY {table} WHERE {condition}) TO STDOUT"

@@ -231,11 +231,20 @@ def copy(
     address: Address, identity: Identity, snapshot_id: str, columns: Sequence[str], piece: CopyRange
 ) -> Generator[Bytes, None, None]:
     """The rows of a range as they were at the leader's snapshot: COPY text, in pieces of whole lines."""
-    with closing(connect(address, role="copy")) as connection:
+    with following(address, identity, snapshot_id, piece.table, role="copy") as connection:
+        yield from stream_copy(connection.pgconn, copy_statement(columns, piece))
+
+
+@contextmanager
+def following(
+    address: Address, identity: Identity, snapshot_id: str, table: TableName, *, role: str
+) -> Iterator[Session]:
+    """A connection that sees one table as the leader does."""
+    with closing(connect(address, role=role)) as connection:
         verify(identify(connection), identity)
         _import(connection, snapshot_id)
-        hold(connection, piece.table)
-        yield from stream_copy(connection.pgconn, copy_statement(columns, piece))
+        hold(connection, table)
+        yield connection
 
 
 def stream_copy(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Bytes]:

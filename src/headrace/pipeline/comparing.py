@@ -1,0 +1,153 @@
+"""Both sides of one table, each reduced to sums: where verify's two halves meet.
+
+    C(S)  =  C(mark)  −  Σ { history of transactions that the snapshot S does not show }
+    checksum of the source under S   =?=   checksum of the mark's files  −  checksum of that history
+
+The mark lies behind all that S shows, so it holds all of S and perhaps more; what more is told by xid, and
+history has the xids. Of history only files that reach S's xmin are read: all older transactions are shown.
+
+Nothing here decides what is to be compared, or when: see `verifying`. Who looks into a difference:
+`narrowing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from headrace.core.checksum import Sums
+from headrace.core.errors import Definite, HeadraceError
+from headrace.core.handoff import ByXid
+from headrace.core.names import TableName
+from headrace.lake import histories, layout, travel
+from headrace.lake.marks import Mark
+from headrace.lake.store import Store
+from headrace.lake.table import LakeTable
+from headrace.pipeline.records import TableRecord
+from headrace.pipeline.tasks import LakeAddress, pack, unpack
+from headrace.pipeline.verifytasks import (
+    FileTask,
+    FollowerTask,
+    Found,
+    HistoryTask,
+    Reduced,
+    Sieve,
+    read_file,
+    read_history,
+    read_keys,
+    read_range,
+    united,
+)
+from headrace.sources.postgres.session import Identity
+from headrace.sources.postgres.snapshot import CopyRange
+from headrace.spark.jobs import Jobs
+from headrace.spark.secrets import Key, Sealed
+
+Keys = tuple[tuple[str, ...], ...]
+
+
+@dataclass(slots=True)
+class Compared:
+    """One table, as far as it is."""
+
+    record: TableRecord
+    sieve: Sieve
+    ranges: list[CopyRange]
+    parts: dict[int, Reduced] = field(default_factory=dict)  # of the source, by the number of the range
+    mark: Mark | None = None
+    files: list[FileTask] = field(default_factory=list)
+    history: list[HistoryTask] = field(default_factory=list)
+    lake: Reduced | None = None  # as of the snapshot
+    error: HeadraceError | None = None
+
+    @property
+    def name(self) -> TableName:
+        return self.record.name
+
+    @property
+    def source(self) -> Reduced:
+        return united(self.parts.values(), self.sieve.buckets)
+
+    def difference(self) -> Sums:
+        """What the source has over the lake."""
+        assert self.lake is not None
+        return self.source.sums - self.lake.sums
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where it is done: a lake, a snapshot of its source, and who does the work."""
+
+    store: Store
+    name: str
+    jobs: Jobs
+    identity: Identity
+    address: Sealed
+    key: Key
+    snapshot_id: str
+    shown: ByXid
+    connections: int
+
+    # --- the source -----------------------------------------------------------------------------
+
+    def range(self, table: Compared, sieve: Sieve, number: int) -> Reduced:
+        """A range of the table's pages."""
+        task = self._follower(table, sieve, number)
+        [answer] = self.jobs.run(partial(read_range, self.key), [pack(task)])
+        return unpack(answer, Reduced)
+
+    def rows_of(self, table: Compared, sieve: Sieve, keys: Keys) -> Mapping[int, Reduced]:
+        """The rows of these keys, by the range that they are in."""
+        lows = tuple(each.low_page for each in table.ranges)
+        task = self._follower(table, sieve, 0, keys)
+        [answer] = self.jobs.run(partial(read_keys, self.key, lows), [pack(task)])
+        return dict(unpack(answer, Found).parts)
+
+    def _follower(self, table: Compared, sieve: Sieve, number: int, keys: Keys = ()) -> FollowerTask:
+        return FollowerTask(sieve, self.identity, self.address, self.snapshot_id, table.ranges[number], keys)
+
+    # --- the lake -------------------------------------------------------------------------------
+
+    def place(self, table: Compared, mark: Mark, since: int) -> None:
+        """Find what the lake has of the table at a mark, and of its history; no row is read yet."""
+        record, lake = table.record, LakeAddress(self.store.url)
+        folder = layout.table_folder(self.name, record.name)
+        live = LakeTable(self.store, folder).at(mark.versions[str(record.name)]).files()
+        parts = histories.parts(self.store, self.name, record.name, (since - 1, mark.time))
+        if not travel.fits(record.schema.arrow(), parts):
+            raise travel.incompatible(str(record.name))
+        table.mark = mark
+        table.files = [FileTask(table.sieve, lake, folder, path) for path in sorted(live)]
+        table.history = [
+            HistoryTask(
+                FileTask(table.sieve, lake, part.table.folder, path),
+                part.schema,
+                part.own,
+                since - 1,
+                mark.time,
+                self.shown,
+            )
+            for part in parts
+            for path in part.reaching(self.shown.xmin)
+        ]
+
+    def lake(self, table: Compared, sieve: Sieve) -> Reduced:
+        """What the lake holds of the table, without what the snapshot does not show."""
+        files = [pack(replace(task, sieve=sieve)) for task in table.files]
+        history = [pack(_undoing(task, sieve)) for task in table.history]
+        answers: Iterable[bytes] = [*self.jobs.run(read_file, files), *self.jobs.run(read_history, history)]
+        return united((unpack(answer, Reduced) for answer in answers), sieve.buckets)
+
+
+def _undoing(task: HistoryTask, sieve: Sieve) -> HistoryTask:
+    return replace(task, file=replace(task.file, sieve=sieve))
+
+
+def untold(name: TableName) -> Definite:
+    """The error for a table that changed and has no history of it."""
+    return Definite(
+        "VERIFY_NO_HISTORY",
+        f"{name} has changed since its source was looked at, and has no history that tells how",
+        hint="keep history for tables that are to be verified while they are written to",
+    )

@@ -1,0 +1,220 @@
+"""From buckets that differ to the rows that do: a second, bounded look at both sides under the same snapshot.
+
+    lake      the rows of these buckets, out of the same files
+    source    the rows of the keys that the lake has in them, by the key's index
+              ranges whose sums these rows do not account for are read again, for rows the lake does not have
+
+So a value that changed costs the source some look-ups by key; a row that the lake lacks, one range; a table
+without a key has no index to be asked by, and is read once more, for as many of its ranges as hold rows of
+these buckets. Only so many rows are looked into: of a table that differs throughout some examples are
+enough.
+
+Called by `verifying`, for tables whose sums differ.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from headrace.core.checksum import Sums
+from headrace.core.collection import DIFF
+from headrace.core.columns import Ints, ints
+from headrace.core.errors import HeadraceError
+from headrace.core.groups import group
+from headrace.core.keycode import keycode
+from headrace.core.schema import TableSchema
+from headrace.decode.printing import printed
+from headrace.pipeline.comparing import Bench, Compared, Keys
+from headrace.pipeline.tasks import from_ipc
+from headrace.pipeline.verdicts import CHANGED, EXTRA, MISSING, Difference, Texts
+from headrace.pipeline.verifytasks import Reduced, Sieve, net, united
+
+MOST_ROWS = 16_384  # of a table, that are looked into
+KEYS_AT_ONCE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """The rows that differ in the buckets that were looked into."""
+
+    buckets: int
+    differences: tuple[Difference, ...] = ()
+
+
+def narrow(bench: Bench, table: Compared, *, values: bool) -> Narrowed:
+    """Look into the buckets of the table that differ."""
+    wanted = _chosen(table)
+    if not wanted:
+        return Narrowed(0)
+    sieve = replace(table.sieve, wanted=wanted)
+    lake = bench.lake(table, sieve)
+    source = _source(bench, table, sieve, lake)
+    if lake.overfull or source.overfull:
+        return Narrowed(0)
+    return Narrowed(len(wanted), tuple(differences(sieve, net(sieve, source, lake), values=values)))
+
+
+def _chosen(table: Compared) -> tuple[int, ...]:
+    """The first of the buckets that differ: no more than hold the rows to be looked into, one at least."""
+    assert table.lake is not None
+    uneven = table.difference().uneven()
+    rows = np.maximum(table.source.sums.counts, table.lake.sums.counts)[uneven]
+    within = int(np.searchsorted(np.cumsum(rows), MOST_ROWS, side="right"))
+    return tuple(uneven[: max(1, within)].tolist())
+
+
+# --- the source's rows ----------------------------------------------------------------------------
+
+
+def _source(bench: Bench, table: Compared, sieve: Sieve, lake: Reduced) -> Reduced:
+    with ThreadPoolExecutor(bench.connections, "headrace-verify") as pool:
+        found = _by_key(bench, table, sieve, lake, pool)
+        again = [number for number in table.parts if _unexplained(table, sieve, number, found)]
+        read = pool.map(lambda number: bench.range(table, sieve, number), again)
+        kept = [part for number, parts in found.items() if number not in again for part in parts]
+        return united([*kept, *read], sieve.buckets)
+
+
+def _by_key(
+    bench: Bench, table: Compared, sieve: Sieve, lake: Reduced, pool: ThreadPoolExecutor
+) -> dict[int, list[Reduced]]:
+    """The source's rows under the keys that the lake has, by range."""
+    found: dict[int, list[Reduced]] = {}
+    if sieve.schema.is_multiset or lake.rows is None:
+        return found
+    keys = key_texts(sieve.schema, from_ipc(lake.rows))
+    some = [keys[at : at + KEYS_AT_ONCE] for at in range(0, len(keys), KEYS_AT_ONCE)]
+    for parts in pool.map(lambda few: _rows_of(bench, table, sieve, few), some):
+        for number, part in parts.items():
+            found.setdefault(number, []).append(part)
+    return found
+
+
+def _rows_of(bench: Bench, table: Compared, sieve: Sieve, keys: Keys) -> Mapping[int, Reduced]:
+    try:
+        return bench.rows_of(table, sieve, keys)
+    except HeadraceError:
+        # Maybe a key of the lake's is no value of the column's type; what is not found is read again.
+        return {}
+
+
+def key_texts(schema: TableSchema, rows: pa.Table) -> Keys:
+    """The keys of rows (columns by number) as the source reads them, each once."""
+    numbers = [schema.names.index(name) for name in schema.key]
+    columns = [printed(rows.column(f"c{number}")).to_pylist() for number in numbers]
+    keys = dict.fromkeys(zip(*columns, strict=True))
+    # No text of the source's holds a NUL: such a key, or one that is NULL, is not there.
+    return tuple(key for key in keys if all(text is not None and "\0" not in text for text in key))
+
+
+def _unexplained(table: Compared, sieve: Sieve, number: int, found: Mapping[int, Sequence[Reduced]]) -> bool:
+    """Whether the range has rows of the wanted buckets that were not found by their keys."""
+    known = united(found.get(number, ()), sieve.buckets).sums
+    left: Sums = table.parts[number].sums - known
+    return bool(np.isin(left.uneven(), sieve.wanted).any())
+
+
+# --- words for them -------------------------------------------------------------------------------
+
+
+def differences(sieve: Sieve, rows: pa.Table, *, values: bool) -> Iterator[Difference]:
+    """What to say of the updates (columns by number) by which the source exceeds the lake."""
+    if not rows.num_rows:
+        return
+    schema = sieve.schema
+    columns = [rows.column(f"c{i}") for i in range(len(schema.columns))]
+    shown = _Shown(schema, columns, values)
+    diffs = ints(rows, DIFF)
+    identity = columns if schema.is_multiset else [columns[schema.names.index(name)] for name in schema.key]
+    groups = group(keycode(identity))
+    for number in range(len(groups.first)):
+        yield from _of_identity(shown, np.flatnonzero(groups.ids == number), diffs)
+
+
+class _Shown:
+    """The rows as texts, and as codes that are equal exactly where the values are."""
+
+    def __init__(self, schema: TableSchema, columns: list[Any], values: bool) -> None:
+        self.schema = schema
+        self.values = values
+        self._texts = [printed(column).to_pylist() for column in columns]
+        self._codes = [keycode([column]).to_pylist() for column in columns]
+
+    def key(self, row: int) -> Texts:
+        return {name: self._texts[self.schema.names.index(name)][row] for name in self.schema.key}
+
+    def row(self, row: int | None) -> Texts | None:
+        """All values, where they may be shown."""
+        if row is None or not self.values:
+            return None
+        return {name: self._texts[i][row] for i, name in enumerate(self.schema.names)}
+
+    def changed(self, one: int, other: int) -> tuple[str, ...]:
+        return tuple(
+            name
+            for name, codes in zip(self.schema.names, self._codes, strict=True)
+            if codes[one] != codes[other]
+        )
+
+
+def _of_identity(shown: _Shown, rows: Ints, diffs: Ints) -> Iterator[Difference]:
+    """The updates of one key: a row on each side is one row that changed."""
+    if len(rows) == 2 and sorted(diffs[rows].tolist()) == [-1, 1]:
+        old, new = sorted(rows.tolist(), key=lambda row: int(diffs[row]))
+        yield Difference(
+            CHANGED,
+            shown.key(new),
+            shown.changed(old, new),
+            source=shown.row(new),
+            lake=shown.row(old),
+        )
+        return
+    for row in rows.tolist():
+        more = int(diffs[row])
+        kind, source, lake = (MISSING, row, None) if more > 0 else (EXTRA, None, row)
+        yield Difference(
+            kind, shown.key(row), copies=abs(more), source=shown.row(source), lake=shown.row(lake)
+        )
+
+
+def text_differences(
+    schema: TableSchema, source: pa.Table | None, lake: pl.DataFrame, *, values: bool
+) -> Iterator[Difference]:
+    """The texts of values without a lake form that only one side has."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    if source is not None:
+        counts.update(
+            zip(*(source.column(name).to_pylist() for name in ("key", "column", "raw")), strict=True)
+        )
+    for *text, times in lake.select("key", "column", "raw", "diff").iter_rows():
+        key, column, raw = text
+        counts[key, column, raw] -= times
+    for (key, column, raw), more in sorted(counts.items(), key=str):
+        if more:
+            told = {column: raw} if values else None
+            yield Difference(
+                MISSING if more > 0 else EXTRA,
+                _json_key(key) if not schema.is_multiset else {},
+                (column,),
+                abs(more),
+                raw=True,
+                source=told if more > 0 else None,
+                lake=told if more < 0 else None,
+            )
+
+
+def _json_key(key: str) -> Texts:
+    """The values of a key as `errors/` writes it."""
+    return {
+        name: value if value is None or isinstance(value, str) else json.dumps(value)
+        for name, value in json.loads(key).items()
+    }

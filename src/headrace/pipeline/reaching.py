@@ -1,0 +1,131 @@
+"""How the mirror is brought to a frontier that somebody waits for.
+
+    a run is alive      a request asks it for a mark there; an idle source would make one only once a minute
+    nobody runs         the slot is asked whether it holds anything between the last mark and the frontier:
+                        where it does not, what the mark holds is what there is at the frontier
+
+The slot is peeked at: that moves nothing, and is possible only while nobody streams from it. The wait is
+bounded, and gives way to whoever holds something open meanwhile (`alive`).
+
+Called by `verifying`; `reach` is the deed of the request (`requesting`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.errors import HeadraceError, Transient
+from headrace.core.position import Lsn
+from headrace.lake import requests
+from headrace.lake.marks import Mark, Marks
+from headrace.lake.store import Store
+from headrace.pipeline.owning import living_owner
+from headrace.pipeline.records import SourceRecord
+from headrace.sources.postgres.peeking import quiet
+from headrace.sources.postgres.session import Address, connect
+
+if TYPE_CHECKING:
+    from headrace.pipeline.requesting import Owner
+
+REACH = "reach"
+LOOK_SECONDS = 0.2
+ALIVE_SECONDS = 5.0
+
+
+def reach(owner: Owner, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The deed: have a mark at this frontier as soon as the stream is there, also where nothing happens."""
+    owner.reach(Lsn.parse(str(arguments["frontier"])))
+    return {"frontier": str(owner.ledger.frontier)}
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """For what: a frontier of a source; how long; and what is to be looked after meanwhile."""
+
+    store: Store
+    name: str
+    source: SourceRecord
+    address: Address
+    frontier: Lsn
+    seconds: float
+    check: Callable[[], None]
+
+
+def marks_from(wait: Wait) -> Iterator[Mark]:
+    """The newest mark that holds all before the frontier, and each newer one that comes while we wait."""
+    store, name, frontier = wait.store, wait.name, wait.frontier
+    marks = Marks(store, name)
+    newest = marks.newest()
+    assert newest is not None
+    if Lsn.parse(newest.frontier) < frontier and living_owner(store, name) is None:
+        _prove_idle(wait, newest)
+        yield newest
+        return
+    deadline = time.monotonic() + wait.seconds
+    seen = -1
+    with _asked(store, name, frontier):
+        while True:
+            newest = marks.newest()
+            assert newest is not None
+            if Lsn.parse(newest.frontier) >= frontier and newest.epoch > seen:
+                yield newest
+                seen = newest.epoch
+            if time.monotonic() > deadline:
+                break
+            wait.check()
+            time.sleep(LOOK_SECONDS)
+    if seen < 0:
+        raise behind(newest, frontier, f"it has not got there within {wait.seconds:.0f} s")
+
+
+@contextmanager
+def _asked(store: Store, name: str, frontier: Lsn) -> Iterator[None]:
+    """A request for the mark, for as long as it is waited for."""
+    request = requests.ask(store, name, REACH, {"frontier": str(frontier)})
+    try:
+        yield
+    finally:
+        requests.forget(store, name, request)
+
+
+def _prove_idle(wait: Wait, mark: Mark) -> None:
+    with closing(connect(wait.address, role="verify")) as connection:
+        try:
+            reached = Lsn.parse(mark.frontier)
+            idle = quiet(connection, wait.source.slot, wait.source.publication, reached, wait.frontier)
+        except HeadraceError as error:
+            raise behind(mark, wait.frontier, f"its slot could not be asked: {error.primary}") from None
+    if not idle:
+        raise behind(mark, wait.frontier, "nobody runs it")
+
+
+def behind(mark: Mark, frontier: Lsn, why: str) -> Transient:
+    """The error for a mirror that does not hold what its source showed."""
+    return Transient(
+        "VERIFY_BEHIND",
+        "the mirror does not hold all that its source has committed",
+        detail=f'its last mark is at "{mark.frontier}", the source was looked at at "{frontier}": {why}',
+        hint="have `headrace run` catch up and verify beside it, or with a longer --wait",
+    )
+
+
+def alive(ask: Callable[[], bool]) -> Callable[[], None]:
+    """Something that raises once the snapshot is lost; it asks every few seconds."""
+    asked = [time.monotonic()]
+
+    def check() -> None:
+        if time.monotonic() - asked[0] < ALIVE_SECONDS:
+            return
+        asked[0] = time.monotonic()
+        if not ask():
+            raise Transient(
+                "PG_SNAPSHOT_GONE",
+                "the snapshot that the mirror was to be compared with is no longer held",
+                hint="verify again",
+            )
+
+    return check

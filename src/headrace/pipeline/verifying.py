@@ -1,0 +1,371 @@
+"""Verify: the proof that a lake's tables are what their source holds, while both go on.
+
+    source    a snapshot S, by xid, exported and held open ─── ranges of pages, COPY ──► sums ─┐
+              then: where does the log stand?  = settled                                       │
+    mirror    wait for a mark at or after settled ─── its files, minus history ────────► sums ─┴─► equal?
+                                                                                                    │ no
+                                                                     `narrowing` ◄──────────────────┘
+
+S is a set of transactions, the mark a prefix of the commit order that holds all of S. `comparing` takes
+away from the mark what S does not show; then both sides are the same set, and equal sums are equal tables.
+One scan of the source, at most `snapshot_connections` ranges at once; nothing is locked but what a reader
+locks, and nothing is written on either side but the request for a mark.
+
+A table is compared if it was exact before S was taken and still is what was copied. Whatever is in the way
+of one is its verdict, not the end of the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from headrace.core.checksum import bucket_count
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.handoff import ByXid
+from headrace.core.names import TableName
+from headrace.lake import catalog, errors_table, histories, seek
+from headrace.lake.marks import Mark, Marks
+from headrace.lake.reader import Lake
+from headrace.pipeline import looking
+from headrace.pipeline.comparing import Bench, Compared, untold
+from headrace.pipeline.config import Config
+from headrace.pipeline.copytasks import FILE_BYTES
+from headrace.pipeline.lifecycle import Place
+from headrace.pipeline.looking import Look
+from headrace.pipeline.mirror import placed
+from headrace.pipeline.narrowing import Narrowed, narrow, text_differences
+from headrace.pipeline.opening import prove_same
+from headrace.pipeline.reaching import Wait, alive, marks_from
+from headrace.pipeline.records import SourceRecord, TableRecord, exact_from, source_of, tables_of
+from headrace.pipeline.states import State
+from headrace.pipeline.tasks import from_ipc
+from headrace.pipeline.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
+from headrace.pipeline.verifytasks import Sieve
+from headrace.sources.patterns import Pattern
+from headrace.sources.postgres import catalog as sources
+from headrace.sources.postgres import snapshot
+from headrace.sources.postgres.session import Address, Identity, Session, connect, identify
+from headrace.spark.secrets import seal
+
+WAIT_SECONDS = 120.0
+LEAD_SECONDS = 30.0
+MOST_NAMED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be verified, and how it is told."""
+
+    tables: tuple[str, ...] = ()  # patterns; none: all
+    wait: float = WAIT_SECONDS  # seconds for the mirror to get to where the source was looked at
+    values: bool = False  # show values of rows that differ
+    named: int = MOST_NAMED  # rows that are named, of a table
+
+
+def verify(
+    config: Config,
+    asked: Asked | None = None,
+    *,
+    source: str | None = None,
+    spark: Any = None,
+) -> list[Verdict]:
+    """Compare the sources of a lake (or one of them) with what the lake holds of them.
+
+    `spark` is a session that does the work; without one, a session is started as the configuration says.
+    """
+    lake = Lake(config.lake.path)
+    if source is not None and source not in config.sources:
+        raise Misconfigured(
+            "LAKE_SOURCE_UNKNOWN",
+            f'this lake has no source "{source}"',
+            hint=f"name one of: {', '.join(sorted(config.sources))}",
+        )
+    chosen = {source: config.sources[source]} if source is not None else dict(config.sources)
+    for name in chosen:
+        seek.newest([newest] if (newest := Marks(lake.store, name).newest()) else [])
+    with placed(replace(config, sources=chosen), spark, soon=True) as places:
+        return [_of_source(place, asked or Asked()) for place in places]
+
+
+def _of_source(place: Place, asked: Asked) -> Verdict:
+    begun = time.monotonic()
+    newest = Marks(place.store, place.name).newest()
+    assert newest is not None
+    known = catalog.load(place.store, place.name, newest.epoch).records
+    source = source_of(known)
+    assert source is not None
+    chosen = choose(tables_of(known), asked.tables)
+    said = Address.parse(place.config.url)
+    with closing(connect(said, role="verify")) as connection:
+        identity = _proved(connection, source)
+        address = said.settled(connection)
+        with snapshot.lead(address, identity, source.slot, by="xid", seconds=LEAD_SECONDS) as leader:
+            comparison = Comparison(place, source, connection, address, leader, newest)
+            tables = tuple(comparison.compare(chosen, identity, asked))
+    handoff = comparison.handoff
+    return Verdict(place.name, str(handoff), str(exact_from(handoff)), time.monotonic() - begun, tables)
+
+
+def choose(known: Mapping[TableName, TableRecord], patterns: Sequence[str]) -> list[TableRecord]:
+    """The tables that the patterns mean; each pattern means one at least."""
+    if not patterns:
+        return [known[name] for name in sorted(known)]
+    chosen: set[TableName] = set()
+    for text in patterns:
+        found = Pattern.parse(text).of(known)
+        if not found:
+            raise Misconfigured(
+                "VERIFY_TABLE_UNKNOWN",
+                f'the lake has no table that "{text}" means',
+                hint="headrace status lists the tables of the lake",
+            )
+        chosen.update(found)
+    return [known[name] for name in sorted(chosen)]
+
+
+def _proved(connection: Session, source: SourceRecord) -> Identity:
+    identity = identify(connection)
+    if identity.standby:
+        raise Misconfigured(
+            "VERIFY_STANDBY",
+            "the server is a standby, of which it cannot be told which transactions a snapshot shows",
+            detail="a standby does not list the transactions that run",
+            hint="give the address of the primary",
+        )
+    prove_same(source, identity)
+    return identity
+
+
+class Comparison:
+    """One source under one snapshot."""
+
+    def __init__(
+        self,
+        place: Place,
+        source: SourceRecord,
+        connection: Session,
+        address: Address,
+        leader: snapshot.Leader,
+        before: Mark,
+    ) -> None:
+        assert isinstance(leader.handoff, ByXid)
+        self.handoff = leader.handoff
+        self._place = place
+        self._source = source
+        self._connection = connection
+        self._address = address
+        self._leader = leader
+        self._before = before  # a mark from before the snapshot was taken
+
+    def compare(
+        self, chosen: Sequence[TableRecord], identity: Identity, asked: Asked
+    ) -> Iterator[TableVerdict]:
+        """A verdict for each of the tables."""
+        bench = self._bench(identity)
+        tables = self._begun(chosen)
+        self._reach(bench, [table for table in tables if table.error is None], asked.wait)
+        _sum_up(bench, [table for table in tables if table.error is None])
+        for table in tables:
+            yield _judged(bench, table, asked)
+
+    def _bench(self, identity: Identity) -> Bench:
+        sealed, key = seal(self._address.conninfo)
+        return Bench(
+            store=self._place.store,
+            name=self._place.name,
+            jobs=self._place.spark,
+            identity=identity,
+            address=sealed,
+            key=key,
+            snapshot_id=self._leader.snapshot_id,
+            # Times do not matter: who is told by history and shown by the snapshot is so by its xid.
+            shown=replace(self.handoff, settled=None),
+            connections=self._place.config.snapshot_connections,
+        )
+
+    def _begun(self, chosen: Sequence[TableRecord]) -> list[Compared]:
+        """The tables, with what keeps some of them from being compared."""
+        live = [record for record in chosen if record.state is State.LIVE]
+        look = looking.look(self._connection, self._source.publication, live)
+        errors = {record.name: _unfit(record) or _altered(record, look) for record in chosen}
+        # Only those: of a table that somebody holds exclusively even the size is waited for.
+        fit = [record.oid for record in chosen if errors[record.name] is None]
+        sizes = sources.sizes(self._connection, fit)
+        looks = sources.look(self._connection, fit)
+        return [_begin(record, looks, sizes, errors[record.name]) for record in chosen]
+
+    def _reach(self, bench: Bench, tables: Sequence[Compared], seconds: float) -> None:
+        """Find for each table a mark that holds all that the snapshot shows."""
+        wait = Wait(
+            bench.store,
+            bench.name,
+            self._source,
+            self._address,
+            exact_from(self.handoff),
+            seconds,
+            alive(self._leader.alive),
+        )
+        waiting = list(tables)
+        for mark in marks_from(wait) if waiting else ():
+            known = tables_of(catalog.load(bench.store, bench.name, mark.epoch).records)
+            waiting = [each for each in waiting if not _placed(bench, each, self._before, mark, known)]
+            if not waiting:
+                return
+        for table in waiting:
+            table.error = Transient(
+                "VERIFY_NOT_IN_MARK",
+                f"{table.name} is in no mark since its source was looked at",
+                detail="it sits marks out while somebody holds it exclusively",
+                hint="verify it again when headrace status shows it live",
+            )
+
+
+def _begin(
+    record: TableRecord,
+    looks: Mapping[TableName, sources.TableLook],
+    sizes: Mapping[int, sources.Size],
+    error: HeadraceError | None,
+) -> Compared:
+    """A table, cut into ranges and buckets."""
+    if error is not None:
+        return Compared(record, Sieve(record.schema, 1), [], error=error)
+    size = sizes[record.oid]
+    ranges = snapshot.ranges([looks[record.name]], sizes, FILE_BYTES)
+    return Compared(record, Sieve(record.schema, bucket_count(size.rows, size.bytes, len(ranges))), ranges)
+
+
+def _unfit(record: TableRecord) -> HeadraceError | None:
+    """Why a table can't be compared, as far as its record tells."""
+    if record.state is State.STOPPED:
+        return record.error or Definite(
+            "TABLE_STOPPED", f"{record.name} is stopped", hint="headrace status shows why"
+        )
+    if record.state is not State.LIVE:
+        return Transient(
+            "VERIFY_NOT_LIVE",
+            f"{record.name} is not exact yet: it is {record.state.value}",
+            hint="verify it when headrace status shows it live",
+        )
+    return None
+
+
+def _altered(record: TableRecord, look: Look) -> HeadraceError | None:
+    """Why a table can't be compared, as far as the look at it tells."""
+    if record.name in look.locked:
+        return Transient(
+            "VERIFY_LOCKED",
+            f"somebody holds {record.name} exclusively",
+            hint="verify it again when the statement that holds it has ended",
+        )
+    return look.changed.get(record.name)
+
+
+def _placed(
+    bench: Bench, table: Compared, before: Mark, mark: Mark, known: Mapping[TableName, TableRecord]
+) -> bool:
+    """Whether it is known where the lake has the table at this mark, or that it can't be compared."""
+    old, new = table.record, known.get(table.name)
+    try:
+        if new is None or (new.schema, new.since) != (old.schema, old.since):
+            raise Transient(
+                "VERIFY_COPIED_ANEW",
+                f"{table.name} was copied anew while it was to be compared",
+                hint="verify it again",
+            )
+        if unfit := _unfit(new):
+            raise unfit
+        if str(table.name) not in mark.versions:
+            return False
+        told = histories.newest(bench.store, bench.name, table.name) is not None
+        if not told and before.versions.get(str(table.name)) != mark.versions[str(table.name)]:
+            raise untold(table.name)
+        bench.place(table, mark, old.since or 0)
+    except HeadraceError as error:
+        table.error = error
+    return True
+
+
+def _sum_up(bench: Bench, tables: Sequence[Compared]) -> None:
+    """Both sides of each table: the source by ranges, some at once; the lake beside it, table by table."""
+    with ThreadPoolExecutor(bench.connections, "headrace-verify") as pool:
+        reading = {
+            (number, table.name): (table, pool.submit(bench.range, table, table.sieve, number))
+            for table in sorted(tables, key=lambda each: len(each.ranges))
+            for number in range(len(table.ranges))
+        }
+        try:
+            for table in tables:
+                with _told(table):
+                    table.lake = bench.lake(table, table.sieve)
+            for (number, _), (table, future) in reading.items():
+                with _told(table):
+                    table.parts[number] = future.result()
+        finally:
+            for _, future in reading.values():
+                future.cancel()
+
+
+@contextmanager
+def _told(table: Compared) -> Iterator[None]:
+    """What goes wrong with one table is its verdict."""
+    try:
+        yield
+    except HeadraceError as error:
+        table.error = table.error or error
+
+
+def _judged(bench: Bench, table: Compared, asked: Asked) -> TableVerdict:
+    """The verdict on a table whose sides are summed up."""
+    if table.error is None:
+        with _told(table):
+            return _weighed(bench, table, asked)
+    return TableVerdict(str(table.name), NOT_COMPARED, error=table.error)
+
+
+def _weighed(bench: Bench, table: Compared, asked: Asked) -> TableVerdict:
+    assert table.lake is not None
+    assert table.mark is not None
+    source, uneven = table.source, table.difference().uneven()
+    texts = None if source.texts is None else from_ipc(source.texts)
+    lost = list(text_differences(table.sieve.schema, texts, _standing(bench, table), values=asked.values))
+    found = _narrowed(bench, table, asked) if len(uneven) else Narrowed(0)
+    differences = [*found.differences, *lost]
+    return TableVerdict(
+        name=str(table.name),
+        outcome=DIFFERENT if len(uneven) or lost else EQUAL,
+        rows=source.sums.rows,
+        lake_rows=table.lake.sums.rows,
+        texts=0 if texts is None else texts.num_rows,
+        buckets=table.sieve.buckets,
+        different_buckets=len(uneven),
+        narrowed_buckets=found.buckets,
+        differences=tuple(differences[: asked.named]),
+        unnamed=max(0, len(differences) - asked.named),
+        epoch=table.mark.epoch,
+        error=table.error,
+    )
+
+
+def _narrowed(bench: Bench, table: Compared, asked: Asked) -> Narrowed:
+    """The rows that differ; where they can't be had, that the tables differ is true all the same."""
+    with _told(table):
+        return narrow(bench, table, values=asked.values)
+    return Narrowed(0)
+
+
+def _standing(bench: Bench, table: Compared) -> pl.DataFrame:
+    """The texts that stand in `errors/` for what the snapshot shows."""
+    assert table.lake is not None
+    assert table.mark is not None
+    said = errors_table.said(bench.store, bench.name, table.name)
+    undone = pl.Series(sorted(table.lake.times), dtype=pl.Int64)
+    return errors_table.standing_of(
+        said.filter((pl.col("time") <= table.mark.time) & ~pl.col("time").is_in(undone.implode()))
+    )

@@ -1,0 +1,260 @@
+"""Tasks of verify: rows of either side become checksums, or, where these differ, come along themselves.
+
+    source   a range of pages, under the leader's snapshot ─ COPY, decode ─┐
+             the rows of some keys, by the key's index      ─ COPY, decode ─┤
+    lake     a file of the table at a mark                                  ├─ sieve ─► Reduced
+             a file of its history: what the snapshot does not show, undone ┘
+
+The sieve is one function for all four, and the source's rows come out of the very decoders of the copy:
+what is equal in the lake is equal here, bit for bit, and nothing else is. Values without a lake form are
+NULL in the rows of both sides; their texts come along as they stand in `errors/`.
+
+Called by `verifying` and `narrowing`, on Spark. The address travels sealed; nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.checksum import Sums, buckets_of
+from headrace.core.collection import DIFF, consolidate, with_diff
+from headrace.core.columns import Ints, contiguous
+from headrace.core.errors import Definite
+from headrace.core.handoff import ByXid
+from headrace.core.keycode import keycode
+from headrace.core.schema import Column, TableSchema
+from headrace.decode import copytext
+from headrace.decode.digest import digests
+from headrace.decode.kernel import Bytes
+from headrace.decode.values import decode_column, raw
+from headrace.lake import datafile
+from headrace.lake.store import open_store
+from headrace.pipeline.keytext import key_texts
+from headrace.pipeline.tasks import LakeAddress, from_ipc, pack, to_ipc, unpack
+from headrace.sources.postgres import keyrange, snapshot
+from headrace.sources.postgres.session import Address, Identity, query
+from headrace.spark.secrets import Key, Sealed
+
+MOST_BYTES = 16 << 20  # of rows that one task may bring along
+ROLE = "verify"
+TEXTS = pa.schema([("key", pa.string()), ("column", pa.string()), ("raw", pa.string())])
+_PAGE = Column("\0page", pa.int64(), "int", "bigint")  # no identifier of a source holds a NUL
+
+
+@dataclass(frozen=True, slots=True)
+class Sieve:
+    """How the rows of a table are reduced: to sums of so many buckets, and to the rows of those wanted."""
+
+    schema: TableSchema
+    buckets: int
+    wanted: tuple[int, ...] = ()
+
+    def columns(self) -> pa.Schema:
+        """The rows that come along: columns by number, so that no user's name collides with ours."""
+        return pa.schema([pa.field(f"c{i}", c.type) for i, c in enumerate(self.schema.columns)])
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What became of some rows."""
+
+    sums: Sums
+    rows: bytes | None = None  # the updates of wanted buckets
+    texts: bytes | None = None  # of values without a lake form, as `TEXTS`
+    times: frozenset[int] = frozenset()  # of the transactions that were undone
+    overfull: bool = False  # more rows were wanted than can come along
+
+
+def united(parts: Iterable[Reduced], buckets: int) -> Reduced:
+    """What became of all of them; rows that are too many to come along are left out, and that is said."""
+    sums = Sums.zero(buckets)
+    rows: list[bytes] = []
+    texts: list[bytes] = []
+    times: set[int] = set()
+    overfull = False
+    for part in parts:
+        sums += part.sums
+        times |= part.times
+        texts += [] if part.texts is None else [part.texts]
+        rows += [] if part.rows is None else [part.rows]
+        overfull |= part.overfull or sum(map(len, rows)) > MOST_BYTES
+        if overfull:
+            rows.clear()
+    return Reduced(sums, _joined(rows), _joined(texts), frozenset(times), overfull)
+
+
+def _joined(tables: list[bytes]) -> bytes | None:
+    return to_ipc(pa.concat_tables([from_ipc(each) for each in tables])) if tables else None
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerTask:
+    """A range of pages, or the rows of some keys, as the leader's snapshot shows them."""
+
+    sieve: Sieve
+    identity: Identity
+    address: Sealed
+    snapshot_id: str
+    range: snapshot.CopyRange
+    keys: tuple[tuple[str, ...], ...] = ()  # as the source prints them; none: the range
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """A file of the table at a mark."""
+
+    sieve: Sieve
+    lake: LakeAddress
+    folder: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTask:
+    """A file of the table's history: what `shown` does not show is undone, up to the time of the mark."""
+
+    file: FileTask
+    schema: pa.Schema
+    own: dict[str, str] = field(repr=False)
+    after: int
+    until: int
+    shown: ByXid
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The rows of some keys: what became of those on each page, by the range that the page is in."""
+
+    parts: tuple[tuple[int, Reduced], ...]
+
+
+# --- the source -----------------------------------------------------------------------------------
+
+
+def read_range(key: Key, item: bytes) -> bytes:
+    """Reduce a range of pages."""
+    task = unpack(item, FollowerTask)
+    address = Address(task.address.open(key))
+    columns = task.sieve.schema.columns
+    statement = snapshot.copy_statement([c.name for c in columns], task.range)
+    with snapshot.following(
+        address, task.identity, task.snapshot_id, task.range.table, role=ROLE
+    ) as connection:
+        pieces = _decoded(task.sieve, columns, snapshot.stream_copy(connection.pgconn, statement))
+        reduced = (_reduced(task.sieve, rows, _ones(rows), texts) for rows, texts in pieces)
+        return pack(united(reduced, task.sieve.buckets))
+
+
+def read_keys(key: Key, lows: tuple[int, ...], item: bytes) -> bytes:
+    """Reduce the rows of some keys; `lows` are the first pages of the table's ranges."""
+    task = unpack(item, FollowerTask)
+    address = Address(task.address.open(key))
+    columns = (_PAGE, *task.sieve.schema.columns)
+    names = task.sieve.schema.names
+    found: dict[int, list[Reduced]] = {}
+    with snapshot.following(
+        address, task.identity, task.snapshot_id, task.range.table, role=ROLE
+    ) as connection:
+        query(connection, "SET LOCAL enable_seqscan = off")
+        statement = keyrange.paged_copy(names, task.range.table, task.sieve.schema.key, task.keys)
+        for rows, _ in _decoded(task.sieve, columns, snapshot.stream_copy(connection.pgconn, statement)):
+            which = np.searchsorted(lows, rows.column(0).to_numpy(), side="right") - 1
+            for number in np.unique(which):
+                mine = rows.filter(pa.array(which == number)).remove_column(0)
+                found.setdefault(int(number), []).append(_reduced(task.sieve, mine, _ones(mine)))
+    united_by = {number: united(parts, task.sieve.buckets) for number, parts in found.items()}
+    return pack(Found(tuple(united_by.items())))
+
+
+def _ones(rows: pa.Table) -> Ints:
+    return np.ones(rows.num_rows, np.int64)
+
+
+def _decoded(
+    sieve: Sieve, columns: tuple[Column, ...], buffers: Iterable[Bytes]
+) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Rows as the lake types them, and the texts of values that it has no form for."""
+    schema = pa.schema([pa.field(c.name, c.type) for c in columns])
+    for data in buffers:
+        texts = copytext.columns(data, len(columns))
+        decoded = [decode_column(text, c.form, c.type) for text, c in zip(texts, columns, strict=True)]
+        rows = pa.Table.from_arrays([each.array for each in decoded], schema=schema)
+        said = [TEXTS.empty_table()]
+        for column, text, each in zip(columns, texts, decoded, strict=True):
+            if len(each.bad):
+                keys = key_texts(sieve.schema, rows.take(pa.array(each.bad))).to_arrow().cast(pa.string())
+                names = pa.array([column.name] * len(each.bad), pa.string())
+                said.append(pa.table([keys, names, raw(text, each.bad)], schema=TEXTS))
+        yield rows, pa.concat_tables(said)
+
+
+# --- the lake -------------------------------------------------------------------------------------
+
+
+def read_file(item: bytes) -> bytes:
+    """Reduce a file of the table."""
+    task = unpack(item, FileTask)
+    rows = _read(task, task.sieve.schema.arrow())
+    return pack(united([_reduced(task.sieve, rows, _ones(rows))], task.sieve.buckets))
+
+
+def read_history(item: bytes) -> bytes:
+    """Undo what a file of history tells of transactions that the snapshot does not show."""
+    task = unpack(item, HistoryTask)
+    told = _read(task.file, task.schema)
+    time, xids = told[task.own["_time"]], told[task.own["_xid"]]
+    within = pc.and_(pc.greater(time, task.after), pc.less_equal(time, task.until))
+    hidden = pc.invert(task.shown.held(contiguous(time), contiguous(xids)))
+    told = told.filter(pc.and_(within, contiguous(hidden)))
+    diffs = -contiguous(told[task.own["_diff"]]).to_numpy()
+    rows = datafile.conform(told, task.file.sieve.schema.arrow())
+    reduced = united([_reduced(task.file.sieve, rows, diffs)], task.file.sieve.buckets)
+    return pack(replace(reduced, times=frozenset(pc.unique(told[task.own["_time"]]).to_pylist())))
+
+
+def _read(task: FileTask, schema: pa.Schema) -> pa.Table:
+    store = open_store(task.lake.url, dict(task.lake.options) or None)
+    try:
+        return datafile.read(store, task.folder, task.path, schema=schema)
+    except (pa.ArrowException, OSError) as error:
+        raise Definite(
+            "LAKE_FILE_UNREADABLE",
+            f'the file "{task.folder}/{task.path}" of the lake cannot be read',
+            detail=type(error).__name__,
+            hint="restore the file from a backup, or mirror the table into a new lake",
+        ) from None
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def _reduced(sieve: Sieve, rows: pa.Table, diffs: Ints, texts: pa.Table | None = None) -> Reduced:
+    """Updates of a table, reduced."""
+    codes = keycode([rows.column(name) for name in sieve.schema.names])
+    whole = digests(codes)
+    identity = whole
+    if not sieve.schema.is_multiset:
+        identity = digests(keycode([rows.column(name) for name in sieve.schema.key]))
+    which = buckets_of(identity, sieve.buckets)
+    sums = Sums.of(sieve.buckets, which, whole, diffs)
+    said = to_ipc(texts) if texts is not None and texts.num_rows else None
+    chosen = np.isin(which, sieve.wanted)
+    if not chosen.any():
+        return Reduced(sums, texts=said)
+    mine = rows.select(sieve.schema.names).filter(pa.array(chosen)).rename_columns(sieve.columns().names)
+    updates = consolidate(with_diff(mine.cast(sieve.columns()), pa.array(diffs[chosen])))
+    return Reduced(sums, to_ipc(updates), said)
+
+
+def net(sieve: Sieve, plus: Reduced, minus: Reduced) -> pa.Table:
+    """What the wanted rows of one side have over those of the other: columns by number, and `DIFF`."""
+    empty = with_diff(sieve.columns().empty_table(), pa.array([], pa.int64()))
+    one = empty if plus.rows is None else from_ipc(plus.rows)
+    other = empty if minus.rows is None else from_ipc(minus.rows)
+    other = with_diff(other, pc.negate(other[DIFF]))
+    return consolidate(pa.concat_tables([one, other.cast(one.schema)]))

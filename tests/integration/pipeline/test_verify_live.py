@@ -1,0 +1,69 @@
+"""Verify beside a run that goes on: under pgbench's load, at rest, and from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from headrace.testing.mirrored import Mirrored
+from headrace.testing.postgres import Database
+from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.verifying import outcomes, rewrite, setting, verified
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+# Far less than the minute after which an idle source gets a mark by itself.
+SOON = 30.0
+
+
+def _typed(database: Database, lake: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`headrace verify`, as a user types it."""
+    password = str(conninfo_to_dict(database.url(user="app"))["password"])
+    return subprocess.run(
+        [sys.executable, "-m", "headrace.cli.main", "verify", "--lake", str(lake), *arguments],
+        env=os.environ | {"PGPASSWORD": password},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(600)
+def test_verify_passes_under_load_and_names_the_row_of_a_changed_value(
+    database: Database, tmp_path: Path, spark: SparkSession
+) -> None:
+    lake = tmp_path / "lake"
+    database.pgbench_tables(1)
+    names = [f"public.pgbench_{name}" for name in ("accounts", "branches", "history", "tellers")]
+    mirrors = Mirrors(database, lake, spark)
+    with Mirrored(lake, database.url(user="app"), "public.*") as mirror:
+        with database.pgbench(clients=4, rate=100):
+            mirror.until_live()
+            for _ in range(3):
+                assert outcomes(verified(mirrors)) == dict.fromkeys(names, "equal")
+        # Nothing is committed any more: the run is asked for a mark.
+        verdict = verified(mirrors, wait=SOON)
+        assert outcomes(verdict) == dict.fromkeys(names, "equal")
+        assert verdict.tables[0].rows == 100_000
+        rewrite(lake, "pgbench_accounts", setting("abalance", 123_456_789, where=4711, key="aid"))
+        done = _typed(database, lake, "--json", "--wait", str(SOON))
+        assert done.returncode == 3, done.stderr
+        tables = json.loads(done.stdout)["main"]["tables"]
+        assert {name: each["outcome"] for name, each in tables.items()} == {
+            name: "different" if name == names[0] else "equal" for name in names
+        }
+        [found] = tables[names[0]]["differences"]
+        assert (found["kind"], found["key"], found["columns"]) == ("changed", {"aid": "4711"}, ["abalance"])
+        assert "VERIFY_DIFFERENT" in done.stderr
+        assert "123456789" not in done.stdout + done.stderr
+        assert mirror.running
