@@ -390,7 +390,7 @@ def test_a_streamed_transaction_that_comes_again_is_not_kept_twice(tmp_path: Pat
 
 @pytest.mark.parametrize("streamed_before", [True, False])
 def test_what_took_back_all_it_did_may_come_or_not(tmp_path: Path, streamed_before: bool) -> None:
-    """Whole it is not sent at all, streamed its commit is: another choice of the server's, no other history."""
+    """Whole it is not sent at all, streamed its commit is: the server chooses; history is the same."""
     empty = [start(7, first=True), within(71), stop(), abort(7, 71), stream_commit(7, 110, 120)]
     around = [whole(100, 110, 1, 1), empty, whole(120, 130, 2, 1)]
     with streaming(tmp_path) as spooled:
