@@ -33,10 +33,10 @@ from headrace.core.groups import group
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
 from headrace.decode.printing import printed
-from headrace.pipeline.comparing import Bench, Compared, Keys
 from headrace.pipeline.tasks import from_ipc
 from headrace.pipeline.verdicts import CHANGED, EXTRA, MISSING, Difference, Texts
 from headrace.pipeline.verifytasks import Reduced, Sieve, net, united
+from headrace.pipeline.weighing import Bench, Keys, Weighed
 
 MOST_ROWS = 16_384  # of a table, that are looked into
 KEYS_AT_ONCE = 200
@@ -50,7 +50,7 @@ class Narrowed:
     differences: tuple[Difference, ...] = ()
 
 
-def narrow(bench: Bench, table: Compared, *, values: bool) -> Narrowed:
+def narrow(bench: Bench, table: Weighed, *, values: bool) -> Narrowed:
     """Look into the buckets of the table that differ."""
     wanted = _chosen(table)
     if not wanted:
@@ -63,7 +63,7 @@ def narrow(bench: Bench, table: Compared, *, values: bool) -> Narrowed:
     return Narrowed(len(wanted), tuple(differences(sieve, net(sieve, source, lake), values=values)))
 
 
-def _chosen(table: Compared) -> tuple[int, ...]:
+def _chosen(table: Weighed) -> tuple[int, ...]:
     """The first of the buckets that differ: no more than hold the rows to be looked into, one at least."""
     assert table.lake is not None
     uneven = table.difference().uneven()
@@ -75,7 +75,7 @@ def _chosen(table: Compared) -> tuple[int, ...]:
 # --- the source's rows ----------------------------------------------------------------------------
 
 
-def _source(bench: Bench, table: Compared, sieve: Sieve, lake: Reduced) -> Reduced:
+def _source(bench: Bench, table: Weighed, sieve: Sieve, lake: Reduced) -> Reduced:
     with ThreadPoolExecutor(bench.connections, "headrace-verify") as pool:
         found = _by_key(bench, table, sieve, lake, pool)
         again = [number for number in table.parts if _unexplained(table, sieve, number, found)]
@@ -85,7 +85,7 @@ def _source(bench: Bench, table: Compared, sieve: Sieve, lake: Reduced) -> Reduc
 
 
 def _by_key(
-    bench: Bench, table: Compared, sieve: Sieve, lake: Reduced, pool: ThreadPoolExecutor
+    bench: Bench, table: Weighed, sieve: Sieve, lake: Reduced, pool: ThreadPoolExecutor
 ) -> dict[int, list[Reduced]]:
     """The source's rows under the keys that the lake has, by range."""
     found: dict[int, list[Reduced]] = {}
@@ -99,7 +99,7 @@ def _by_key(
     return found
 
 
-def _rows_of(bench: Bench, table: Compared, sieve: Sieve, keys: Keys) -> Mapping[int, Reduced]:
+def _rows_of(bench: Bench, table: Weighed, sieve: Sieve, keys: Keys) -> Mapping[int, Reduced]:
     try:
         return bench.rows_of(table, sieve, keys)
     except HeadraceError:
@@ -116,7 +116,7 @@ def key_texts(schema: TableSchema, rows: pa.Table) -> Keys:
     return tuple(key for key in keys if all(text is not None and "\0" not in text for text in key))
 
 
-def _unexplained(table: Compared, sieve: Sieve, number: int, found: Mapping[int, Sequence[Reduced]]) -> bool:
+def _unexplained(table: Weighed, sieve: Sieve, number: int, found: Mapping[int, Sequence[Reduced]]) -> bool:
     """Whether the range has rows of the wanted buckets that were not found by their keys."""
     known = united(found.get(number, ()), sieve.buckets).sums
     left: Sums = table.parts[number].sums - known

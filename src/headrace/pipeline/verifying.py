@@ -6,7 +6,7 @@
                                                                                                     │ no
                                                                      `narrowing` ◄──────────────────┘
 
-S is a set of transactions, the mark a prefix of the commit order that holds all of S. `comparing` takes
+S is a set of transactions, the mark a prefix of the commit order that holds all of S. `weighing` takes
 away from the mark what S does not show; then both sides are the same set, and equal sums are equal tables.
 One scan of the source, at most `snapshot_connections` ranges at once; nothing is locked but what a reader
 locks, and nothing is written on either side but the request for a mark.
@@ -34,7 +34,6 @@ from headrace.lake import catalog, errors_table, histories, seek
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.reader import Lake
 from headrace.pipeline import looking
-from headrace.pipeline.comparing import Bench, Compared, untold
 from headrace.pipeline.config import Config
 from headrace.pipeline.copytasks import FILE_BYTES
 from headrace.pipeline.lifecycle import Place
@@ -48,6 +47,7 @@ from headrace.pipeline.states import State
 from headrace.pipeline.tasks import from_ipc
 from headrace.pipeline.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
 from headrace.pipeline.verifytasks import Sieve
+from headrace.pipeline.weighing import Bench, Weighed, untold
 from headrace.sources.patterns import Pattern
 from headrace.sources.postgres import catalog as sources
 from headrace.sources.postgres import snapshot
@@ -190,7 +190,7 @@ class Comparison:
             connections=self._place.config.snapshot_connections,
         )
 
-    def _begun(self, chosen: Sequence[TableRecord]) -> list[Compared]:
+    def _begun(self, chosen: Sequence[TableRecord]) -> list[Weighed]:
         """The tables, with what keeps some of them from being compared."""
         live = [record for record in chosen if record.state is State.LIVE]
         look = looking.look(self._connection, self._source.publication, live)
@@ -201,7 +201,7 @@ class Comparison:
         looks = sources.look(self._connection, fit)
         return [_begin(record, looks, sizes, errors[record.name]) for record in chosen]
 
-    def _reach(self, bench: Bench, tables: Sequence[Compared], seconds: float) -> None:
+    def _reach(self, bench: Bench, tables: Sequence[Weighed], seconds: float) -> None:
         """Find for each table a mark that holds all that the snapshot shows."""
         wait = Wait(
             bench.store,
@@ -232,13 +232,13 @@ def _begin(
     looks: Mapping[TableName, sources.TableLook],
     sizes: Mapping[int, sources.Size],
     error: HeadraceError | None,
-) -> Compared:
+) -> Weighed:
     """A table, cut into ranges and buckets."""
     if error is not None:
-        return Compared(record, Sieve(record.schema, 1), [], error=error)
+        return Weighed(record, Sieve(record.schema, 1), [], error=error)
     size = sizes[record.oid]
     ranges = snapshot.ranges([looks[record.name]], sizes, FILE_BYTES)
-    return Compared(record, Sieve(record.schema, bucket_count(size.rows, size.bytes, len(ranges))), ranges)
+    return Weighed(record, Sieve(record.schema, bucket_count(size.rows, size.bytes, len(ranges))), ranges)
 
 
 def _unfit(record: TableRecord) -> HeadraceError | None:
@@ -268,7 +268,7 @@ def _altered(record: TableRecord, look: Look) -> HeadraceError | None:
 
 
 def _placed(
-    bench: Bench, table: Compared, before: Mark, mark: Mark, known: Mapping[TableName, TableRecord]
+    bench: Bench, table: Weighed, before: Mark, mark: Mark, known: Mapping[TableName, TableRecord]
 ) -> bool:
     """Whether it is known where the lake has the table at this mark, or that it can't be compared."""
     old, new = table.record, known.get(table.name)
@@ -292,7 +292,7 @@ def _placed(
     return True
 
 
-def _sum_up(bench: Bench, tables: Sequence[Compared]) -> None:
+def _sum_up(bench: Bench, tables: Sequence[Weighed]) -> None:
     """Both sides of each table: the source by ranges, some at once; the lake beside it, table by table."""
     with ThreadPoolExecutor(bench.connections, "headrace-verify") as pool:
         reading = {
@@ -313,7 +313,7 @@ def _sum_up(bench: Bench, tables: Sequence[Compared]) -> None:
 
 
 @contextmanager
-def _told(table: Compared) -> Iterator[None]:
+def _told(table: Weighed) -> Iterator[None]:
     """What goes wrong with one table is its verdict."""
     try:
         yield
@@ -321,7 +321,7 @@ def _told(table: Compared) -> Iterator[None]:
         table.error = table.error or error
 
 
-def _judged(bench: Bench, table: Compared, asked: Asked) -> TableVerdict:
+def _judged(bench: Bench, table: Weighed, asked: Asked) -> TableVerdict:
     """The verdict on a table whose sides are summed up."""
     if table.error is None:
         with _told(table):
@@ -329,7 +329,7 @@ def _judged(bench: Bench, table: Compared, asked: Asked) -> TableVerdict:
     return TableVerdict(str(table.name), NOT_COMPARED, error=table.error)
 
 
-def _weighed(bench: Bench, table: Compared, asked: Asked) -> TableVerdict:
+def _weighed(bench: Bench, table: Weighed, asked: Asked) -> TableVerdict:
     assert table.lake is not None
     assert table.mark is not None
     source, uneven = table.source, table.difference().uneven()
@@ -353,14 +353,14 @@ def _weighed(bench: Bench, table: Compared, asked: Asked) -> TableVerdict:
     )
 
 
-def _narrowed(bench: Bench, table: Compared, asked: Asked) -> Narrowed:
+def _narrowed(bench: Bench, table: Weighed, asked: Asked) -> Narrowed:
     """The rows that differ; where they can't be had, that the tables differ is true all the same."""
     with _told(table):
         return narrow(bench, table, values=asked.values)
     return Narrowed(0)
 
 
-def _standing(bench: Bench, table: Compared) -> pl.DataFrame:
+def _standing(bench: Bench, table: Weighed) -> pl.DataFrame:
     """The texts that stand in `errors/` for what the snapshot shows."""
     assert table.lake is not None
     assert table.mark is not None

@@ -48,7 +48,7 @@ Keys = tuple[tuple[str, ...], ...]
 
 
 @dataclass(slots=True)
-class Compared:
+class Weighed:
     """One table, as far as it is."""
 
     record: TableRecord
@@ -91,25 +91,25 @@ class Bench:
 
     # --- the source -----------------------------------------------------------------------------
 
-    def range(self, table: Compared, sieve: Sieve, number: int) -> Reduced:
+    def range(self, table: Weighed, sieve: Sieve, number: int) -> Reduced:
         """A range of the table's pages."""
         task = self._follower(table, sieve, number)
         [answer] = self.jobs.run(partial(read_range, self.key), [pack(task)])
         return unpack(answer, Reduced)
 
-    def rows_of(self, table: Compared, sieve: Sieve, keys: Keys) -> Mapping[int, Reduced]:
+    def rows_of(self, table: Weighed, sieve: Sieve, keys: Keys) -> Mapping[int, Reduced]:
         """The rows of these keys, by the range that they are in."""
         lows = tuple(each.low_page for each in table.ranges)
         task = self._follower(table, sieve, 0, keys)
         [answer] = self.jobs.run(partial(read_keys, self.key, lows), [pack(task)])
         return dict(unpack(answer, Found).parts)
 
-    def _follower(self, table: Compared, sieve: Sieve, number: int, keys: Keys = ()) -> FollowerTask:
+    def _follower(self, table: Weighed, sieve: Sieve, number: int, keys: Keys = ()) -> FollowerTask:
         return FollowerTask(sieve, self.identity, self.address, self.snapshot_id, table.ranges[number], keys)
 
     # --- the lake -------------------------------------------------------------------------------
 
-    def place(self, table: Compared, mark: Mark, since: int) -> None:
+    def place(self, table: Weighed, mark: Mark, since: int) -> None:
         """Find what the lake has of the table at a mark, and of its history; no row is read yet."""
         record, lake = table.record, LakeAddress(self.store.url)
         folder = layout.table_folder(self.name, record.name)
@@ -132,7 +132,7 @@ class Bench:
             for path in part.reaching(self.shown.xmin)
         ]
 
-    def lake(self, table: Compared, sieve: Sieve) -> Reduced:
+    def lake(self, table: Weighed, sieve: Sieve) -> Reduced:
         """What the lake holds of the table, without what the snapshot does not show."""
         files = [pack(replace(task, sieve=sieve)) for task in table.files]
         history = [pack(_undoing(task, sieve)) for task in table.history]
