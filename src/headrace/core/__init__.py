@@ -13,6 +13,7 @@
     history       the history of changes that carry whole old rows
     multiset      the same for tables without a key
     evolve        may a table go on under a new schema
+    durations            durations as people write them
     columns, groups      columns as numpy, rows that share a code
 
 Everything above calls this room; it calls nobody. It promises to be pure: no I/O, no clock, no globals,

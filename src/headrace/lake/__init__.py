@@ -14,6 +14,8 @@
     cut · reader        reading at a mark or between two, in any engine: `headrace.Lake`
     standing · travel   which mark a table is read from there, and what history adds to it
     histories · changing   the updates between two times
+    keeping · compaction · markfiles     which marks stay, which files are put together
+    reach · sweeping    how far back history is whole; deleting what nobody needs
     pruning             files that Spark skips by Delta's statistics
 
 Writing is for the one owner of a source: the pipeline makes data files (on executors, through `datafile`)

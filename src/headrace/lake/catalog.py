@@ -8,14 +8,15 @@ withdrawal, which changes no state.
 
 Opening would have to read every plan since the beginning. Therefore the fold is written down once in
 `INTERVAL` epochs (`_headrace/catalog/<source>/<N>.json`, put-if-absent: it is a function of the plans, so
-whoever writes it writes the same), and opening reads the last one and the few plans after it.
+whoever writes it writes the same), and opening reads the last one and the few plans after it. Maintenance
+writes it down for each old mark that stays, and can then let the old plans go.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -88,22 +89,31 @@ def _folded(files: Files, catalog: Catalog, epoch: int) -> Catalog | None:
 def save(files: Files, catalog: Catalog, interval: int = INTERVAL) -> None:
     """Write the catalog down if its epoch is one of those that are."""
     if catalog.epoch and catalog.epoch % interval == 0:
-        key = layout.checkpoint_key(catalog.source, catalog.epoch)
-        text = json.dumps({"epoch": catalog.epoch, "records": dict(catalog.records)}, sort_keys=True)
-        files.put_if_absent(key, text.encode())
+        write(files, catalog)
 
 
-def clean(files: Files, source: str, epoch: int) -> None:
+def write(files: Files, catalog: Catalog) -> None:
+    """Write the catalog down, so that it can be had without the plans before it."""
+    key = layout.checkpoint_key(catalog.source, catalog.epoch)
+    text = json.dumps({"epoch": catalog.epoch, "records": dict(catalog.records)}, sort_keys=True)
+    files.put_if_absent(key, text.encode())
+
+
+def clean(files: Files, source: str, epoch: int, needed: Collection[int] = ()) -> int:
     """Delete the plans and checkpoints that the last checkpoint at or before `epoch` replaces.
 
-    For the source's owner, once no kept mark before that checkpoint needs its catalog any more.
+    For the source's owner, once no kept mark before that checkpoint needs its catalog any more, but for
+    those of the `needed` epochs, which have checkpoints of their own. The number of files that went.
     """
     keys = _checkpoints(files, source, epoch)
-    for key in keys[:-1]:
+    if not keys:
+        return 0
+    last = layout.plan_of(keys[-1])[0]
+    spent = [key for key in keys[:-1] if layout.plan_of(key)[0] not in needed]
+    spent += [key for key in files.list(layout.plans_folder(source)) if layout.plan_of(key)[0] <= last]
+    for key in spent:
         files.delete(key)
-    for key in files.list(layout.plans_folder(source)) if keys else ():
-        if layout.plan_of(key)[0] <= layout.plan_of(keys[-1])[0]:
-            files.delete(key)
+    return len(spent)
 
 
 def _checkpoints(files: Files, source: str, epoch: int) -> list[str]:

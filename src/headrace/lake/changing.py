@@ -30,8 +30,8 @@ def changes(store: Store, spark: Any, end: Cut, full: Name, start: Place | None)
     """The updates of a table with `start` < time <= `end`; without a start, all that lead to the end."""
     source, table = full
     schema = end.standings.schema(full)
-    until, since = end.places[source].time, end.standings.since(full)
-    after = _after(full, since, start)
+    until = end.places[source].time
+    after = _after(full, end.standings.since(full), start)
     if after > until:
         raise Misconfigured(
             "LAKE_CHANGES_BACKWARDS",
@@ -40,7 +40,11 @@ def changes(store: Store, spark: Any, end: Cut, full: Name, start: Place | None)
         )
     wanted = _wanted(schema)
     found = None
-    for part in histories.parts(store, source, table, (after, until)):
+    parts = histories.parts(store, source, table, (after, until))
+    if _after(full, end.standings.since(full), start) > after:
+        # It ran out of its retention while we looked: not to be missed in silence.
+        raise _broken(full, end.standings.since(full))
+    for part in parts:
         if not travel.fits(schema, [part]):
             raise travel.incompatible(str(table))
         rows = _shown(spark, part, wanted)
@@ -52,13 +56,17 @@ def _after(full: Name, since: int | None, start: Place | None) -> int:
     if since is not None and start is None:
         return since - 1
     if since is None or start is None or start.time < since - 1:
-        raise Definite(
-            "LAKE_HISTORY_BROKEN",
-            f'the history of table "{full[1]}" does not lead from the one place to the other',
-            detail=None if since is None else f"it is exact from {Lsn(since)} on",
-            hint="begin there: after=...",
-        )
+        raise _broken(full, since)
     return start.time
+
+
+def _broken(full: Name, since: int | None) -> Definite:
+    return Definite(
+        "LAKE_HISTORY_BROKEN",
+        f'the history of table "{full[1]}" does not lead from the one place to the other',
+        detail=None if since is None else f"it is exact from {Lsn(since)} on",
+        hint="begin there: after=...",
+    )
 
 
 def _wanted(schema: pa.Schema) -> pa.Schema:

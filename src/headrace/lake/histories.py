@@ -76,7 +76,7 @@ class Part:
 def parts(store: Store, source: str, table: TableName, times: Times) -> list[Part]:
     """What the table's history has of these times, one part for each schema; none where it has none."""
     found = []
-    for folder in _tables(store, source, table):
+    for folder in folders(store, source, table):
         schema = folder.schema()
         start = _own_start(schema)
         paths = _within(folder, layout.lake_column(schema.names[start]), times)
@@ -87,7 +87,7 @@ def parts(store: Store, source: str, table: TableName, times: Times) -> list[Par
 
 def newest(store: Store, source: str, table: TableName) -> LakeTable | None:
     """The history under the last incompatible schema that the table had; None where it has none yet."""
-    found = list(_tables(store, source, table))
+    found = list(folders(store, source, table))
     return found[-1] if found else None
 
 
@@ -133,7 +133,8 @@ def tables(store: Store, source: str) -> list[TableName]:
     ]
 
 
-def _tables(store: Store, source: str, table: TableName) -> Iterator[LakeTable]:
+def folders(store: Store, source: str, table: TableName) -> Iterator[LakeTable]:
+    """The histories of a table, one for each incompatible schema, opened."""
     k = 1
     while True:
         candidate = LakeTable(store, layout.history_folder(source, table, k))

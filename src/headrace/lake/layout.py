@@ -7,6 +7,7 @@
     _headrace/format.json                     what makes a directory a lake
     _headrace/epochs/<source>/<N>.json        the plan of epoch N (<N>.<attempt>.json: its withdrawals)
     _headrace/catalog/<source>/<N>.json       the fold of all plans up to epoch N
+    _headrace/reach/<source>.json             how far back the source's history reaches
     _headrace/requests/<source>/<id>.json     what somebody asks of the source's owner
     _headrace/status/<source>.json            how the source is doing, about once a second
     _headrace/registry/                       sources and views that were created by SQL
@@ -95,10 +96,18 @@ def histories_folder(source: str) -> str:
     return f"{_HISTORY}/{quote(source)}"
 
 
+def is_history(folder: str) -> bool:
+    return folder.startswith(f"{_HISTORY}/")
+
+
 def table_of_history(folder: str) -> TableName | None:
     """The table whose history is kept in this folder; None for a folder of another kind."""
     room, *parts = folder.split("/")
     return TableName(unquote(parts[1]), unquote(parts[2])) if room == _HISTORY and len(parts) == 4 else None
+
+
+def tables_folder(source: str) -> str:
+    return f"tables/{quote(source)}"
 
 
 def errors_folder(source: str) -> str:
@@ -144,6 +153,10 @@ def checkpoints_folder(source: str) -> str:
 
 def checkpoint_key(source: str, epoch: int) -> str:
     return f"{checkpoints_folder(source)}/{epoch:0{_EPOCH_DIGITS}d}.json"
+
+
+def reach_key(source: str) -> str:
+    return f"_headrace/reach/{quote(source)}.json"
 
 
 def ahead_folder(source: str) -> str:

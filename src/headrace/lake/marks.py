@@ -133,18 +133,19 @@ class Kept(Sequence[Mark]):
         if not 0 <= index < len(self):
             raise IndexError(at)
         number = bisect_right(self._ends, index)
-        rows = self._block(number)
+        rows = self.rows(number)
         return _marks(rows.slice(index - self._ends[number] + rows.num_rows, 1))[0]
 
     def __iter__(self) -> Iterator[Mark]:
         for number in range(len(self.blocks)):
-            yield from _marks(self._block(number))
+            yield from _marks(self.rows(number))
 
     def start(self, number: int) -> int:
         """The index of a block's first mark."""
         return self._ends[number] - self.blocks[number].count
 
-    def _block(self, number: int) -> pa.Table:
+    def rows(self, number: int) -> pa.Table:
+        """The marks of a block, by epoch."""
         if number not in self._rows:
             paths = self.blocks[number].paths
             parts = [datafile.read(self._store, self._folder, path, schema=MARKS) for path in paths]
@@ -188,7 +189,7 @@ class Marks:
         if self.table.version != base:
             return False
         name = layout.file_name(mark.epoch)
-        file = datafile.write(self.store, self.table.folder, name, _row(mark))
+        file = datafile.write(self.store, self.table.folder, name, rows_of([mark]))
         schema = schemas.encode(MARKS) if base < 0 else None
         step = TableStep(path=self.table.folder, base=base, add=(file,), schema=schema)
         stamp = Stamp(app=f"headrace/{self.source}", epoch=mark.epoch, plan_id=mark.plan_id)
@@ -268,7 +269,9 @@ def _together(one: Block, other: Block) -> Block:
     )
 
 
-def _row(mark: Mark) -> pa.Table:
-    values = {name: getattr(mark, name) for name in MARKS.names}
-    values["versions"] = list(mark.versions.items())
-    return pa.Table.from_pylist([values], schema=MARKS)
+def rows_of(marks: Sequence[Mark]) -> pa.Table:
+    """The marks as rows of their table."""
+    rows = [{name: getattr(mark, name) for name in MARKS.names} for mark in marks]
+    for row in rows:
+        row["versions"] = list(row["versions"].items())
+    return pa.Table.from_pylist(rows, schema=MARKS)

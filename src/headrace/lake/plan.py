@@ -34,7 +34,8 @@ class TableStep:
     """What an epoch does to one Delta table: one commit, at exactly `base + 1`.
 
     `base == -1` creates the table. `schema` (an Arrow schema, serialised and base64) is given when the
-    step creates the table or replaces its schema, else None.
+    step creates the table or replaces its schema, else None. `rewrite` says that the rows stay the same, in
+    other files.
     """
 
     path: str  # the table's folder, relative to the lake
@@ -42,6 +43,7 @@ class TableStep:
     add: tuple[DataFile, ...] = ()
     remove: tuple[str, ...] = ()
     schema: str | None = None
+    rewrite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Plan:
                 add=tuple(DataFile(**file) for file in step["add"]),
                 remove=tuple(step["remove"]),
                 schema=step["schema"],
+                rewrite=step.get("rewrite", False),  # of plans from before there was maintenance
             )
             for step in raw["steps"]
         )

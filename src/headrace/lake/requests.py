@@ -65,6 +65,14 @@ def answered(store: Store, source: str, request: Request) -> dict[str, Any] | No
     return None if data is None else dict(json.loads(data))
 
 
+def settled(store: Store, source: str, before: datetime) -> list[Request]:
+    """The requests that were made before this moment and have an answer."""
+    names = [key.rsplit("/", 1)[1] for key in store.list(layout.requests_folder(source))]
+    limit = f"{before.astimezone(UTC):%Y%m%dT%H%M%S%f}"
+    ids = sorted(name.removesuffix(_ANSWER) for name in names if name.endswith(_ANSWER))
+    return [Request(id, "") for id in ids if id < limit]
+
+
 def forget(store: Store, source: str, request: Request) -> None:
     """Remove a request and its answer, the request first: it must not seem to be pending again."""
     store.delete(_key(source, request.id, _REQUEST))

@@ -112,6 +112,9 @@ def at_timestamp(marks: Sequence[Mark], moment: datetime | str, late: Late) -> P
     last = newest(marks)
     for at in _later(marks, limit):
         before = marks[at - 1] if at else None
+        if before is None and marks[at].epoch > 1:
+            # What came before the first mark that is kept may be gone, and with it the answer.
+            raise _none(marks, f"the lake does not reach back to {limit.isoformat()}")
         found = late(before, marks[at])
         if found is None:
             continue

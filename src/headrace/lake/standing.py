@@ -8,6 +8,8 @@ mark that has it: those contents are made of the nearest mark and history (`head
 
 Whether `since` is early enough is asked of the catalog as of mark b: after a table was copied anew, the
 newest record tells of another interval. `since` is all that this room knows of the pipeline's records.
+Nothing is told of times before the source's reach (`headrace.lake.reach`), whatever old catalogs say: history
+that ran out of its retention is gone from there.
 
 Called by `cut` and `changing`. It opens tables and looks into logs, and reads no row.
 """
@@ -25,7 +27,7 @@ import pyarrow as pa
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName, quote_identifier, split_identifiers
 from headrace.core.position import Lsn
-from headrace.lake import catalog, histories, layout, travel
+from headrace.lake import catalog, histories, layout, reach, travel
 from headrace.lake.histories import Part
 from headrace.lake.marks import Kept, Mark, Marks
 from headrace.lake.seek import Place
@@ -52,6 +54,7 @@ class Past:
     def __init__(self, store: Store, source: str) -> None:
         self._store = store
         self._source = source
+        self._told = reach.read(store, source)
         self._catalogs: dict[int, Mapping[str, Any]] = {}
 
     @cached_property
@@ -70,10 +73,17 @@ class Past:
         return self.kept[at - 1] if at else None
 
     def since(self, mark: Mark, table: TableName) -> int | None:
-        """The frontier from which the table's history was exact, as the catalog had it at a mark."""
+        """The frontier from which the table's history is exact: as the catalog had it at a mark, and not
+        before the source's reach. What is gone is looked up now: ask after looking into history.
+        """
         record = self._records(mark).get(f"{_TABLE}{table}")
         since = None if record is None else record.get("since")
-        return None if since is None else int(since)
+        if since is None:
+            return None
+        now = reach.read(self._store, self._source)
+        told = -1 if self._told is None else self._told.time
+        gone = -1 if now is None or now.gone is None else now.gone
+        return max(int(since), told + 1, gone + 1)
 
     def known(self) -> set[TableName]:
         """All tables that the newest catalog knows of, or that have a history."""
@@ -164,12 +174,14 @@ class Standings:
         source, table = full
         past, time = self._pasts[source], self._places[source].time
         earlier, later = past.last(time), past.first(time, table)
-        since = None if later is None else past.since(later, table)
-        if later is None or since is None or since > time + 1:
+        if later is None:
             return None
         ways = [self._way(full, later, later)]
         if earlier is not None and str(table) in earlier.versions:
             ways.append(self._way(full, earlier, later))
+        since = past.since(later, table)
+        if since is None or since > time + 1:
+            return None
         schema = self.open(full, later).schema()
         fitting = [way for way in ways if travel.fits(schema, way.parts)]
         if not fitting:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -195,6 +195,30 @@ class LakeTable:
             schema=schemas.encode(older.schema()),
         )
 
+    def unneeded(self, hours: int, versions: Iterable[int]) -> tuple[set[str], set[str]]:
+        """Files that nobody needs who reads the newest version, one of these, or any of the last hours.
+
+        Those that the log once held, and those that it never did; both by their paths.
+        """
+        if self._delta is None:
+            return set(), set()
+        pins = sorted({version for version in versions if version < self.version}) or None
+        with _Told(self.folder):
+            held, every = (
+                self._delta.vacuum(
+                    hours, dry_run=True, enforce_retention_duration=False, full=full, keep_versions=pins
+                )
+                for full in (False, True)
+            )
+        known = {unquote(path) for path in held}
+        return known, {unquote(path) for path in every} - known
+
+    def checkpoint(self) -> None:
+        """Write down the newest version as a whole, so that nobody replays what came before."""
+        assert self._delta is not None
+        with _Told(self.folder):
+            self._delta.create_checkpoint()
+
     def log_keys(self, version: int) -> list[str]:
         """The files of the log that hold this version, with the checkpoint that was made at it."""
         keys = [self._log_key(version)]
@@ -269,12 +293,16 @@ def _change_files(
     now = int(time.time() * 1000)
     removals = [
         RemoveAction(
-            path=path, data_change=True, deletion_timestamp=now, size=live[path].size, partition_values={}
+            path=path,
+            data_change=not step.rewrite,
+            deletion_timestamp=now,
+            size=live[path].size,
+            partition_values={},
         )
         for path in step.remove
     ]
     delta.create_write_transaction(
-        [*removals, *map(_add, step.add)],
+        [*removals, *(_add(file, changes=not step.rewrite) for file in step.add)],
         mode="append",
         schema=delta.schema(),
         commit_properties=properties,
@@ -309,13 +337,13 @@ def _delta_schema(text: str) -> Schema:
     return Schema.from_arrow(schemas.to_lake(schemas.decode(text)))
 
 
-def _add(file: DataFile) -> AddAction:
+def _add(file: DataFile, *, changes: bool = True) -> AddAction:
     return AddAction(
         path=file.path,
         size=file.size,
         partition_values={},
         modification_time=int(time.time() * 1000),
-        data_change=True,
+        data_change=changes,
         stats=file.stats,
     )
 

@@ -1,0 +1,32 @@
+"""Durations as people write them: `90s`, `45m`, `12h`, `30d`, `2w`.
+
+A number and one unit, nothing else: what deletes data must not be guessed at. Called by the configuration
+and by commands that take a duration; pure.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from headrace.core.errors import Misconfigured
+
+_WRITTEN = re.compile(r"(\d{1,6})([smhdw])\Z", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def duration(text: str, what: str) -> timedelta:
+    """The duration that is written here; `what` names it in the error."""
+    match = _WRITTEN.match(text.strip())
+    if match is None:
+        raise Misconfigured(
+            "DURATION_MALFORMED",
+            f'"{text}" is not a duration that {what} can have',
+            hint="write a number and a unit: 90s, 45m, 12h, 30d or 2w",
+        )
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def written(value: timedelta) -> str:
+    """A duration as it is read again."""
+    return f"{int(value.total_seconds())}s"

@@ -1,0 +1,147 @@
+"""Which marks stay: every one for a while, then one an hour, then one a day; none before the reach.
+
+    now ◄──── marks ────► ◄──────── a week ────────► ◄────── ...
+    │││││││││││││││││││││ │   │   │   │   │   │   │   │        │        │
+    every mark            the last of each hour       the last of each day
+
+Thinning loses nothing: contents between two marks are the nearest mark plus or minus history. So a mark may
+go only where history leads to it from the next one that stays, for each table that it names: the table is
+in that mark too, was exact all the while (`since`), and its schema did not change. Where that is not so of a
+gap between two marks that stay, the one in its middle stays as well, and both halves are asked again: a
+table that joins, leaves or changes costs a handful of marks around the place.
+
+A mark that stays takes over what the marks before it told that went: the latest commit timestamp, by which
+a time of day is found, and the numbers of transactions and changes. Its place, its versions and its epoch
+never change.
+
+Pure: called by `markfiles`, with marks in the order of their epochs. What is known of the tables at a mark is
+handed in, since only the pipeline can read its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from headrace.core.durations import duration
+from headrace.core.errors import Misconfigured
+from headrace.lake.marks import Mark
+
+# By table: from which frontier on it is exact, and whatever must not have changed for history to lead on.
+Known = Mapping[str, tuple[int | None, object]]
+
+HOURLY = timedelta(days=7)
+# Delta's checkpoints remember for seven days when a file was removed; what is to be kept for longer after its
+# removal would look like a file that nobody knows.
+LONGEST = timedelta(days=6)
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How long what is kept. `retention` of None: history goes back to the beginning, for ever."""
+
+    retention: timedelta | None = None
+    marks: timedelta = timedelta(days=1)
+    grace: timedelta = timedelta(days=1)
+
+    @classmethod
+    def of(cls, retention: str | None = None, marks: str = "1d", grace: str = "1d") -> Keeping:
+        """From the words of a configuration or of a command line."""
+        found = cls(
+            None if retention is None else duration(retention, "retention"),
+            duration(marks, "marks"),
+            duration(grace, "grace"),
+        )
+        for what, text, value in (("grace", grace, found.grace), ("marks", marks, found.marks)):
+            if value > LONGEST:
+                raise Misconfigured(
+                    "KEEPING_TOO_LONG",
+                    f'"{text}" is longer than {what} can be: a log forgets when a file was removed',
+                    hint=f"give at most {LONGEST.days}d; history leads to every moment, marks or not",
+                )
+        return found
+
+    @property
+    def dense(self) -> timedelta:
+        """For how long files that were removed are kept, whatever names them."""
+        return max(self.grace, self.marks)
+
+
+def thinned(
+    marks: Sequence[Mark], now: datetime, keeping: Keeping, known: Callable[[Mark], Known]
+) -> list[Mark]:
+    """The marks that stay of these; the first and the last always do."""
+    if len(marks) < 3:
+        return list(marks)
+    stay = sorted({0, len(marks) - 1, *_last_of_each(marks, now, keeping)})
+    also = [middle for first, last in pairwise(stay) for middle in _middles(marks, first, last, known)]
+    return folded(marks, sorted({*stay, *also}))
+
+
+def folded(marks: Sequence[Mark], stay: Sequence[int]) -> list[Mark]:
+    """The marks at these indices, each with what those before it told that go."""
+    starts = [0, *(index + 1 for index in stay)]
+    return [_together(marks[start : index + 1]) for start, index in zip(starts, stay, strict=False)]
+
+
+def _last_of_each(marks: Sequence[Mark], now: datetime, keeping: Keeping) -> Iterator[int]:
+    """The indices of the last mark of each hour, later of each day; of the young ones all."""
+    slots = [_slot(mark.published_at, now, keeping) for mark in marks]
+    for index, (slot, following) in enumerate(pairwise([*slots, None])):
+        if slot is None or slot != following:
+            yield index
+
+
+def _slot(published: datetime, now: datetime, keeping: Keeping) -> tuple[int, ...] | None:
+    age = now - published
+    if age < keeping.marks:
+        return None
+    day = (published.year, published.month, published.day)
+    return day if age > HOURLY else (*day, published.hour)
+
+
+def _middles(marks: Sequence[Mark], first: int, last: int, known: Callable[[Mark], Known]) -> Iterator[int]:
+    """What has to stay between two marks so that history leads to all that goes."""
+    if last - first < 2 or _calm(marks[first], marks[first + 1 : last], marks[last], known):
+        return
+    middle = (first + last) // 2
+    yield from _middles(marks, first, middle, known)
+    yield middle
+    yield from _middles(marks, middle, last, known)
+
+
+def _calm(before: Mark, going: Sequence[Mark], after: Mark, known: Callable[[Mark], Known]) -> bool:
+    """Whether history leads from `after` back to each of the marks between, for all that they name."""
+    if before.incarnation != after.incarnation:
+        return False
+    first: dict[str, Mark] = {}
+    for mark in going:
+        for name in mark.versions:
+            first.setdefault(name, mark)
+    if not first.keys() <= after.versions.keys() & before.versions.keys():
+        return False
+    earlier, later = known(before), known(after)
+    return all(
+        name in earlier and name in later and _leads(earlier[name], later[name], mark.time)
+        for name, mark in first.items()
+    )
+
+
+def _leads(earlier: tuple[int | None, object], later: tuple[int | None, object], time: int) -> bool:
+    since = later[0]
+    return since is not None and since <= time + 1 and earlier[1] == later[1]
+
+
+def _together(marks: Sequence[Mark]) -> Mark:
+    """The last of them, with what all of them brought."""
+    if len(marks) == 1:
+        return marks[0]
+    told = [mark.upstream_commit_ts for mark in marks if mark.upstream_commit_ts is not None]
+    return replace(
+        marks[-1],
+        upstream_commit_ts=max(told, default=None),
+        transactions=sum(mark.transactions for mark in marks),
+        changes=sum(mark.changes for mark in marks),
+    )

@@ -1,0 +1,48 @@
+"""How far back the history of a source reaches: `_headrace/reach/<source>.json`.
+
+    {"time": T, "since": "2026-11-22T00:00:00+00:00", "gone": G}
+
+    told      whoever opens a cut from now on finds times before T refused
+    gone      a grace time later: history up to G may be gone, for everybody
+
+Each is written before what it announces. A cut takes notice of `time` when it is opened, and of `gone` each
+time that it has looked into history: so it reads on for the grace time, and is never shown a part of what was
+there. Both only ever move on.
+
+Written by the source's owner (`headrace maintain`), read by `standing`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+from headrace.lake import layout
+from headrace.lake.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """History is whole after `time`, told at `since`; what lies up to `gone` has begun to go."""
+
+    time: int
+    since: datetime
+    gone: int | None = None
+
+
+def read(store: Store, source: str) -> Reach | None:
+    """The reach as it stands now; None where nothing was ever let go."""
+    data = store.get(layout.reach_key(source))
+    if data is None:
+        return None
+    raw = json.loads(data)
+    return Reach(raw["time"], datetime.fromisoformat(raw["since"]), raw["gone"])
+
+
+def write(store: Store, source: str, reach: Reach) -> None:
+    """Move the reach on, durably."""
+    key = layout.reach_key(source)
+    record = {"time": reach.time, "since": reach.since.isoformat(), "gone": reach.gone}
+    store.put(key, json.dumps(record).encode())
+    store.sync([key])

@@ -1,0 +1,254 @@
+"""What nobody needs any more, and its removal: data files, lines of Delta's logs, plans, answered requests.
+
+    a data file stays while            the newest version holds it, or
+                                       it was removed less than the grace time ago (Delta's tombstones), or
+                                       a mark that is there names a version that holds it
+    a line of a log stays while        a checkpoint older than the grace time does not replace it, or
+                                       a mark that is there needs it: its checkpoint and what follows on that
+    a plan stays while                 a mark that is there has no catalog of its own after it
+
+A mark *is there* while a file that holds it is: also one that was thinned out, for the grace time. So whoever
+opened a cut keeps reading it for so long, and one rule holds for all. Files of marks are therefore the first
+to go. Files that no log ever held are orphans of writers that were ended; they go if their epoch is over,
+and never from a table that is being copied, whose files are named by their plan much later.
+
+Everything in here can be ended at any moment and begun again: what is deleted is needed by nobody, in
+whatever order. Called by the owner of the source, between epochs or beside them: what epochs write that come
+meanwhile carries their numbers, which are later than `newest`; marks that come meanwhile need no other files
+than those, and those of the marks that were seen.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Any
+
+from headrace.core.errors import HeadraceError
+from headrace.core.failpoint import failpoint
+from headrace.core.names import TableName
+from headrace.lake import catalog, datafile, layout, markfiles, requests
+from headrace.lake.keeping import Keeping
+from headrace.lake.marks import MARKS, Marks
+from headrace.lake.store import Store
+from headrace.lake.table import LakeTable
+
+_CHECKPOINTED = 50  # commits without a checkpoint, after which one is made
+_LOG = re.compile(r"(\d{20})\.(json|checkpoint\.parquet)\Z")
+
+
+@dataclass(slots=True)
+class Swept:
+    """How much went, or would go."""
+
+    files: int = 0
+    log: int = 0
+    plans: int = 0
+    requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """The marks that are there: those that are kept, and those that went less than a grace time ago."""
+
+    old: tuple[int, ...]  # epochs of kept marks from before the time in which nothing is removed
+    gone: tuple[int, ...]  # epochs of marks that are no longer kept
+    versions: Mapping[str, Collection[int]]  # of each table, what all of those name
+
+
+@dataclass(frozen=True, slots=True)
+class Broom:
+    """One sweep through a source's part of the lake."""
+
+    store: Store
+    source: str
+    keeping: Keeping
+    newest: int  # the newest mark's epoch when the sweep began
+    now: datetime  # when it began
+    busy: frozenset[TableName]  # tables that are being copied
+    dry: bool = False
+
+    @property
+    def hours(self) -> int:
+        """For how long removed files are kept; one more than asked for, since clocks are set."""
+        dense = self.keeping.dense
+        return math.ceil(dense / timedelta(hours=1)) + 1 if dense else 0
+
+    @property
+    def before(self) -> datetime:
+        """What was published after this is not asked after: none of its files went."""
+        return self.now - self.keeping.dense
+
+    # --- the whole ------------------------------------------------------------------------------
+
+    def sweep(self, told: Callable[[str, HeadraceError], None]) -> Swept:
+        """All of it; a table that cannot be swept is told of and left alone."""
+        found = Swept()
+        self._table(layout.marks_folder(self.source), (), found)
+        there = self._there()
+        for folder, table in self._folders():
+            if table in self.busy:
+                continue
+            try:
+                self._table(folder, there.versions.get(folder, ()), found)
+            except HeadraceError as error:
+                told(folder, error)
+        self._records(there, found)
+        self._requests(found)
+        return found
+
+    def _folders(self) -> Iterator[tuple[str, TableName | None]]:
+        for folder, table in self._named(layout.tables_folder(self.source)):
+            yield folder, table
+        for folder, table in self._named(layout.histories_folder(self.source)):
+            yield from ((f"{folder}/{k}", table) for k in self.store.folders(folder))
+        yield layout.errors_folder(self.source), None
+
+    def _named(self, room: str) -> Iterator[tuple[str, TableName]]:
+        for schema in self.store.folders(room):
+            for name in self.store.folders(f"{room}/{schema}"):
+                yield f"{room}/{schema}/{name}", TableName(layout.unquote(schema), layout.unquote(name))
+
+    # --- marks ----------------------------------------------------------------------------------
+
+    def _there(self) -> There:
+        """Every mark of which a file is there, but for the young ones."""
+        marks = Marks(self.store, self.source)
+        kept = marks.kept()
+        first = markfiles.first_young(kept, self.before)
+        old = list(takewhile(lambda mark: mark.epoch < first, kept))
+        versions: dict[str, set[int]] = {}
+        for mark in old:
+            self._name(mark.versions.items(), versions)
+        epochs = {mark.epoch for mark in old}
+        gone: set[int] = set()
+        for row in self._left_behind(marks.table, first):
+            self._name(row["versions"], versions)
+            gone.update({row["epoch"]} - epochs)
+        return There(tuple(sorted(epochs)), tuple(sorted(gone)), versions)
+
+    def _name(self, named: Iterable[tuple[str, int]], versions: dict[str, set[int]]) -> None:
+        for name, version in named:
+            folder = layout.table_folder(self.source, TableName.parse(name))
+            versions.setdefault(folder, set()).add(version)
+
+    def _left_behind(self, table: LakeTable, first: int) -> Iterator[dict[str, Any]]:
+        """The marks in files that the log holds no more and that are still there, but for young ones."""
+        live = table.live()
+        for key in self.store.list(table.folder):
+            path = key.removeprefix(f"{table.folder}/")
+            left = path.endswith(".parquet") and "/" not in path and path not in live
+            if left and not markfiles.young(path, first):
+                yield from datafile.read(self.store, table.folder, path, schema=MARKS).to_pylist()
+
+    # --- a table --------------------------------------------------------------------------------
+
+    def _table(self, folder: str, versions: Collection[int], found: Swept) -> None:
+        table = LakeTable(self.store, folder)
+        if table.refresh() < 0:
+            return
+        # A log remembers for days what was removed and is long deleted.
+        there = {key.removeprefix(f"{folder}/") for key in self.store.list(folder)}
+        held, strays = table.unneeded(self.hours, versions)
+        spent = sorted(path for path in there & (held | strays) if self._over(path, held=path in held))
+        failpoint("maintain.files.before", layout.place(folder))
+        self._delete((f"{folder}/{path}" for path in spent), len(spent))
+        failpoint("maintain.files.after", layout.place(folder))
+        found.files += len(spent)
+        if not self.dry:
+            self._checkpointed(table)
+        lines = spent_log(table, self.before, versions)
+        failpoint("maintain.log.before", layout.place(folder))
+        self._delete(lines, len(lines))
+        failpoint("maintain.log.after", layout.place(folder))
+        found.log += len(lines)
+
+    def _over(self, path: str, *, held: bool) -> bool:
+        """Whether the epoch of a file is over; a later one's may be named by a mark that we did not see.
+
+        What is not named as ours are goes if a log held it, and is somebody's otherwise.
+        """
+        epoch = layout.epoch_of(path)
+        return held if epoch is None else epoch <= self.newest
+
+    def _checkpointed(self, table: LakeTable) -> None:
+        checkpoints = _log(table)[1]
+        if table.version - max(checkpoints, default=0) >= _CHECKPOINTED:
+            table.checkpoint()
+
+    # --- what the owner knows -------------------------------------------------------------------
+
+    def _records(self, there: There, found: Swept) -> None:
+        """Plans and catalogs that no mark needs which is there."""
+        limit = min(there.gone, default=self.newest)
+        needed = [epoch for epoch in there.old if epoch < limit]
+        if not needed:
+            return
+        if self.dry:
+            plans = self.store.list(layout.plans_folder(self.source))
+            found.plans += sum(layout.plan_of(key)[0] <= needed[-1] for key in plans)
+            return
+        for epoch in needed:
+            if not self.store.exists(layout.checkpoint_key(self.source, epoch)):
+                catalog.write(self.store, catalog.load(self.store, self.source, epoch))
+        self.store.sync([layout.checkpoint_key(self.source, epoch) for epoch in needed])
+        failpoint("maintain.plans.before")
+        found.plans += catalog.clean(self.store, self.source, needed[-1], frozenset(needed))
+        failpoint("maintain.plans.after")
+
+    def _requests(self, found: Swept) -> None:
+        """Answers that nobody fetched."""
+        for request in requests.settled(self.store, self.source, self.before):
+            found.requests += 1
+            if not self.dry:
+                requests.forget(self.store, self.source, request)
+
+    def _delete(self, keys: Iterable[str], count: int) -> None:
+        if count and not self.dry:
+            for key in keys:
+                self.store.delete(key)
+
+
+def spent_log(table: LakeTable, before: datetime, versions: Collection[int]) -> list[str]:
+    """The keys of the log's lines that neither these versions need nor any from after that moment."""
+    lines, checkpoints, strange = _log(table)
+    floor = max((each for each in checkpoints if _made(table, each) <= before), default=0)
+    if strange or not floor:
+        return []
+    starts = {v: max((c for c in checkpoints if c <= v), default=-1) for v in versions if v < floor}
+    needed = {version for v, start in starts.items() for version in range(max(0, start), v + 1)}
+    spent_lines = [v for v in lines if v < floor and v not in needed]
+    spent_checkpoints = [c for c in checkpoints if c < floor and c not in starts.values()]
+    folder = f"{table.folder}/_delta_log"
+    return [f"{folder}/{v:020d}.json" for v in sorted(spent_lines)] + [
+        f"{folder}/{c:020d}.checkpoint.parquet" for c in sorted(spent_checkpoints)
+    ]
+
+
+def _log(table: LakeTable) -> tuple[set[int], set[int], bool]:
+    """The versions that have lines, those that have checkpoints, and whether there are others than ours."""
+    lines: set[int] = set()
+    checkpoints: set[int] = set()
+    strange = False
+    for key in table.store.list(f"{table.folder}/_delta_log"):
+        match = _LOG.search(key)
+        if match is not None:
+            (lines if match[2] == "json" else checkpoints).add(int(match[1]))
+        else:
+            strange |= ".checkpoint." in key or "_sidecars" in key
+    return lines, checkpoints, strange
+
+
+def _made(table: LakeTable, version: int) -> datetime:
+    """When a version was committed; the beginning of time where its line is gone."""
+    text = table.store.get(f"{table.folder}/_delta_log/{version:020d}.json")
+    for line in (text or b"").splitlines():
+        stamp = json.loads(line).get("commitInfo", {}).get("timestamp")
+        if stamp is not None:
+            return datetime.fromtimestamp(stamp / 1000, UTC)
+    return datetime.min.replace(tzinfo=UTC)
