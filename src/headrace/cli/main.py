@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from types import ModuleType
 
 import headrace
-from headrace.cli import check, demo, drop, run, sql, status, tables, verify, version
+from headrace.cli import check, demo, drop, maintain, run, sql, status, tables, verify, version
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.pipeline.policy import exit_code
 
-COMMANDS: tuple[ModuleType, ...] = (demo, check, run, status, sql, tables, verify, drop, version)
+COMMANDS: tuple[ModuleType, ...] = (demo, check, run, status, sql, tables, verify, maintain, drop, version)
 
 _INTERRUPTED = 130
 

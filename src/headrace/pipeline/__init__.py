@@ -16,6 +16,8 @@
     routing       which files of a table a key can lie in
     tasks         the values that travel between driver and tasks
     requesting    what a command may ask of a run, and how the run serves it; asking: the command's side
+    maintaining   small files put together (compacting), marks and history let go (expiring), a sweep;
+                  upkeep: when a run does it by itself
     looking       the look at the source's catalog before each mark
     ledger        what a source has in the lake; from outcomes to a plan and its mark
     acknowledging from a mark to the acknowledgement

@@ -14,15 +14,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headrace.core.errors import Misconfigured
+from headrace.lake.keeping import Keeping
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class LakeConfig:
-    """Where the lake is."""
+    """Where the lake is, and how it is kept."""
 
     path: str
+    retention: str | None = None
+    marks: str = "1d"
+    grace: str = "1d"
+    maintain: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "handoff": ("slot", "xid", "chunks"),
     "streaming": ("auto", "off"),
     "on_max_wal": ("warn", "stop"),
+    "maintain": ("auto", "off"),
 }
 
 
@@ -101,8 +107,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
             hint='write [lake] with path = "..." and [source.main] with url = "..." and tables = [...]',
         )
     _table("source", raw["source"])
+    lake = _value(LakeConfig, "lake", raw["lake"])
+    Keeping.of(lake.retention, lake.marks, lake.grace)
     return Config(
-        lake=_value(LakeConfig, "lake", raw["lake"]),
+        lake=lake,
         sources={
             name: _value(SourceConfig, f"source.{name}", section) for name, section in raw["source"].items()
         },

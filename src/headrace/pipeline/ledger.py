@@ -33,6 +33,20 @@ from headrace.pipeline.states import State
 from headrace.pipeline.tasks import LakeAddress, NewFile, Outcome, TableTask, from_ipc
 
 INCARNATION = 1
+MAINTAIN = "maintain"  # the kind of an epoch that changes files and no contents
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Files of a folder other than a current state's that are exchanged; `same`: their rows stay."""
+
+    folder: str
+    add: tuple[DataFile, ...] = ()
+    remove: tuple[str, ...] = ()
+    same: bool = True
+
+    def plus(self, add: tuple[DataFile, ...], remove: tuple[str, ...]) -> Rewrite:
+        return replace(self, add=self.add + add, remove=self.remove + remove)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,7 @@ class Epoch:
     created: tuple[TableName, ...] = ()  # tables whose first files this epoch brings
     removed: tuple[TableName, ...] = ()  # tables that go; what it still says of them is the last of them
     absent: frozenset[TableName] = frozenset()  # tables that sit this mark out
+    rewrites: tuple[Rewrite, ...] = ()
     source: SourceRecord | None = None
     transactions: int = 0
     changes: int = 0
@@ -194,7 +209,8 @@ class Ledger:
             folder = layout.table_folder(self.name, record.name)
             if outcome.add or outcome.remove or outcome.table in epoch.created:
                 added = tuple(new.file for new in outcome.add)
-                yield self._step(folder, schemas.encode(record.schema.arrow()), added, outcome.remove)
+                step = self._step(folder, schemas.encode(record.schema.arrow()), added, outcome.remove)
+                yield replace(step, rewrite=epoch.kind == MAINTAIN)
             folder = layout.history_folder(self.name, record.name, record.schema.version)
             # What was told of a time that turned out to be before the table's `since`.
             # Of a table that was here before, the folder holds the history of another interval too.
@@ -210,6 +226,8 @@ class Ledger:
             file = layout.file_name(self.mark.epoch + 1)
             written = datafile.write(self.store, folder, file, pa.concat_tables(errors))
             yield self._step(folder, schemas.encode(errors_table.ERRORS), (written,))
+        for each in epoch.rewrites:
+            yield replace(self._step(each.folder, "", each.add, each.remove), rewrite=each.same)
 
     def _step(
         self, folder: str, schema: str, add: tuple[DataFile, ...], remove: tuple[str, ...] = ()

@@ -4,7 +4,7 @@
     │   is a table's copy complete?      ──► epoch "copy":   its files, state JOINING
     │   is there something in the spool? ──► epoch "stream": tables, history, a mark
     │   has it been quiet for long?      ──► epoch "empty":  the same versions, a later frontier
-    │   does a command ask for something? ──► `requesting`
+    │   does a command ask for something? ──► `requesting`; has the lake gathered dust? ──► `upkeep` asks
     └── tell `status`, watch the slot
 
 An *attempt* lasts until something ends it: the user, the work being done (`--once`), or an error, whose
@@ -26,7 +26,7 @@ from headrace.core.position import Lsn
 from headrace.lake.store import Store
 from headrace.pipeline import epochs, looking
 from headrace.pipeline.acknowledging import Acknowledger
-from headrace.pipeline.config import SourceConfig
+from headrace.pipeline.config import LakeConfig, SourceConfig
 from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused
 from headrace.pipeline.copying import Copying
 from headrace.pipeline.harvest import Harvest
@@ -38,6 +38,7 @@ from headrace.pipeline.requesting import Desk
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.streaming import ATTACHED, Workshop, stream_epoch
 from headrace.pipeline.underway import Underway
+from headrace.pipeline.upkeep import Upkeep
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.session import Address, Identity, Session
 from headrace.spark.jobs import Jobs
@@ -61,6 +62,7 @@ class Place:
     spark: Jobs
     lake_id: str
     ships_bytes: bool = False
+    lake: LakeConfig = field(default_factory=lambda: LakeConfig(""))
 
 
 @dataclass(slots=True)
@@ -84,6 +86,7 @@ class Run:
     cursor: int = 0
     harvest: Harvest = field(default_factory=Harvest)
     desk: Desk = field(default_factory=Desk)
+    upkeep: Upkeep = field(default_factory=Upkeep)
     published_at: float = field(default_factory=time.monotonic)
     watched_at: float = 0.0
 
@@ -102,10 +105,13 @@ class Run:
                 self.workshop.staging.check()
             worked = self._take_copies() | self._advance() | self.desk.turn(self)
             self._begin_copying()
+            self.upkeep.turn(self)
             self._watch()
             self.reporter.turn(self)
             if not worked:
                 self.stop.wait(POLL_SECONDS)
+        if self.once and not self.stop.is_set():
+            self.upkeep.finish(self)
 
     def _done(self) -> bool:
         """Caught up with where the source was at the start, every table exact or stopped."""

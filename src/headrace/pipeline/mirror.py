@@ -91,6 +91,7 @@ def placed(config: Config, spark: SparkSession | None = None, *, soon: bool = Fa
                 spark=engine,
                 lake_id=lake_id,
                 ships_bytes=not local and not isinstance(store, LocalStore),
+                lake=config.lake,
             )
             for name, source in config.sources.items()
         ]

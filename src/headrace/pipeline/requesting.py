@@ -32,6 +32,7 @@ from headrace.lake import requests
 from headrace.lake.requests import Request
 from headrace.lake.store import LocalStore
 from headrace.pipeline import reaching, roster
+from headrace.pipeline.maintaining import maintain
 
 if TYPE_CHECKING:
     from headrace.core.position import Lsn
@@ -69,6 +70,7 @@ DEEDS: dict[str, Deed] = {
     "tables.add": roster.add,
     "tables.drop": roster.drop,
     reaching.REACH: reaching.reach,
+    "maintain": maintain,
 }
 
 

@@ -1,0 +1,163 @@
+"""Small files put together: of tables, of their histories, of errors. The survey, and the task.
+
+    survey    Delta's logs ──► bundles of neighbours        in a thread, nothing is changed
+    bundled   a bundle ──► one file, or a few               a task: on Spark where there is much, else here
+
+Files of a table are put together in the order of their keys and keep their ranges, so that routing finds them
+as before; those of history in the order of `_time`, so that what lies outside of the times wanted is skipped
+as before. A bundle holds some megabytes: a task's memory is bounded by it.
+
+Called by `maintaining`, which publishes what the tasks return as an epoch of its kind. A stream epoch may
+have removed one of the files meanwhile: then that bundle is dropped, and its new file is an orphan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from headrace.lake import compaction, datafile, histories, layout
+from headrace.lake.compaction import Small
+from headrace.lake.plan import DataFile
+from headrace.lake.store import Store, open_store
+from headrace.lake.table import LakeTable
+from headrace.pipeline.routing import WIDTH
+from headrace.pipeline.tasks import LakeAddress, NewFile, TableTask, pack, unpack
+from headrace.pipeline.writing import Writing, write_sorted
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Files that become one; `table` where they hold a current state, else `order` says how rows stand."""
+
+    epoch: int
+    lake: LakeAddress
+    folder: str
+    paths: tuple[str, ...]
+    size: int
+    table: TableTask | None = None
+    order: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """What a task made of a bundle; of a current state the new files' ranges are known."""
+
+    bundle: Bundle
+    keyed: tuple[NewFile, ...] = ()
+    plain: tuple[DataFile, ...] = ()
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        return self.plain or tuple(new.file for new in self.keyed)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Where small files are looked for."""
+
+    source: str
+    epoch: int
+    lake: LakeAddress
+    tables: tuple[TableTask, ...]
+    least: int
+
+    def bundles(self) -> list[Bundle]:
+        """All that is worth it, as of now."""
+        store = open_store(self.lake.url, dict(self.lake.options) or None)
+        return list(self._found(store))
+
+    def _found(self, store: Store) -> Iterator[Bundle]:
+        for task in self.tables:
+            yield from self._state(store, task)
+            yield from self._log(store, task.history_folder)
+        yield from self._log(store, layout.errors_folder(self.source))
+
+    def _state(self, store: Store, task: TableTask) -> Iterator[Bundle]:
+        table = LakeTable(store, task.folder)
+        if table.refresh() < 0:
+            return
+        live = table.files().values()
+        if sum(file.size < compaction.SMALL for file in live) < self.least:
+            return
+        lows = {file.path: _low(store, task.folder, file.path) for file in live}
+        ordered = sorted(live, key=lambda file: (lows[file.path], file.path))
+        for group in compaction.groups((Small(f.path, f.size, f.rows) for f in ordered), self.least):
+            yield self._bundle(task.folder, group, table=task)
+
+    def _log(self, store: Store, folder: str) -> Iterator[Bundle]:
+        table = LakeTable(store, folder)
+        if table.refresh() < 0:
+            return
+        order = _order(table)
+        files = table.described().to_pylist()
+        files.sort(key=lambda file: (file.get(f"min.{order[0]}") or 0, file["path"]))
+        smalls = (Small(file["path"], file["size_bytes"], file["num_records"] or 0) for file in files)
+        for group in compaction.groups(smalls, 2 * self.least):
+            yield self._bundle(folder, group, order=order)
+
+    def _bundle(
+        self,
+        folder: str,
+        group: Sequence[Small],
+        *,
+        table: TableTask | None = None,
+        order: tuple[str, ...] = (),
+    ) -> Bundle:
+        paths = tuple(file.path for file in group)
+        size = sum(file.size for file in group)
+        return Bundle(self.epoch, self.lake, folder, paths, size, table, order)
+
+
+def batches(bundles: Iterable[Bundle], most: int) -> Iterator[list[Bundle]]:
+    """The bundles in portions of about so many bytes, each for an epoch of its own."""
+    portion: list[Bundle] = []
+    for bundle in bundles:
+        if portion and sum(each.size for each in portion) + bundle.size > most:
+            yield portion
+            portion = []
+        portion.append(bundle)
+    if portion:
+        yield portion
+
+
+def bundled(item: bytes) -> bytes:
+    """The task: read the files of a bundle, write their rows as one."""
+    bundle = unpack(item, Bundle)
+    store = open_store(bundle.lake.url, dict(bundle.lake.options) or None)
+    if bundle.table is not None:
+        rows = _rows(store, bundle, bundle.table.schema.arrow())
+        return pack(Bundled(bundle, keyed=write_sorted(Writing(store, bundle.epoch), bundle.table, rows)))
+    table = LakeTable(store, bundle.folder)
+    table.refresh()
+    rows = _rows(store, bundle, table.schema())
+    rows = rows.sort_by([(name, "ascending") for name in bundle.order])
+    name = layout.file_name(bundle.epoch)
+    return pack(Bundled(bundle, plain=(datafile.write(store, bundle.folder, name, rows),)))
+
+
+def outlined(bundle: Bundle) -> Bundle:
+    """The bundle without what its task does not need."""
+    return bundle if bundle.table is None else replace(bundle, table=replace(bundle.table, handoff=None))
+
+
+def _rows(store: Store, bundle: Bundle, schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables(
+        [datafile.read(store, bundle.folder, path, schema=schema) for path in bundle.paths]
+    )
+
+
+def _order(table: LakeTable) -> tuple[str, ...]:
+    """How the rows of a history, or of errors, stand in a file."""
+    schema = table.schema()
+    if not layout.is_history(table.folder):
+        return ("time",)
+    own = histories.Part(table, schema, (), (None, 0)).own
+    return (own["_time"], own["_ordinal"], own["_diff"])
+
+
+def _low(store: Store, folder: str, path: str) -> bytes:
+    found = datafile.read_range(store, folder, path)
+    return b"" if found is None else found[0][:WIDTH]

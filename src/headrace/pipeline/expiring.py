@@ -1,0 +1,95 @@
+"""Letting go of what is older than its retention: the reach of a source's history, and its oldest marks.
+
+    retention ago          the last mark before that: E
+    ───────────────────────●─────────────────────────────►      E.time becomes the reach, told durably;
+    history up to E goes,  E is the first place to read          a grace time later the files go
+
+Two steps that may be days apart, since somebody may read what lies before at this moment. Whoever looks
+later finds the reach first. Also here: which marks stay (`lake.keeping` decides) and what is known of the
+tables at each. Called by `maintaining`; what only reads and writes files runs in a thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from headrace.lake import catalog, histories, layout, markfiles, reach
+from headrace.lake.keeping import Keeping, Known
+from headrace.lake.markfiles import Tidied
+from headrace.lake.marks import Mark, Marks
+from headrace.lake.plan import DataFile
+from headrace.lake.reach import Reach
+from headrace.lake.store import Store
+from headrace.lake.table import LakeTable
+from headrace.pipeline.ledger import Rewrite
+from headrace.pipeline.records import TABLE_PREFIX
+
+
+@dataclass(frozen=True, slots=True)
+class Tidying:
+    """What becomes of the marks: their new files are written, unless it is a rehearsal."""
+
+    found: Tidied
+    files: tuple[DataFile, ...] = ()
+
+
+def wanted(store: Store, source: str, now: datetime, keeping: Keeping) -> Mark | None:
+    """The mark at which reading should begin, where that is later than where it begins now."""
+    if keeping.retention is None:
+        return None
+    kept = Marks(store, source).kept()
+    at = bisect_right(kept, now - keeping.retention, key=lambda mark: mark.published_at)
+    known = reach.read(store, source)
+    if not at or kept[at - 1].time < 0 or (known is not None and kept[at - 1].time <= known.time):
+        return None
+    return kept[at - 1]
+
+
+def ripe(found: Reach | None, now: datetime, grace: timedelta) -> bool:
+    """Whether what lies before the reach may go."""
+    return found is not None and now - found.since >= grace
+
+
+def spent(store: Store, source: str, time: int) -> list[Rewrite]:
+    """The files of history that hold nothing later than a time."""
+    found = []
+    for table in histories.tables(store, source):
+        for folder in histories.folders(store, source, table):
+            paths = _before(folder, time)
+            if paths:
+                found.append(Rewrite(folder.folder, remove=paths, same=False))
+    return found
+
+
+def _before(folder: LakeTable, time: int) -> tuple[str, ...]:
+    column = layout.lake_column(histories.Part(folder, folder.schema(), (), (None, 0)).own["_time"])
+    latest = {file["path"]: file.get(f"max.{column}") for file in folder.described().to_pylist()}
+    return tuple(sorted(path for path, last in latest.items() if last is not None and last <= time))
+
+
+def tidy(store: Store, source: str, now: datetime, keeping: Keeping, least: int, *, dry: bool) -> Tidying:
+    """Thin out the marks and put their files together."""
+    marks = Marks(store, source)
+    floor = reach.read(store, source)
+    seen: dict[int, Known] = {}
+
+    def known(mark: Mark) -> Known:
+        if mark.epoch not in seen:
+            seen[mark.epoch] = _known(catalog.load(store, source, mark.epoch).records)
+        return seen[mark.epoch]
+
+    found = markfiles.tidied(marks.kept(), now, keeping, floor.time if floor else None, known, least)
+    return Tidying(found, () if dry else found.write(store, marks.table.folder))
+
+
+def _known(records: Mapping[str, Any]) -> Known:
+    """Of each table from where on its history leads, and what it looks like."""
+    return {
+        key.removeprefix(TABLE_PREFIX): (record["since"], record["schema"])
+        for key, record in records.items()
+        if key.startswith(TABLE_PREFIX)
+    }

@@ -1,0 +1,245 @@
+"""Maintenance of a source's part of the lake: `headrace maintain`, and the same by itself in a run.
+
+    compaction      small files of tables, histories and errors ─► epochs of the kind "maintain"
+    expiry          retention ─► the reach moves on ─► old history leaves its log, a grace time later
+    marks           thinned out, a thousand a file              ─► an epoch
+    sweep           files, log lines, plans and answers that no mark needs which is there
+
+A deed (`requesting`): everything that takes long is handed out to a thread and changes nothing but files of
+its own; what changes the lake is an epoch of the source's one writer, published on the loop's thread between
+two others. So marks are not held up, and a run that is ended anywhere leaves either an epoch that whoever
+comes next finishes, or files that nobody names. Doing it twice does the rest.
+
+A table that another program changed is left alone here and told of; the run itself judges it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.errors import Definite, HeadraceError
+from headrace.core.failpoint import failpoint
+from headrace.core.position import Lsn
+from headrace.lake import layout, reach
+from headrace.lake.commit import plan_base
+from headrace.lake.keeping import Keeping
+from headrace.lake.marks import Mark
+from headrace.lake.reach import Reach
+from headrace.lake.sweeping import Broom
+from headrace.pipeline import compacting, expiring
+from headrace.pipeline.compacting import Bundle, Bundled, Survey
+from headrace.pipeline.ledger import MAINTAIN, Epoch, Ledger, Rewrite
+from headrace.pipeline.states import State
+from headrace.pipeline.tasks import Outcome, Outcomes, pack, unpack
+from headrace.spark.jobs import Jobs
+
+if TYPE_CHECKING:
+    from headrace.pipeline.requesting import Errand, Owner, Steps
+
+EPOCH_BYTES = 256 << 20
+DRIVER_BYTES = 32 << 20  # so much is put together quicker here than Spark can say hello
+_SETTLED = (State.LIVE, State.STOPPED)  # what they hold is in the lake, named by plans
+LEAST = {True: (8, 100), False: (2, 2)}  # files and files of marks that are worth it: by itself, and asked
+
+
+@dataclass(slots=True)
+class Report:
+    """What was done, or would be."""
+
+    dry_run: bool
+    compacted: dict[str, int] = field(default_factory=lambda: {"before": 0, "after": 0})
+    marks: dict[str, int] = field(default_factory=lambda: {"dropped": 0, "files_before": 0, "files_after": 0})
+    history: dict[str, Any] = field(default_factory=lambda: {"reaches_back_to": None, "files_expired": 0})
+    deleted: dict[str, int] = field(default_factory=dict)
+    left_alone: dict[str, str] = field(default_factory=dict)
+
+    def leave(self, folder: str, error: HeadraceError) -> None:
+        self.left_alone[layout.place(folder)] = error.code
+
+    def as_record(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is asked for."""
+
+    keeping: Keeping
+    dry: bool = False
+    auto: bool = False
+
+    @classmethod
+    def of(cls, owner: Owner, arguments: Mapping[str, Any]) -> Order:
+        said = owner.place.lake
+        words = {name: arguments.get(name) or getattr(said, name) for name in ("retention", "marks", "grace")}
+        return cls(Keeping.of(**words), bool(arguments.get("dry_run")), bool(arguments.get("auto")))
+
+    @property
+    def least(self) -> tuple[int, int]:
+        return LEAST[self.auto]
+
+
+def maintain(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
+    """The deed; its answer is the report."""
+    order = Order.of(owner, arguments)
+    report = Report(order.dry)
+    yield from _compact(owner, order, report)
+    yield from _expire(owner, order, report)
+    yield from _tidy(owner, order, report)
+    broom = Broom(
+        owner.place.store,
+        owner.ledger.name,
+        order.keeping,
+        owner.ledger.mark.epoch,
+        datetime.now(UTC),
+        frozenset(n for n, r in owner.ledger.tables.items() if r.state not in _SETTLED),
+        order.dry,
+    )
+    swept = yield partial(broom.sweep, report.leave)
+    report.deleted = {name: getattr(swept, name) for name in swept.__slots__}
+    if order.dry and report.marks["dropped"] and order.keeping.grace:
+        report.deleted["plans"] = 0  # the marks that go would keep them for that long
+    return report.as_record()
+
+
+# --- compaction -----------------------------------------------------------------------------------
+
+
+def _compact(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
+    ledger = owner.ledger
+    tables = [ledger.outline(record) for record in ledger.tables.values() if record.state is State.LIVE]
+    survey = Survey(ledger.name, ledger.mark.epoch + 1, ledger.address, tuple(tables), order.least[0])
+    bundles = yield survey.bundles
+    if order.dry:
+        report.compacted = {"before": sum(len(b.paths) for b in bundles), "after": len(bundles)}
+        return
+    for portion in compacting.batches(bundles, EPOCH_BYTES):
+        much = sum(bundle.size for bundle in portion) > DRIVER_BYTES
+        done = yield partial(_bundled, owner.place.spark if much else owner.place.driver, portion)
+        _publish(owner, _fitting(ledger, done, report), report)
+
+
+def _bundled(jobs: Jobs, bundles: Iterable[Bundle]) -> list[Bundled]:
+    done = jobs.run(compacting.bundled, [pack(compacting.outlined(bundle)) for bundle in bundles])
+    failpoint("maintain.bundled")
+    return [unpack(answer, Bundled) for answer in done]
+
+
+def _fitting(ledger: Ledger, done: Iterable[Bundled], report: Report) -> list[Bundled]:
+    """Those whose files are all still there: the stream has gone on meanwhile."""
+    found = []
+    for each in done:
+        table = each.bundle.table
+        known = table is None or table.name in ledger.tables
+        if known and set(each.bundle.paths) <= _live(ledger, each.bundle.folder, report):
+            found.append(each)
+    return found
+
+
+def _live(ledger: Ledger, folder: str, report: Report) -> frozenset[str]:
+    """The files of a folder that are ours to put together; none where another program changed it."""
+    table = ledger.table(folder)
+    try:
+        plan_base(table)
+    except Definite as error:
+        report.leave(folder, error)
+        return frozenset()
+    return table.live()
+
+
+def _publish(owner: Owner, done: list[Bundled], report: Report) -> None:
+    if not done:
+        return
+    outcomes = Outcomes()
+    rewrites: dict[str, Rewrite] = {}
+    for each in done:
+        bundle = each.bundle
+        report.compacted["before"] += len(bundle.paths)
+        report.compacted["after"] += len(each.files)
+        if bundle.table is not None:
+            outcomes.take(Outcome(bundle.table.name, add=each.keyed, remove=bundle.paths))
+        else:
+            known = rewrites.get(bundle.folder, Rewrite(bundle.folder))
+            rewrites[bundle.folder] = known.plus(each.files, bundle.paths)
+    owner.publish(_epoch(owner.ledger, tuple(outcomes.tables.values()), tuple(rewrites.values())))
+
+
+def _epoch(
+    ledger: Ledger, outcomes: tuple[Outcome, ...] = (), rewrites: tuple[Rewrite, ...] = (), **more: Any
+) -> Epoch:
+    """An epoch that changes no contents: tables that the last mark left out are left out again."""
+    absent = frozenset(name for name in ledger.tables if str(name) not in ledger.mark.versions)
+    return Epoch(MAINTAIN, ledger.frontier, outcomes=outcomes, rewrites=rewrites, absent=absent, **more)
+
+
+# --- retention ------------------------------------------------------------------------------------
+
+
+def _expire(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
+    yield from _let_go(owner, order, report)
+    store, name = owner.place.store, owner.ledger.name
+    now = datetime.now(UTC)
+    pending = reach.read(store, name)
+    if pending is None or expiring.ripe(pending, now, order.keeping.grace):
+        begin: Mark | None = yield partial(expiring.wanted, store, name, now, order.keeping)
+        if begin is not None and not order.dry:
+            failpoint("maintain.reach.before")
+            reach.write(store, name, Reach(begin.time, now, None if pending is None else pending.gone))
+            failpoint("maintain.reach.after")
+            yield from _let_go(owner, order, report)
+        elif begin is not None:
+            gone = yield partial(expiring.spent, store, name, begin.time)
+            report.history |= {
+                "reaches_back_to": begin.frontier,
+                "files_expired": sum(len(each.remove) for each in gone),
+            }
+
+
+def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
+    """Carry out what the reach says, as far as it is time."""
+    store, ledger = owner.place.store, owner.ledger
+    found = reach.read(store, ledger.name)
+    if found is None:
+        return
+    report.history["reaches_back_to"] = str(Lsn(found.time + 1))
+    since = found.time + 1
+    settled = [r for r in ledger.tables.values() if r.state in _SETTLED]
+    late = [record for record in settled if record.since is not None and record.since < since]
+    gone: list[Rewrite] = []
+    if expiring.ripe(found, datetime.now(UTC), order.keeping.grace):
+        if found.gone != found.time and not order.dry:
+            failpoint("maintain.gone.before")
+            reach.write(store, ledger.name, replace(found, gone=found.time))
+            failpoint("maintain.gone.after")
+        gone = yield partial(expiring.spent, store, ledger.name, found.time)
+    gone = [each for each in gone if set(each.remove) <= _live(ledger, each.folder, report)]
+    report.history["files_expired"] += sum(len(each.remove) for each in gone)
+    if (late or gone) and not order.dry:
+        records = tuple(replace(record, since=since) for record in late)
+        owner.publish(_epoch(ledger, rewrites=tuple(gone), records=records))
+
+
+# --- marks ----------------------------------------------------------------------------------------
+
+
+def _tidy(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
+    store, ledger = owner.place.store, owner.ledger
+    least = order.least[1]
+    now = datetime.now(UTC)
+    tidying = yield partial(expiring.tidy, store, ledger.name, now, order.keeping, least, dry=order.dry)
+    found = tidying.found
+    folder = layout.marks_folder(ledger.name)
+    if not found or not set(found.remove) <= _live(ledger, folder, report):
+        return
+    report.marks = {
+        "dropped": found.dropped,
+        "files_before": len(found.remove),
+        "files_after": len(found.tables),
+    }
+    if not order.dry:
+        rewrite = Rewrite(folder, tidying.files, tuple(found.remove), same=not found.dropped)
+        owner.publish(_epoch(ledger, rewrites=(rewrite,)))

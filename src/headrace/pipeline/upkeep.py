@@ -1,0 +1,82 @@
+"""When a run maintains its lake by itself: it leaves itself a request, as a command would.
+
+Due after a thousand marks, or an hour, whichever comes first; what a thousand marks leave behind is what
+makes a lake slow to open. At its start a run counts what it finds, so that runs that are short (`--once`)
+come to it too. The request is carried out between epochs like any other (`maintaining`); an error of it is
+a warning in the status, and never ends the run: the next hour tries again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import Transient
+from headrace.lake import requests
+from headrace.lake.marks import Marks
+from headrace.lake.requests import Request
+from headrace.pipeline.requesting import at_once
+
+if TYPE_CHECKING:
+    from headrace.pipeline.lifecycle import Run
+
+EVERY_MARKS = 1000
+EVERY_SECONDS = 3600.0
+KIND = "maintain"
+WARNING = "MAINTENANCE_FAILED"
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """How much has come together since the lake was last maintained."""
+
+    since: float = field(default_factory=time.monotonic)
+    epoch: int | None = None  # the mark's, at the last time, as far as is known
+    asked: Request | None = None
+
+    def turn(self, run: Run) -> None:
+        """Once a turn of the loop."""
+        if run.place.lake.maintain == "off":
+            return
+        if self.asked is not None:
+            self._look(run, self.asked)
+        elif self.due(run):
+            self.asked = requests.ask(run.place.store, run.ledger.name, KIND, {"auto": True})
+
+    def due(self, run: Run) -> bool:
+        """Whether it is worth it by now."""
+        if self.epoch is None:
+            found = len(Marks(run.place.store, run.ledger.name).kept().blocks)
+            self.epoch = run.ledger.mark.epoch - found
+        marks = run.ledger.mark.epoch - self.epoch
+        return marks >= EVERY_MARKS or (marks > 1 and time.monotonic() - self.since >= EVERY_SECONDS)
+
+    def finish(self, run: Run) -> None:
+        """At the end of a run that had not the time for it."""
+        if run.place.lake.maintain == "off" or not self.due(run):
+            return
+        try:
+            at_once(run, KIND, {"auto": True})
+        except Transient as error:
+            if run.ledger.torn:
+                raise
+            self._warn(run, error.code)
+        self._again(run)
+
+    def _look(self, run: Run, request: Request) -> None:
+        answer = requests.answered(run.place.store, run.ledger.name, request)
+        if answer is None:
+            return
+        requests.forget(run.place.store, run.ledger.name, request)
+        if "error" in answer:
+            self._warn(run, answer["error"]["code"])
+        else:
+            run.reporter.warnings.pop(WARNING, None)
+        self._again(run)
+
+    def _warn(self, run: Run, code: str) -> None:
+        run.reporter.warn(WARNING, f"the lake could not be maintained: {code}")
+
+    def _again(self, run: Run) -> None:
+        self.asked, self.epoch, self.since = None, run.ledger.mark.epoch, time.monotonic()
