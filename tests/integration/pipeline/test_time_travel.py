@@ -13,6 +13,8 @@ import pytest
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake.cut import Cut
+from headrace.lake.reader import Lake
+from headrace.pipeline import asking
 from headrace.testing import validators
 from headrace.testing.canonical import lake_rows, source_rows
 from headrace.testing.postgres import Database
@@ -60,7 +62,7 @@ def _hashed(frame: pl.DataFrame) -> int:
 
 
 @pytest.mark.parametrize("transactions", [30, pytest.param(200, marks=pytest.mark.full)])
-def test_after_each_transaction_the_state_is_the_one_that_the_source_had(
+def test_after_each_transaction_the_state_is_the_one_that_the_source_had_also_once_maintained(
     mirrors: Mirrors, database: Database, spark: Any, transactions: int
 ) -> None:
     _create(database)
@@ -72,11 +74,23 @@ def test_after_each_transaction_the_state_is_the_one_that_the_source_had(
         mirrors.once()
     marks = {int(Lsn.parse(mark.frontier)) for mark in lake.marks()}
     assert len([each for each in recordings if int(each.position) not in marks]) > transactions // 2
+    _agree(lake, recordings, spark)
+    before = len(lake.marks())
+    # Every mark may be thinned out, and no reader is waited for.
+    report = asking.ask(str(mirrors.path), "maintain", {"marks": "0s", "grace": "0s"})
+    assert report["marks"]["dropped"] > 0
+    assert report["deleted"]["files"] > 0
+    assert len(lake.marks()) < before
+    _agree(lake, recordings, spark)
+
+
+def _agree(lake: Lake, recordings: list[Recording], spark: Any) -> None:
+    """After each transaction the lake holds what the source held, by Python and by SQL."""
     for number, recording in enumerate(recordings):
         cut = lake.at(position=recording.position)
         want = {name: _hashed(recording.rows[name].frame) for name in TABLES}
         assert {name: _hashed(lake_rows(cut.arrow(name)).frame) for name in TABLES} == want, number
-        if number % 15 == 3 or transactions == 200:
+        if number % 15 == 3 or len(recordings) == 200:
             assert _by_sql(spark, cut) == want, number
     assert validators.definite(lake) == []
     assert validators.travelled(lake) == []

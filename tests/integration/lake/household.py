@@ -1,0 +1,257 @@
+"""A lake that a source's owner wrote, without a server and without Spark, and what it held at each time.
+
+    transactions    each inserts, changes and deletes rows of two tables; by the pipeline's own ledger
+    marks           one an epoch, published when the test's clock says
+
+Tables grow a file an epoch, as under a trickle of inserts, so that there is something to put in order. A row
+is `(id, v)`; what a table held after each transaction is remembered as a dictionary.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+
+from headrace.core.history import history_schema
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.core.schema import Column, TableSchema
+from headrace.lake import datafile, formatfile
+from headrace.lake.reader import Lake
+from headrace.lake.store import open_store
+from headrace.pipeline.config import LakeConfig
+from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.maintaining import maintain
+from headrace.pipeline.records import SourceRecord, TableRecord
+from headrace.pipeline.requesting import Owner
+from headrace.pipeline.states import State
+from headrace.pipeline.tasks import Outcome
+from headrace.pipeline.writing import Writing, write_history, write_sorted
+from headrace.spark.jobs import DriverRunner
+
+SCHEMA = TableSchema(
+    columns=(Column("id", pa.int64(), "int8", "bigint"), Column("v", pa.string(), "text", "text")),
+    key=("id",),
+    full=True,
+)
+NAMES = (TableName("public", "a"), TableName("public", "b"))
+START = Lsn(1000)
+SOURCE = SourceRecord(
+    kind="postgres",
+    address="host=nowhere.invalid",
+    system_id="1",
+    timeline=1,
+    database="d",
+    slot="s",
+    publication="p",
+    owns_slot=True,
+    owns_publication=True,
+    start=START,
+    patterns=("*.*",),
+)
+Rows = dict[int, str]
+T = TypeVar("T")
+
+
+@dataclass
+class _Place:
+    store: Any
+    lake: LakeConfig
+    driver: DriverRunner = field(default_factory=DriverRunner)
+
+    @property
+    def spark(self) -> DriverRunner:
+        return self.driver
+
+
+@dataclass
+class Household:
+    """The owner, its tables, and what they held."""
+
+    path: Path
+    seed: int = 1
+    states: dict[int, dict[TableName, Rows]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        store = open_store(self.path)
+        formatfile.create_lake(store)
+        self.dice = random.Random(self.seed)
+        self.now = datetime.now(UTC) - timedelta(days=30)
+        self.place = _Place(store, LakeConfig(str(self.path)))
+        self.held: dict[TableName, Rows] = {name: {} for name in NAMES}
+        self.files: dict[TableName, dict[str, Rows]] = {name: {} for name in NAMES}
+        self.frontier = START
+        self.ledger = self._owned()
+        records = tuple(
+            TableRecord(name, State.LIVE, number, SCHEMA, {}, None, since=int(START))
+            for number, name in enumerate(NAMES, 1)
+        )
+        created = tuple(record.name for record in records)
+        empty = tuple(Outcome(name) for name in created)
+        self.publish(Epoch("copy", START, records=records, outcomes=empty, created=created, source=SOURCE))
+        self.states[int(START) - 1] = {name: {} for name in NAMES}
+
+    def _owned(self) -> Ledger:
+        ledger = Ledger(self.place.store, "main")
+        ledger.log._clock = lambda: self.now
+        return ledger
+
+    def again(self) -> None:
+        """Another run takes the source over, and knows what the lake tells."""
+        self.ledger = self._owned()
+        self.learn()
+
+    @property
+    def lake(self) -> Lake:
+        return Lake(self.path)
+
+    def publish(self, epoch: Epoch) -> None:
+        self.ledger.publish(epoch)
+
+    # --- what the source does -------------------------------------------------------------------
+
+    def live(self, epochs: int, ago: timedelta = timedelta(0), every: timedelta = timedelta(0)) -> None:
+        """So many epochs of a few transactions, their marks published from so long ago on."""
+        begin = datetime.now(UTC) - ago
+        for number in range(epochs):
+            self.now = begin + number * every
+            self.epoch(self.dice.randint(1, 3))
+        self.now = datetime.now(UTC)
+
+    def epoch(self, transactions: int, *, absent: frozenset[TableName] = frozenset()) -> None:
+        told: dict[TableName, list[tuple[int, str, int, int, int]]] = {}
+        before = {name: dict(rows) for name, rows in self.held.items()}
+        for _ in range(transactions):
+            time = int(self.frontier) + self.dice.randint(0, 40)
+            self._transaction(time, told)
+            self.frontier = Lsn(time + self.dice.randint(1, 5))
+            self.states[time] = {name: dict(rows) for name, rows in self.held.items()}
+        outcomes = tuple(self._outcome(name, before[name], told[name]) for name in told)
+        self.publish(
+            Epoch(
+                "stream",
+                self.frontier,
+                outcomes=outcomes,
+                absent=absent,
+                transactions=transactions,
+                commit_ts=int(self.now.timestamp() * 1_000_000),
+            )
+        )
+
+    def _transaction(self, time: int, told: dict[TableName, list[tuple[int, str, int, int, int]]]) -> None:
+        for name in self.dice.sample(NAMES, self.dice.randint(1, 2)):
+            sides = told.setdefault(name, [])
+            for ordinal in range(self.dice.randint(1, 4)):
+                key = self.dice.randint(1, 60)
+                rows = self.held[name]
+                if key in rows:
+                    sides.append((key, rows.pop(key), time, -1, ordinal))
+                if self.dice.random() < 0.75:
+                    rows[key] = f"{time}.{ordinal}"
+                    sides.append((key, rows[key], time, 1, ordinal))
+
+    def _outcome(self, name: TableName, before: Rows, told: list[tuple[int, str, int, int, int]]) -> Outcome:
+        """Files that hold a changed key are written anew; new keys get a file of their own."""
+        task = self.ledger.outline(self.ledger.tables[name])
+        writing = Writing(self.place.store, self.ledger.mark.epoch + 1)
+        changed = {key for key, *_ in told}
+        removed = [path for path, rows in self.files[name].items() if changed & rows.keys()]
+        pieces = [self._kept(name, self.files[name].pop(path)) for path in removed]
+        pieces.append({key: v for key, v in self.held[name].items() if key in changed - before.keys()})
+        added = []
+        for rows in pieces:
+            for new in write_sorted(writing, task, _arrow(rows)):
+                self.files[name][new.file.path] = rows
+                added.append(new)
+        sides = [(*side, 7, self.now) for side in told]
+        schema = history_schema(SCHEMA)
+        columns = [pa.array([side[at] for side in sides], kind.type) for at, kind in enumerate(schema)]
+        table = pa.Table.from_arrays(columns, schema=schema)
+        return Outcome(
+            name,
+            add=tuple(added),
+            remove=tuple(removed),
+            history=write_history(writing, task, table),
+            changes=len(told),
+        )
+
+    def _kept(self, name: TableName, rows: Rows) -> Rows:
+        return {key: self.held[name][key] for key in rows if key in self.held[name]}
+
+    # --- what is asked --------------------------------------------------------------------------
+
+    @property
+    def owner(self) -> Owner:
+        return cast(Owner, self)
+
+    def maintained(self, **arguments: Any) -> Mapping[str, Any]:
+        """Maintain it, here and now."""
+        steps = maintain(self.owner, arguments)
+        try:
+            errand = next(steps)
+            while True:
+                errand = steps.send(errand())
+        except StopIteration as end:
+            report: Mapping[str, Any] = end.value
+        self.learn()
+        return report
+
+    def learn(self) -> None:
+        """Which rows are in which files now."""
+        for name in NAMES:
+            table = self.ledger.table(self.ledger.task_folder(name))
+            table.refresh()
+            self.files[name] = {path: _rows(self._read(name, path)) for path in table.live()}
+
+    def _read(self, name: TableName, path: str) -> pa.Table:
+        return datafile.read(self.place.store, self.ledger.task_folder(name), path)
+
+    def state(self, time: int) -> dict[TableName, Rows]:
+        """What each table held when everything up to this time had been done."""
+        return self.states[max(known for known in self.states if known <= time)]
+
+    def wrong(self, since: int = 0, *, most: int = 12) -> list[str]:
+        """Where the lake tells something else than what was: at some of its times, and at some marks."""
+        return [*self._wrong_between(since, most), *self._wrong_at_marks(most)]
+
+    def _wrong_between(self, since: int, most: int) -> Iterator[str]:
+        lake = self.lake
+        last = lake.at().mark.time
+        for time in _some([time for time in sorted(self.states) if since <= time <= last], most):
+            cut = lake.at(position=Lsn(time + 1))
+            for name in NAMES:
+                if _rows(cut.arrow(str(name))) != self.state(time)[name]:
+                    yield f"{name} at {time}"
+
+    def _wrong_at_marks(self, most: int) -> Iterator[str]:
+        lake = self.lake
+        for mark in _some([mark for mark in lake.marks() if mark.versions], most):
+            cut = lake.at(epoch=mark.epoch)
+            for name in map(TableName.parse, mark.versions):
+                if _rows(cut.arrow(str(name))) != self.state(mark.time)[name]:
+                    yield f"{name} at mark {mark.epoch}"
+
+
+def _some(values: list[T], most: int) -> list[T]:
+    """Evenly spread ones, the first and the last among them."""
+    if len(values) <= most:
+        return values
+    return [values[at * (len(values) - 1) // (most - 1)] for at in range(most)]
+
+
+def _arrow(rows: Rows) -> pa.Table:
+    return pa.table(
+        [pa.array(list(rows), pa.int64()), pa.array(list(rows.values()), pa.string())], schema=SCHEMA.arrow()
+    )
+
+
+def _rows(table: pa.Table) -> Rows:
+    keys = table["id"].to_pylist()
+    assert len(set(keys)) == len(keys), "a row is there twice"
+    return dict(zip(keys, table["v"].to_pylist(), strict=True))

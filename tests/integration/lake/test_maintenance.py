@@ -1,0 +1,260 @@
+"""What maintenance promises: nothing that can be read is lost, whatever is compacted, thinned or deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from headrace.core.errors import Definite, Misconfigured
+from headrace.core.position import Lsn
+from headrace.lake import datafile, layout, reach
+from headrace.lake.reader import Lake
+from headrace.pipeline.maintaining import maintain
+from tests.integration.lake.household import NAMES, SCHEMA, START, Household
+
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+AT_ONCE = {"marks": "0s", "grace": "0s"}
+
+
+@pytest.fixture
+def household(tmp_path: Path, seed: int) -> Household:
+    """Ten marks of last week, and ten of the last hours."""
+    made = Household(tmp_path / "lake", seed)
+    made.live(10, ago=9 * DAY, every=9 * HOUR)
+    made.live(10, ago=3 * HOUR, every=timedelta(minutes=15))
+    return made
+
+
+def _files(household: Household) -> set[str]:
+    return {key for key in household.place.store.list("") if key.endswith(".parquet")}
+
+
+def _live(household: Household, folder: str) -> int:
+    return len(household.ledger.table(folder).files())
+
+
+def test_everything_is_as_it_was_after_it_and_after_what_comes_then(household: Household) -> None:
+    marks = len(household.lake.marks())
+    for number in range(3):
+        report = household.maintained(**AT_ONCE)
+        assert report["left_alone"] == {}
+        assert report["deleted"]["files"] > 0
+        assert household.wrong() == []
+        household.live(3)
+        assert household.wrong(most=5) == [], number
+    household.again()
+    assert household.wrong(most=5) == []
+    assert len(household.lake.marks()) < marks
+    for name in NAMES:
+        assert _live(household, household.ledger.task_folder(name)) < 10
+        assert _live(household, layout.history_folder("main", name, 1)) < 10
+
+
+def test_marks_stay_for_their_time_then_one_a_day(household: Household) -> None:
+    marks = household.lake.marks()
+    young = [mark.epoch for mark in marks if household.now - mark.published_at < DAY]
+    assert household.maintained()["marks"]["dropped"] > 0
+    kept = household.lake.marks()
+    assert {mark.epoch for mark in kept} >= set(young)
+    days = [mark.published_at.date() for mark in kept if household.now - mark.published_at > 7 * DAY]
+    assert len(days) - len(set(days)) <= 1  # the first mark of all stays, whatever its day
+    assert {mark.published_at.date() for mark in marks if household.now - mark.published_at > 7 * DAY} == set(
+        days
+    )
+    assert household.wrong() == []
+
+
+def test_what_dropped_marks_told_is_told_by_those_that_stay(household: Household) -> None:
+    before = household.lake.marks()
+    household.maintained(**AT_ONCE)
+    after = [mark for mark in household.lake.marks() if mark.epoch <= before[-1].epoch]
+    assert sum(mark.transactions for mark in after) == sum(mark.transactions for mark in before)
+    assert sum(mark.changes for mark in after) == sum(mark.changes for mark in before)
+    for timestamp in (before[4].published_at, before[15].published_at):
+        place = household.lake.at(timestamp=timestamp).places["main"]
+        latest = [mark.time for mark in before if (mark.upstream_commit_ts or timestamp) <= timestamp]
+        assert household.state(place.time) == household.state(max(latest))
+
+
+def test_a_reader_keeps_what_it_opened_for_the_grace_time(household: Household) -> None:
+    lake = household.lake
+    cuts = [lake.at(epoch=mark.epoch) for mark in lake.marks()[2::3]]
+    between = [lake.at(position=Lsn(time + 1)) for time in sorted(household.states)[1::5]]
+    files = _files(household)
+    household.maintained(marks="0s", grace="1h", retention="2d")
+    assert files <= _files(household)
+    for cut in [*cuts, *between]:
+        for name in NAMES:
+            have = dict(zip(*cut.arrow(str(name)).to_pydict().values(), strict=True))
+            assert have == household.state(cut.places["main"].time)[name]
+    household.maintained(marks="0s", grace="0s", retention="2d")
+    assert not files <= _files(household)
+
+
+def test_history_goes_after_its_retention_and_reading_before_says_what_is_kept(household: Household) -> None:
+    early = sorted(household.states)[3]
+    report = household.maintained(retention="2d", **AT_ONCE)
+    household.maintained(retention="2d", **AT_ONCE)
+    found = reach.read(household.place.store, "main")
+    assert found is not None
+    assert report["history"]["reaches_back_to"] == str(Lsn(found.time + 1))
+    assert household.wrong(since=found.time) == []
+    for name, record in household.ledger.tables.items():
+        assert record.since == found.time + 1, name
+    with pytest.raises(Definite) as refused:
+        household.lake.at(position=Lsn(early + 1)).arrow("public.a")
+    assert refused.value.code == "LAKE_TABLE_NOT_EXACT"
+    assert str(Lsn(found.time + 1)) in str(refused.value)
+    with pytest.raises(Misconfigured) as late:
+        household.lake.at(timestamp=household.now - 8 * DAY)
+    assert late.value.code == "LAKE_NO_MARK"
+    # Reaching back further again is not to be had, and asking for it harms nothing.
+    household.maintained(retention="30d", **AT_ONCE)
+    assert reach.read(household.place.store, "main") == found
+
+
+def test_all_history_can_go(household: Household) -> None:
+    household.maintained(retention="0s", **AT_ONCE)
+    for name in NAMES:
+        assert _live(household, layout.history_folder("main", name, 1)) == 0
+    household.live(2)
+    found = reach.read(household.place.store, "main")
+    assert found is not None
+    assert household.wrong(since=found.time) == []
+
+
+def test_a_reader_that_looked_before_history_went_is_not_told_a_part_of_it(household: Household) -> None:
+    early = sorted(household.states)[3]
+    cut = household.lake.at(position=Lsn(early + 1))
+    cut.standings.since(("main", NAMES[0]))  # it knows the marks and the catalogs of then
+    household.maintained(retention="2d", **AT_ONCE)
+    with pytest.raises(Definite):
+        cut.arrow("public.a")
+
+
+def test_a_rehearsal_changes_nothing(household: Household) -> None:
+    before = household.place.store.list("")
+    report = household.maintained(dry_run=True, retention="2d", **AT_ONCE)
+    assert household.place.store.list("") == before
+    assert report["compacted"]["before"] > report["compacted"]["after"] > 0
+    assert report["marks"]["dropped"] > 0
+    assert report["history"]["reaches_back_to"] is not None
+
+
+def test_a_table_that_the_last_mark_left_out_is_left_out_again(household: Household) -> None:
+    household.epoch(2, absent=frozenset(NAMES[:1]))
+    household.maintained(**AT_ONCE)
+    assert household.lake.marks()[-1].kind == "maintain"
+    assert set(household.lake.marks()[-1].versions) == {str(NAMES[1])}
+    household.live(1)
+    assert household.wrong(most=5) == []
+
+
+def test_epochs_that_come_between_cost_a_bundle_and_no_row(household: Household) -> None:
+    """The loop goes on while files are put together in a thread."""
+    steps = maintain(household.owner, AT_ONCE)
+    errand = next(steps)
+    for _ in range(1000):
+        done = errand()
+        household.epoch(2)
+        try:
+            errand = steps.send(done)
+        except StopIteration:
+            break
+        household.learn()
+    household.learn()
+    assert household.wrong() == []
+    household.maintained(**AT_ONCE)
+    assert household.wrong() == []
+
+
+def _append(household: Household) -> None:
+    rows = pa.table({"id": pa.array([999], pa.int64()), "v": ["x"]}, schema=SCHEMA.arrow())
+    write_deltalake(str(household.path / household.ledger.task_folder(NAMES[0])), rows, mode="append")
+
+
+def _rewrite(household: Household) -> None:
+    folder = household.ledger.task_folder(NAMES[0])
+    DeltaTable(str(household.path / folder)).optimize.compact()
+
+
+def test_a_table_that_another_program_changed_is_left_alone(household: Household) -> None:
+    folder = household.ledger.task_folder(NAMES[0])
+    _append(household)
+    report = household.maintained(**AT_ONCE)
+    assert report["left_alone"] == {"public.a": "LAKE_FOREIGN_COMMIT"}
+    assert household.ledger.table(folder).entry(household.ledger.table(folder).version).plan_id is None  # type: ignore[union-attr]
+    assert _live(household, household.ledger.task_folder(NAMES[1])) == 1
+
+
+def test_a_table_that_another_program_compacted_is_the_same_table(household: Household) -> None:
+    _rewrite(household)
+    household.maintained(**AT_ONCE)
+    household.live(2)
+    assert household.wrong() == []
+
+
+def test_files_of_writers_that_were_ended_go_and_those_of_the_future_stay(household: Household) -> None:
+    store, folder = household.place.store, household.ledger.task_folder(NAMES[0])
+    rows = pa.table({"id": [1], "v": ["x"]}, schema=SCHEMA.arrow())
+    old = datafile.write(store, folder, layout.file_name(3), rows).path
+    coming = datafile.write(store, folder, layout.file_name(10_000), rows).path
+    store.put(f"{folder}/notes-of-somebody.parquet", b"not ours")
+    household.maintained(marks="0s", grace="1h")
+    assert store.exists(f"{folder}/{old}")
+    household.maintained(**AT_ONCE)
+    assert not store.exists(f"{folder}/{old}")
+    assert store.exists(f"{folder}/{coming}")
+    assert store.exists(f"{folder}/notes-of-somebody.parquet")
+
+
+def test_logs_and_plans_are_let_go_and_what_is_kept_is_opened(tmp_path: Path, seed: int) -> None:
+    household = Household(tmp_path / "lake", seed)
+    household.live(70, ago=20 * DAY, every=6 * HOUR)
+    store, folder = household.place.store, household.ledger.task_folder(NAMES[0])
+    before = len(store.list(f"{folder}/_delta_log"))
+    for _ in range(2):
+        household.maintained(retention="5d", **AT_ONCE)
+    assert len(store.list(f"{folder}/_delta_log")) < before
+    assert len(store.list(layout.plans_folder("main"))) < 10
+    found = reach.read(store, "main")
+    assert found is not None
+    assert household.wrong(since=found.time) == []
+    household.again()
+    household.live(2)
+    assert household.wrong(since=found.time, most=5) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"retention": "-1d"}, "DURATION_MALFORMED"),
+        ({"retention": "soon"}, "DURATION_MALFORMED"),
+        ({"marks": "1 day"}, "DURATION_MALFORMED"),
+        ({"grace": "30d"}, "KEEPING_TOO_LONG"),
+        ({"marks": "2w"}, "KEEPING_TOO_LONG"),
+    ],
+)
+def test_what_is_no_duration_is_refused_before_anything_is_done(
+    household: Household, arguments: dict[str, str], code: str
+) -> None:
+    before = household.place.store.list("")
+    with pytest.raises(Misconfigured) as refused:
+        household.maintained(**arguments)
+    assert refused.value.code == code
+    assert household.place.store.list("") == before
+
+
+_Change = Callable[[Household], Any]
+
+
+def test_a_lake_opened_once_more_tells_the_same(household: Household) -> None:
+    household.maintained(**AT_ONCE)
+    assert [mark.epoch for mark in Lake(household.path).marks()] == [m.epoch for m in household.lake.marks()]
+    assert household.state(int(START) - 1) == {name: {} for name in NAMES}

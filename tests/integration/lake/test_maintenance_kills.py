@@ -1,0 +1,94 @@
+"""`headrace maintain` killed at each of its durable steps, and begun again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from headrace.core.failpoint import VARIABLE
+from headrace.lake import reach
+from headrace.lake.store import open_store
+from tests.integration.lake.household import Household
+
+_ROOT = Path(__file__).resolve().parents[3]
+_LISTED = re.findall(
+    r"^- `((?:lake\.(?:plan|table|mark|sync)|maintain)[a-z.]*)`",
+    (_ROOT / "docs/operate.md").read_text(),
+    re.M,
+)
+_CHEAP = ("lake.table.after", "maintain.gone.after", "maintain.files.after")
+
+
+def _maintain(lake: Path, *arguments: str, failpoint: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": f"{_ROOT / 'src'}:{_ROOT}"}
+    environment.pop(VARIABLE, None)
+    if failpoint:
+        environment[VARIABLE] = f"{failpoint}=kill"
+    command = [sys.executable, "-m", "headrace.cli.main", "maintain", "--lake", str(lake), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_page_lists_the_steps_of_maintenance() -> None:
+    assert set(_CHEAP) <= set(_LISTED)
+    assert len([name for name in _LISTED if name.startswith("maintain.")]) > 8
+
+
+@pytest.mark.parametrize(
+    "place", [name if name in _CHEAP else pytest.param(name, marks=pytest.mark.full) for name in _LISTED]
+)
+def test_maintenance_that_is_killed_anywhere_loses_nothing_and_is_begun_again(
+    tmp_path: Path, seed: int, place: str
+) -> None:
+    household = Household(tmp_path / "lake", seed)
+    household.live(6, ago=timedelta(days=9), every=timedelta(hours=9))
+    household.live(6, ago=timedelta(hours=3), every=timedelta(minutes=15))
+    words = ("--marks", "0s", "--grace", "0s", "--retention", "2d")
+    killed = _maintain(household.path, *words, failpoint=place)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    found = reach.read(open_store(household.path), "main")
+    assert household.wrong(since=0 if found is None else found.time, most=5) == []
+    household.again()
+    again = _maintain(household.path, *words, "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["main"]["left_alone"] == {}
+    found = reach.read(open_store(household.path), "main")
+    assert found is not None
+    assert found.gone == found.time
+    household.again()
+    household.live(2)
+    assert household.wrong(since=found.time, most=5) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--retention=-3d",), "DURATION_MALFORMED"),
+        (("--grace", "7d"), "KEEPING_TOO_LONG"),
+        (("--source", "other"), "LAKE_SOURCE_UNKNOWN"),
+    ],
+)
+def test_the_command_refuses_what_it_cannot_do(tmp_path: Path, arguments: tuple[str, ...], code: str) -> None:
+    household = Household(tmp_path / "lake")
+    before = household.place.store.list("")
+    refused = _maintain(household.path, *arguments)
+    assert refused.returncode == 2, refused.stdout
+    assert code in refused.stderr
+    assert household.place.store.list("") == before
+
+
+def test_the_command_says_in_plain_words_what_it_did(tmp_path: Path) -> None:
+    household = Household(tmp_path / "lake")
+    household.live(4)
+    said = _maintain(household.path, "--marks", "0s", "--grace", "0s")
+    assert said.returncode == 0, said.stderr
+    assert re.search(r"main: \d+ small files put together into \d+", said.stdout)
+    assert "marks thinned out" in said.stdout
+    assert "deleted:" in said.stdout

@@ -1,0 +1,109 @@
+"""Maintenance of a lake that is being written: by a command beside a run, and by the run itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.lake import layout
+from headrace.pipeline import maintaining, upkeep
+from headrace.testing import validators, workload
+from headrace.testing.postgres import Database
+from headrace.testing.wholeness import transfers
+from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.refused import configuration
+from tests.integration.pipeline.serving import Served, serving
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+
+def _maintain(mirrors: Mirrors, *arguments: str) -> dict[str, Any]:
+    """The command, in a process of its own: to it this one is the living owner."""
+    command = [sys.executable, "-m", "headrace.cli.main", "maintain", "--json", "--lake", str(mirrors.path)]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)["main"]
+    return report
+
+
+@contextmanager
+def _written(mirrors: Mirrors, database: Database, seed: int, *kinds: workload.Workload) -> Iterator[Served]:
+    """A run, and writers, until the block ends."""
+    url = database.url(user="app")
+    with database.connect(user="app") as connection:
+        connection.autocommit = True
+        for kind in kinds:
+            kind.prepare(connection)
+    mirrors.once()
+    with serving(mirrors) as served, ExitStack() as stack:
+        for kind in kinds:
+            work = workload.running(kind, url, seed=seed, writers=1, pause=0.02, prepare=False)
+            stack.enter_context(work)
+        yield served
+
+
+def _marks(mirrors: Mirrors) -> int:
+    return mirrors.lake.at().mark.epoch
+
+
+def test_maintenance_beside_a_run_disturbs_no_mark(mirrors: Mirrors, database: Database, seed: int) -> None:
+    kinds = (workload.Transfers(), workload.Keyed(), workload.Bag())
+    with _written(mirrors, database, seed, *kinds) as served:
+        for _ in range(2):
+            epoch = _marks(mirrors)
+            served.until(lambda epoch=epoch: _marks(mirrors) > epoch + 8, "some marks")  # type: ignore[misc]
+            report = _maintain(mirrors, "--marks", "0s", "--grace", "0s")
+            assert report["left_alone"] == {}
+            assert report["marks"]["dropped"] > 5
+            assert report["compacted"]["before"] > report["compacted"]["after"] > 0
+        epoch = _marks(mirrors)
+        served.until(lambda: _marks(mirrors) > epoch + 3, "marks after it")
+    mirrors.once()
+    assert served.codes == []
+    assert validators.exact(mirrors.lake, database.url()) == []
+    assert validators.definite(mirrors.lake) == []
+    assert validators.travelled(mirrors.lake) == []
+    assert validators.whole(mirrors.lake) == []
+    assert transfers(mirrors.lake).times > 20
+
+
+def test_a_run_maintains_its_lake_by_itself(
+    mirrors: Mirrors, database: Database, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As soon as it is worth it, for which a test does not wait."""
+    monkeypatch.setattr(upkeep, "EVERY_MARKS", 15)
+    monkeypatch.setattr(maintaining, "LEAST", {True: (2, 10)})
+
+    folder = layout.requests_folder("main")
+
+    def maintained() -> bool:
+        return any(mark.kind == "maintain" for mark in mirrors.lake.marks())
+
+    with _written(mirrors, database, seed, workload.Bag()) as served:
+        served.until(maintained, "its own maintenance")
+        served.until(lambda: mirrors.lake.store.list(folder) == (), "the end of it")
+    mirrors.once()
+    assert validators.exact(mirrors.lake, database.url()) == []
+    assert validators.definite(mirrors.lake) == []
+
+
+def test_a_run_leaves_its_lake_alone_where_that_is_wanted(
+    mirrors: Mirrors, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "EVERY_MARKS", 1)
+    monkeypatch.setattr(maintaining, "LEAST", {True: (2, 2)})
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
+    for maintain, kinds in (("off", False), ("auto", True)):
+        for _ in range(2):
+            config = configuration(mirrors.path, url=database.url(user="app"))
+            config["lake"]["maintain"] = maintain
+            headrace.mirror(config, spark=mirrors.spark, once=True)
+        assert any(mark.kind == "maintain" for mark in mirrors.lake.marks()) == kinds
+    assert validators.exact(mirrors.lake, database.url()) == []
