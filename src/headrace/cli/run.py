@@ -30,6 +30,11 @@ def register(subparsers: Any) -> None:
     command.add_argument("--source", default="main", help="the source's name in the lake (default: main)")
     command.add_argument("--config", help="a headrace.toml, instead of the above")
     command.add_argument("--once", action="store_true", help="stop when caught up with the position at start")
+    command.add_argument(
+        "--reconcile",
+        action="store_true",
+        help="if the place in the stream is lost, copy the tables anew and write the difference in one mark",
+    )
     command.add_argument("--json", action="store_true", help="progress as one JSON record a line")
     command.set_defaults(run=run)
 
@@ -42,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with Progress(as_json=args.json) as progress:
-        mirror(settled(args), once=args.once, stop=stop, listener=progress.tell)
+        mirror(settled(args), once=args.once, stop=stop, listener=progress.tell, reconcile=args.reconcile)
     return 0
 
 

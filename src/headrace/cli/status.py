@@ -106,7 +106,7 @@ def _tables(source: Source) -> Table:
         error = each.get("error")
         table.add_row(
             name,
-            each["state"],
+            each["state"] + (", copied anew" if each.get("copied_anew") else ""),
             f"{each['join']}, {each['held_transactions']} held",
             "" if each["rows"] is None else f"{each['rows']:,}",
             _copied(each),

@@ -17,6 +17,7 @@ def register(subparsers: Any) -> None:
     for name, about, run in (
         ("add", "mirror further tables: patterns as in `headrace run --tables`", add),
         ("drop", "mirror these tables no longer; what the lake has of them stays readable", drop),
+        ("resync", "copy these tables anew beside the old, and write the difference in one mark", resync),
     ):
         action = actions.add_parser(name, help=about, description=about)
         action.add_argument("names", nargs="+", metavar="NAME", help="such as public.orders or 'public.*'")
@@ -38,6 +39,12 @@ def add(args: argparse.Namespace) -> int:
 def drop(args: argparse.Namespace) -> int:
     for name in _ask("tables.drop", args)["dropped"]:
         print(f"{name}: dropped; the marks up to here still hold it")
+    return 0
+
+
+def resync(args: argparse.Namespace) -> int:
+    for name in _ask("resync", args)["tables"]:
+        print(f"{name}: is copied anew; the marks go on with what it holds until the difference is written")
     return 0
 
 

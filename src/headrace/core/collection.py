@@ -63,7 +63,7 @@ def checked(collection: pa.Table) -> pa.Table:
             f"{negative} rows are there less than zero times",
             detail="the updates retract rows that were never there: they are not all the updates, "
             "or not this table's",
-            hint="mirror into a new lake",
+            hint="headrace tables resync copies it anew",
         )
     return collection
 

@@ -134,5 +134,5 @@ def _no_key(primary: str) -> Definite:
         "CHANGE_WITHOUT_KEY",
         primary,
         detail="the table's identity was changed after its mirroring began",
-        hint="give the table its identity again, then mirror it into a new lake",
+        hint="give the table its identity again, then headrace tables resync",
     )

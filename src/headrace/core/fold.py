@@ -139,7 +139,7 @@ def _stage(
         raise Definite(
             "FOLD_KEY_NOT_UNIQUE",
             f"the lake holds {doubled} rows with the key of another row",
-            hint="mirror into a new lake",
+            hint="headrace tables resync copies it anew",
         )
     return _Stage(schema, base, events, codes, keys, lives)
 

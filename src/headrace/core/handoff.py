@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,7 +35,8 @@ import pyarrow.compute as pc
 
 from headrace.core.columns import contiguous
 from headrace.core.errors import Misconfigured
-from headrace.core.frontier import AnyFrontier, frontier_as_record, frontier_from_record
+from headrace.core.frontier import AnyFrontier, LsnFrontier, frontier_as_record, frontier_from_record
+from headrace.core.position import Lsn
 
 _SNAPSHOT = re.compile(r"([0-9]{1,20}):([0-9]{1,20}):((?:[0-9]{1,20},)*[0-9]{1,20})?\Z")
 
@@ -109,6 +110,19 @@ class ByXid:
     def as_record(self) -> dict[str, Any]:
         settled = frontier_as_record(self.settled) if self.settled is not None else None
         return {"by": "xid", "snapshot": str(self), "settled": settled}
+
+
+def moved(handoff: ByPosition | ByXid, by: int) -> ByPosition | ByXid:
+    """The handoff of a source whose log positions are shifted."""
+    if isinstance(handoff, ByPosition):
+        return ByPosition(_later(handoff.frontier, by))
+    assert handoff.settled is not None
+    return replace(handoff, settled=_later(handoff.settled, by))
+
+
+def _later(frontier: AnyFrontier, by: int) -> LsnFrontier:
+    assert isinstance(frontier, LsnFrontier)
+    return LsnFrontier(Lsn(int(frontier.at) + by))
 
 
 def widen(xids: Any, near: int) -> pa.Array:

@@ -92,5 +92,5 @@ def _demand_whole(lacking: int) -> None:
             "CHANGE_WITHOUT_OLD_ROW",
             f"{lacking} changes came without the whole old row",
             detail="the table's identity was changed after its mirroring began",
-            hint="set REPLICA IDENTITY FULL on the table again, then mirror it into a new lake",
+            hint="set REPLICA IDENTITY FULL on the table again, then headrace tables resync",
         )

@@ -384,7 +384,7 @@ def plan_base(table: Tables) -> int:
                 "LAKE_FOREIGN_COMMIT",
                 "another program changed a table of this lake",
                 detail=f"version {version} of the table is not ours",
-                hint="stop that program, then mirror into a new lake",
+                hint="stop that program, then headrace tables resync",
             )
     return newest
 
@@ -417,7 +417,7 @@ def _foreign(step: TableStep, rewritten: bool) -> HeadraceError:
         "LAKE_FOREIGN_COMMIT",
         f'another program changed the lake table at "{step.path}"',
         detail=f"version {step.base + 1}",
-        hint="stop that program, then mirror into a new lake",
+        hint="stop that program, then headrace tables resync",
     )
 
 

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.core.names import TableName
-from headrace.lake import datafile, layout
+from headrace.lake import datafile
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable
 
@@ -48,15 +48,15 @@ def batch(table: TableName, *, keys: Any, column: str, raw: Any, code: str, time
     )
 
 
-def standing(store: Store, source: str, table: TableName, time: int | None = None) -> pl.DataFrame:
+def standing(store: Store, folder: str, table: TableName, time: int | None = None) -> pl.DataFrame:
     """The errors of a table that were not retracted (as of a time): key, column, raw text, how often each."""
-    told = said(store, source, table)
+    told = said(store, folder, table)
     return standing_of(told if time is None else told.filter(pl.col("time") <= time))
 
 
-def said(store: Store, source: str, table: TableName) -> pl.DataFrame:
+def said(store: Store, folder: str, table: TableName) -> pl.DataFrame:
     """All that was ever said of a table and retracted: key, column, raw text, diff, time."""
-    lake_table = LakeTable(store, layout.errors_folder(source))
+    lake_table = LakeTable(store, folder)
     lake_table.refresh()
     mine = [
         datafile.read(

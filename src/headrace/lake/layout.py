@@ -11,6 +11,7 @@
     _headrace/requests/<source>/<id>.json     what somebody asks of the source's owner
     _headrace/status/<source>.json            how the source is doing, about once a second
     _headrace/registry/                       sources and views that were created by SQL
+    _headrace/staged/<source>/tables/<stage>/ Delta: the new copy of a table
 
 Names are written as they are where every reader can take them. Other characters are spelled as in
 SQL/XML (ISO 9075-14): `_xHHHH_`, the code point in hexadecimal, and the `_` of a name that looks like such
@@ -162,6 +163,15 @@ def reach_key(source: str) -> str:
 def ahead_folder(source: str) -> str:
     """What is decoded of transactions that still run: a cache of the owner's."""
     return f"_headrace/staged/{quote(source)}/ahead"
+
+
+def staged_folder(source: str, stage: str) -> str:
+    """Where a table is copied anew; the folders of its rows, history and errors lie in it."""
+    return f"{staged_tables_folder(source)}/{stage}"
+
+
+def staged_tables_folder(source: str) -> str:
+    return f"_headrace/staged/{quote(source)}/tables"
 
 
 def requests_folder(source: str) -> str:

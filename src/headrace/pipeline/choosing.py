@@ -71,6 +71,7 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
         owns_publication=config.publication is None,
         start=start,
         patterns=config.tables,
+        publication_oid=upstream.publication_oid(connection, publication),
     )
     looks = catalog.look(connection, [look.oid for look in report.tables], [publication])
     records = tuple(chosen(look, start) for look in looks.values())

@@ -44,6 +44,7 @@ class SourceConfig:
     snapshot_connections: int = 4
     chunk_bytes: int = 64 << 20
     driver_epochs: int = 20_000
+    reconcile: str = "ask"
     max_wal: int | None = None
     on_max_wal: str = "warn"
 
@@ -71,6 +72,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "streaming": ("auto", "off"),
     "on_max_wal": ("warn", "stop"),
     "maintain": ("auto", "off"),
+    "reconcile": ("ask", "auto"),
 }
 
 

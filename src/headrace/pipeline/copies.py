@@ -108,6 +108,7 @@ class Site:
     jobs: Jobs
     room: Room
     epoch: int
+    shift: int = 0  # what is added to the server's positions
     finished: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
     stopping: threading.Event = field(default_factory=threading.Event)
     waits_for: Transient | None = None  # what keeps a snapshot from being taken
@@ -132,7 +133,7 @@ class Site:
             self.room.free.release()
 
     def errand(self, table: TableTask, sealed: Sealed) -> Errand:
-        return Errand(self.epoch, self.lake, table, self.identity, sealed)
+        return Errand(self.epoch, self.lake, table, self.identity, sealed, self.shift)
 
     def check_stop(self) -> None:
         if self.stopping.is_set():

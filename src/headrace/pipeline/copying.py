@@ -29,7 +29,7 @@ from functools import partial
 from headrace.core.chunks import ByChunk
 from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.core.failpoint import failpoint
-from headrace.core.handoff import Handoff
+from headrace.core.handoff import Handoff, moved
 from headrace.core.names import TableName
 from headrace.pipeline import looking
 from headrace.pipeline.chunking import Chunking, Wanted
@@ -81,7 +81,7 @@ class Copying:
         room: Room,
     ) -> None:
         self.names = frozenset(record.name for record in records)
-        self.site = Site(address, identity, lake, jobs, room, epoch)
+        self.site = Site(address, identity, lake, jobs, room, epoch, shift=source.shift)
         self._slot = source.slot
         self._publication = source.publication
         self._records = {record.name: record for record in records}
@@ -201,7 +201,7 @@ class Copying:
             }
             try:
                 for future in as_completed(started):
-                    self._take(started[future], future, leader.handoff)
+                    self._take(started[future], future, self._handoff(leader))
             finally:
                 for future in started:
                     future.cancel()
@@ -214,13 +214,16 @@ class Copying:
             errand=self.site.errand(self._tables[each.table].task, sealed),
             range=each,
             snapshot_id=leader.snapshot_id,
-            time=int(exact_from(leader.handoff)) - 1,
+            time=int(exact_from(self._handoff(leader))) - 1,
         )
         with self.site.connected():
             failpoint("copy.range.before", str(each.table))
             [answer] = self.site.jobs.run(partial(copy_range, key), [pack(task)])
             failpoint("copy.range.after", str(each.table))
         return unpack(answer, RangeDone)
+
+    def _handoff(self, leader: snapshot.Leader) -> Handoff:
+        return moved(leader.handoff, self.site.shift)
 
     def _take(self, name: TableName, future: Future[RangeDone], handoff: Handoff) -> None:
         try:

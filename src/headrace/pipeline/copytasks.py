@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.core.handoff import ByXid
+from headrace.core.handoff import ByXid, moved
 from headrace.decode import copytext
 from headrace.decode.kernel import Bytes
 from headrace.decode.values import decode_column, raw
@@ -40,6 +40,7 @@ class Errand:
     table: TableTask
     identity: Identity
     address: Sealed
+    shift: int = 0  # what is added to the server's positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,9 @@ def copy_chunk(key: Key, item: bytes) -> bytes:
     errand = task.errand
     names = errand.table.schema.names
     address = Address(errand.address.open(key))
-    with keyrange.chunk(address, errand.identity, names, task.range) as (handoff, buffers):
+    with keyrange.chunk(address, errand.identity, names, task.range) as (seen, buffers):
+        handoff = moved(seen, errand.shift)
+        assert isinstance(handoff, ByXid)
         time = int(exact_from(handoff)) - 1
         return pack(_copied(errand, buffers, time, task.range.bytes, handoff))
 

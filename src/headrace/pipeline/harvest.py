@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from headrace.core.chunks import ByChunk
 from headrace.core.names import TableName
-from headrace.lake import layout
 from headrace.pipeline.copies import ChunkCopied, Copied
 from headrace.pipeline.ledger import Epoch
 from headrace.pipeline.records import AnyHandoff, TableRecord, told_from
@@ -63,12 +62,12 @@ class Harvest:
         """All of it as an epoch; None where its tables have been stopped meanwhile."""
         tables, chunks = self.tables, self.chunks
         self.tables, self.chunks = [], {}
-        awaited = {name for name, record in ledger.tables.items() if record.state is State.CHOSEN}
+        awaited = ledger.awaited
         tables = [each for each in tables if each.name in awaited]
-        records = [_copied(ledger.tables[each.name], each) for each in tables]
+        records = [_copied(awaited[each.name], each) for each in tables]
         outcomes = [Outcome(e.name, add=e.files, rows=e.rows, errors=e.errors) for e in tables]
-        for name in chunks.keys() & awaited:
-            records.append(_with_chunks(ledger.tables[name], chunks[name]))
+        for name in chunks.keys() & awaited.keys():
+            records.append(_with_chunks(awaited[name], chunks[name]))
             outcomes.append(_outcome(chunks[name]))
         if not records:
             return None
@@ -76,8 +75,9 @@ class Harvest:
             kind="copy",
             frontier=ledger.frontier,
             records=tuple(records),
-            outcomes=tuple(outcomes),
-            created=tuple(r.name for r in records if r.state is State.JOINING and _absent(ledger, r.name)),
+            outcomes=tuple(o for o in outcomes if awaited[o.table].stage is None),
+            staged=tuple(o for o in outcomes if awaited[o.table].stage is not None),
+            created=tuple(r.name for r in records if r.state is State.JOINING and _absent(ledger, r)),
         )
 
 
@@ -109,6 +109,6 @@ def _outcome(parts: list[ChunkCopied]) -> Outcome:
     return outcomes.tables[parts[0].name]
 
 
-def _absent(ledger: Ledger, name: TableName) -> bool:
+def _absent(ledger: Ledger, record: TableRecord) -> bool:
     """Whether the table has no folder in the lake yet: an empty one has no file that would make it."""
-    return ledger.table(layout.table_folder(ledger.name, name)).version < 0
+    return ledger.table(ledger.outline(record).folder).version < 0

@@ -16,6 +16,8 @@ lake or in the spool (`commit LSN < floor`) are not stored a second time, but th
 the spool has of them (`known`). Descriptions of tables are kept from them all the same, since they hold
 for what follows.
 
+The positions of a server that was set back are shifted here (`healing`), before anybody reads one.
+
 A keepalive says how far the server has read. That is a frontier only where no transaction is being sent.
 """
 
@@ -53,8 +55,9 @@ class _Open:
 class Intake:
     """The way of one session's bytes into the spool."""
 
-    def __init__(self, writer: SpoolWriter, known: Known, *, streaming: bool = False) -> None:
+    def __init__(self, writer: SpoolWriter, known: Known, *, streaming: bool = False, shift: int = 0) -> None:
         self._writer = writer
+        self._shift = shift
         self._known = known
         self._floor = writer.frontier
         self._unasked = np.zeros(256, np.bool_)
@@ -86,6 +89,8 @@ class Intake:
         messages = pgoutput.scan(data, in_stream=self._in_stream)
         if np.any(self._unasked[messages.kind]):
             raise disorder("a kind of message that was not asked for")
+        if self._shift:
+            data = pgoutput.shifted(data, messages, self._shift)
         blocks = _Blocks.of(messages, len(data), self._in_stream)
         self._in_stream = messages.in_stream
         found = _match(data, messages, blocks, self._open)

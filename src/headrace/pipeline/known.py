@@ -62,5 +62,5 @@ class Known:
                 "PG_HISTORY_CHANGED",
                 "the server sends other transactions than it did before at the same positions",
                 detail=f"between {Lsn(int(times[0]))} and {Lsn(int(times[-1]))}",
-                hint="it was restored or replaced; mirror it into a new lake to see the difference",
+                hint="it was restored or replaced: headrace run --reconcile",
             )

@@ -27,12 +27,19 @@ from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan, TableStep
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable, LiveFile
-from headrace.pipeline.records import SOURCE_KEY, SourceRecord, TableRecord, key_of, source_of, tables_of
+from headrace.pipeline.records import (
+    SOURCE_KEY,
+    STAGED_PREFIX,
+    SourceRecord,
+    TableRecord,
+    source_of,
+    tables_of,
+)
 from headrace.pipeline.routing import WIDTH, FileRange, Routes
-from headrace.pipeline.states import State
+from headrace.pipeline.states import ATTACHED, State
 from headrace.pipeline.tasks import LakeAddress, NewFile, Outcome, TableTask, from_ipc
 
-INCARNATION = 1
+RECONCILE = "reconcile"  # the kind of an epoch that compared what was there, whoever wrote it
 MAINTAIN = "maintain"  # the kind of an epoch that changes files and no contents
 
 
@@ -57,8 +64,9 @@ class Epoch:
     frontier: Lsn
     records: tuple[TableRecord, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
+    staged: tuple[Outcome, ...] = ()  # of new copies
+    removed: tuple[TableRecord, ...] = ()  # tables and copies that go; what it still says of them is the last
     created: tuple[TableName, ...] = ()  # tables whose first files this epoch brings
-    removed: tuple[TableName, ...] = ()  # tables that go; what it still says of them is the last of them
     absent: frozenset[TableName] = frozenset()  # tables that sit this mark out
     rewrites: tuple[Rewrite, ...] = ()
     source: SourceRecord | None = None
@@ -76,7 +84,7 @@ class Ledger:
         self._strict = strict
         self.address = LakeAddress(store.url)
         self._open: dict[str, LakeTable] = {}
-        self._files: dict[TableName, dict[str, FileRange]] = {}
+        self._files: dict[str, dict[str, FileRange]] = {}  # by folder
         self._rows: dict[TableName, int] = {}
         self.log = open_log(store, name, self.table)
         taken = self.log.takeover()
@@ -85,6 +93,7 @@ class Ledger:
         self.torn = False  # an epoch was begun and has not ended: only a new ledger knows how it stands
         self._catalog = catalog.load(store, name, self.mark.epoch)
         self.tables = tables_of(self._catalog.records)
+        self.staged = tables_of(self._catalog.records, STAGED_PREFIX)
         self.source = source_of(self._catalog.records)
 
     @property
@@ -92,17 +101,44 @@ class Ledger:
         return Lsn.parse(self.mark.frontier)
 
     @property
+    def position(self) -> Lsn:
+        """Where the stream stands: at the mark's frontier, but while a lost position is healed."""
+        if self.source is None or self.source.healing is None:
+            return self.frontier
+        return self.source.healing
+
+    @property
+    def healing(self) -> bool:
+        """Whether the tables stay as they are until new copies of all of them replace them."""
+        return self.source is not None and self.source.healing is not None
+
+    @property
+    def followed(self) -> list[TableRecord]:
+        """The tables to which the stream is applied, and their new copies."""
+        tables = [] if self.healing else self.tables.values()
+        return [r for r in (*tables, *self.staged.values()) if r.state in ATTACHED]
+
+    @property
+    def awaited(self) -> dict[TableName, TableRecord]:
+        """The tables that wait for their copy, or for their new one."""
+        everyone = (*self.tables.values(), *self.staged.values())
+        return {record.name: record for record in everyone if record.state is State.CHOSEN}
+
+    @property
     def settled(self) -> Lsn:
         """The frontier that every table has reached: nothing before it will be asked for again."""
-        own = [record.applied for record in self.tables.values() if record.state is not State.STOPPED]
-        return min([self.frontier, *(lsn for lsn in own if lsn is not None)])
+        tables = () if self.healing else self.tables.values()
+        own = [r.applied for r in (*tables, *self.staged.values()) if r.state is not State.STOPPED]
+        applied = [lsn for lsn in own if lsn is not None]
+        return min(self.position, *applied) if applied else self.position
 
     def rows(self, name: TableName) -> int:
         """The number of rows of a table in the lake."""
-        if name in self._files:
-            return sum(file.rows for file in self._files[name].values())
+        folder = self.task_folder(name)
+        if folder in self._files:
+            return sum(file.rows for file in self._files[folder].values())
         if name not in self._rows:  # not touched in this run, so it stays what the log says
-            live = self.table(self.task_folder(name)).files().values()
+            live = self.table(folder).files().values()
             self._rows[name] = sum(file.rows for file in live)
         return self._rows[name]
 
@@ -127,24 +163,32 @@ class Ledger:
                     found[name] = error
         return found
 
+    def forget_folder(self, folder: str) -> None:
+        """What lay there is gone."""
+        for known in (self._open, self._files):
+            for path in [path for path in known if f"{path}/".startswith(f"{folder}/")]:
+                known.pop(path)
+
     def task_folder(self, name: TableName) -> str:
         return layout.table_folder(self.name, name)
 
     def task(self, record: TableRecord) -> TableTask:
         """A table as the tasks of the next epoch need it."""
-        return replace(self.outline(record), routes=Routes.over(list(self._ranges(record.name).values())))
+        outline = self.outline(record)
+        return replace(outline, routes=Routes.over(list(self._ranges(outline.folder).values())))
 
     def outline(self, record: TableRecord) -> TableTask:
         """A table without its files: all that decoding needs. Any thread may ask."""
         held = record.handoff is not None and record.state is State.JOINING
+        folders = _folders(self.name, record)
         return TableTask(
-            source=self.name,
             name=record.name,
             schema=record.schema,
-            folder=layout.table_folder(self.name, record.name),
-            history_folder=layout.history_folder(self.name, record.name, record.schema.version),
+            folder=folders.rows,
+            history_folder=folders.history,
+            errors_folder=folders.errors,
             routes=Routes.over(()),
-            applied=int(record.applied or self.frontier),
+            applied=int(record.applied or self.position),
             handoff=record.handoff if held else None,
             shadows=() if record.schema.full else record.shadows,
             strict=self._strict,
@@ -157,23 +201,22 @@ class Ledger:
     def publish(self, epoch: Epoch) -> Plan:
         """Write the plan, carry it out, publish its mark; then move on in memory."""
         self.torn = True
-        known = dict(self.tables) | {record.name: record for record in epoch.records}
-        steps = tuple(self._steps(epoch, known))
-        after = {name: record for name, record in known.items() if name not in epoch.removed}
+        after = _Records.of(self.tables, self.staged, epoch)
+        steps = tuple(self._steps(epoch, after))
         source = epoch.source or self.source
         plan = Plan(
             source=self.name,
             epoch=self.mark.epoch + 1,
             plan_id=uuid.uuid4().hex,
             kind=epoch.kind,
-            incarnation=INCARNATION,
+            incarnation=1 if source is None else source.incarnation,
             frontier=str(epoch.frontier),
             time=int(epoch.frontier) - 1,
             upstream_commit_ts=_iso(epoch.commit_ts),
             transactions=epoch.transactions,
             changes=epoch.changes,
             steps=steps,
-            versions=self._versions(after, steps, epoch.absent),
+            versions=self._versions(after.tables, steps, epoch.absent),
             state=_state(epoch, source if source != self.source else None),
         )
         self.log.put_plan(plan)
@@ -188,52 +231,57 @@ class Ledger:
         self.torn = False
         return plan
 
-    def _move_on(
-        self, epoch: Epoch, after: dict[TableName, TableRecord], source: SourceRecord | None
-    ) -> None:
-        self.tables = after
-        self.source = source
-        for name in epoch.removed:
-            self._files.pop(name, None)
-            self._rows.pop(name, None)
-        for outcome in epoch.outcomes:
-            known = self._ranges(outcome.table)
+    def _move_on(self, epoch: Epoch, after: _Records, source: SourceRecord | None) -> None:
+        for record, outcome in after.of_outcomes(epoch):
+            known = self._ranges(_folders(self.name, record).rows)
             for path in outcome.remove:
                 known.pop(path, None)
             known.update({new.file.path: _range(new) for new in outcome.add})
+        self.tables, self.staged = after.tables, after.staged
+        self.source = source
+        for record in epoch.removed:
+            self._files.pop(_folders(self.name, record).rows, None)
+            self._rows.pop(record.name, None)
 
-    def _steps(self, epoch: Epoch, after: Mapping[TableName, TableRecord]) -> Iterable[TableStep]:
-        errors = []
-        for outcome in epoch.outcomes:
-            record = after[outcome.table]
-            folder = layout.table_folder(self.name, record.name)
+    def _steps(self, epoch: Epoch, after: _Records) -> Iterable[TableStep]:
+        errors: dict[str, list[pa.Table]] = {}
+        for record, outcome in after.of_outcomes(epoch):
+            folders = _folders(self.name, record)
             if outcome.add or outcome.remove or outcome.table in epoch.created:
                 added = tuple(new.file for new in outcome.add)
-                step = self._step(folder, schemas.encode(record.schema.arrow()), added, outcome.remove)
+                schema = schemas.encode(record.schema.arrow())
+                compared = epoch.kind == RECONCILE
+                step = self._step(folders.rows, schema, added, outcome.remove, compared=compared)
                 yield replace(step, rewrite=epoch.kind == MAINTAIN)
-            folder = layout.history_folder(self.name, record.name, record.schema.version)
             # What was told of a time that turned out to be before the table's `since`.
             # Of a table that was here before, the folder holds the history of another interval too.
-            forgets = outcome.forgets and not record.late
-            forgotten = tuple(self.table(folder).files()) if forgets else ()
-            if outcome.history or forgotten:
+            forgets = outcome.forgets and not record.late and record.stage is None
+            forgotten = tuple(self.table(folders.history).files()) if forgets else ()
+            if record.stage is None and (outcome.history or forgotten):
                 schema = schemas.encode(history_schema(record.schema))
-                yield self._step(folder, schema, outcome.history, forgotten)
+                yield self._step(folders.history, schema, outcome.history, forgotten)
             if outcome.errors is not None:
-                errors.append(from_ipc(outcome.errors))
-        if errors:
-            folder = layout.errors_folder(self.name)
+                errors.setdefault(folders.errors, []).append(from_ipc(outcome.errors))
+        for folder, rows in errors.items():
             file = layout.file_name(self.mark.epoch + 1)
-            written = datafile.write(self.store, folder, file, pa.concat_tables(errors))
+            written = datafile.write(self.store, folder, file, pa.concat_tables(rows))
             yield self._step(folder, schemas.encode(errors_table.ERRORS), (written,))
         for each in epoch.rewrites:
             yield replace(self._step(each.folder, "", each.add, each.remove), rewrite=each.same)
 
     def _step(
-        self, folder: str, schema: str, add: tuple[DataFile, ...], remove: tuple[str, ...] = ()
+        self,
+        folder: str,
+        schema: str,
+        add: tuple[DataFile, ...],
+        remove: tuple[str, ...] = (),
+        *,
+        compared: bool = False,
     ) -> TableStep:
+        """`compared`: what is there was read just now, whoever wrote it."""
+        table = self.table(folder)
         try:
-            base = plan_base(self.table(folder))
+            base = table.refresh() if compared else plan_base(table)
         except Definite as error:
             raise _moved(folder, error) from error
         return TableStep(folder, base, add, remove, schema if base < 0 else None)
@@ -254,17 +302,65 @@ class Ledger:
 
     # --- files ----------------------------------------------------------------------------------
 
-    def _ranges(self, name: TableName) -> dict[str, FileRange]:
-        if name not in self._files:
-            folder = layout.table_folder(self.name, name)
+    def _ranges(self, folder: str) -> dict[str, FileRange]:
+        if folder not in self._files:
             live = self.table(folder).files()
-            self._files[name] = {path: self._ranged(folder, file) for path, file in live.items()}
-        return self._files[name]
+            self._files[folder] = {path: self._ranged(folder, file) for path, file in live.items()}
+        return self._files[folder]
 
     def _ranged(self, folder: str, file: LiveFile) -> FileRange:
         # A file that another program rewrote carries no range: any key may lie in it.
         low, high = datafile.read_range(self.store, folder, file.path) or (b"", b"\xff" * WIDTH)
         return FileRange(file.path, file.size, file.rows, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class _Folders:
+    """Where a table's rows, history and errors are."""
+
+    rows: str
+    history: str
+    errors: str
+
+
+def _folders(source: str, record: TableRecord) -> _Folders:
+    if record.stage is not None:
+        folder = layout.staged_folder(source, record.stage)
+        return _Folders(f"{folder}/rows", f"{folder}/history", f"{folder}/errors")
+    return _Folders(
+        layout.table_folder(source, record.name),
+        layout.history_folder(source, record.name, record.schema.version),
+        layout.errors_folder(source),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """All records as they are after an epoch."""
+
+    tables: dict[TableName, TableRecord]
+    staged: dict[TableName, TableRecord]
+
+    @classmethod
+    def of(
+        cls, tables: Mapping[TableName, TableRecord], staged: Mapping[TableName, TableRecord], epoch: Epoch
+    ) -> _Records:
+        known = {record.key: record for record in (*tables.values(), *staged.values())}
+        known |= {record.key: record for record in epoch.records}
+        for record in epoch.removed:
+            known.pop(record.key, None)
+        return cls(
+            {record.name: record for record in known.values() if record.stage is None},
+            {record.name: record for record in known.values() if record.stage is not None},
+        )
+
+    def of_outcomes(self, epoch: Epoch) -> Iterable[tuple[TableRecord, Outcome]]:
+        """The epoch's outcomes with the tables, or new copies, that they are of."""
+        gone = {record.name: record for record in epoch.removed if record.stage is None}
+        for outcome in epoch.outcomes:
+            yield gone.get(outcome.table) or self.tables[outcome.table], outcome
+        for outcome in epoch.staged:
+            yield self.staged[outcome.table], outcome
 
 
 def _moved(folder: str, error: HeadraceError) -> Transient:
@@ -282,8 +378,8 @@ def _range(new: NewFile) -> FileRange:
 
 
 def _state(epoch: Epoch, source: SourceRecord | None) -> dict[str, Any]:
-    state: dict[str, Any] = {record.key: record.as_record() for record in epoch.records}
-    state |= {key_of(name): None for name in epoch.removed}
+    state: dict[str, Any] = {record.key: None for record in epoch.removed}
+    state |= {record.key: record.as_record() for record in epoch.records}
     if source is not None:
         state[SOURCE_KEY] = source.as_record()
     return state

@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake.store import Store
-from headrace.pipeline import epochs, looking
+from headrace.pipeline import epochs, healing, looking, renewal
 from headrace.pipeline.acknowledging import Acknowledger
 from headrace.pipeline.config import LakeConfig, SourceConfig
 from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused
@@ -32,11 +33,12 @@ from headrace.pipeline.copying import Copying
 from headrace.pipeline.harvest import Harvest
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.receiver import Receiver
-from headrace.pipeline.records import exact_from
+from headrace.pipeline.records import TableRecord, exact_from
+from headrace.pipeline.renewal import Renewal
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.requesting import Desk
 from headrace.pipeline.states import Event, State
-from headrace.pipeline.streaming import ATTACHED, Workshop, stream_epoch
+from headrace.pipeline.streaming import Workshop, stream_epoch, with_room
 from headrace.pipeline.underway import Underway
 from headrace.pipeline.upkeep import Upkeep
 from headrace.sources.postgres import upstream
@@ -89,6 +91,7 @@ class Run:
     upkeep: Upkeep = field(default_factory=Upkeep)
     published_at: float = field(default_factory=time.monotonic)
     watched_at: float = 0.0
+    renewal: Renewal = field(default_factory=Renewal)
 
     # --- the loop -------------------------------------------------------------------------------
 
@@ -104,6 +107,7 @@ class Run:
             if self.workshop.staging is not None:
                 self.workshop.staging.check()
             worked = self._take_copies() | self._advance() | self.desk.turn(self)
+            self.renewal.turn(self)
             self._begin_copying()
             self.upkeep.turn(self)
             self._watch()
@@ -115,6 +119,8 @@ class Run:
 
     def _done(self) -> bool:
         """Caught up with where the source was at the start, every table exact or stopped."""
+        if self.ledger.staged or self.ledger.healing:
+            return False
         settled = all(r.state in (State.LIVE, State.STOPPED) for r in self.ledger.tables.values())
         named = all(
             str(name) in self.ledger.mark.versions
@@ -128,7 +134,7 @@ class Run:
     def _begin_copying(self) -> None:
         """Copy the tables that wait for it; what an earlier copy brings of one comes first."""
         busy = self.copies.names | self.harvest.names
-        missing = [r for n, r in self.ledger.tables.items() if r.state is State.CHOSEN and n not in busy]
+        missing = [record for name, record in self.ledger.awaited.items() if name not in busy]
         if not missing:
             return
         assert self.ledger.source is not None
@@ -152,7 +158,8 @@ class Run:
             if isinstance(event, Copied | ChunkCopied):
                 self.harvest.add(event)
             elif isinstance(event, Refused):
-                self._fail({event.name: event.error})
+                renewed = event.name in self.ledger.staged
+                (partial(renewal.fail, self) if renewed else self._fail)({event.name: event.error})
             elif isinstance(event, Lost):
                 self._commit_copies()
                 raise event.error
@@ -178,25 +185,32 @@ class Run:
     # --- the stream -----------------------------------------------------------------------------
 
     def _advance(self) -> bool:
-        attached = [r for r in self.ledger.tables.values() if r.state in ATTACHED]
-        if not attached and any(r.state is State.CHOSEN for r in self.ledger.tables.values()):
+        attached = self.ledger.followed
+        if not attached and self.ledger.awaited:
             return False  # nothing to apply to yet, and the first copy needs the stream from its start
-        reached = min([self.ledger.frontier, *(r.applied for r in attached if r.applied is not None)])
+        reached = min([self.ledger.position, *(r.applied for r in attached if r.applied is not None)])
         batch = epochs.next_batch(self.workshop.reader, self.cursor, reached)
         if batch is None or not (len(batch.transactions) or self._due(batch.frontier)):
             return False
         assert self.ledger.source is not None
-        look = looking.look(self.connection, self.ledger.source.publication, attached)
+        look = self.look(attached)
         self.publish(stream_epoch(self.ledger, self.workshop, batch, look))
         self.cursor = batch.next_address or self.cursor
-        if self.ledger.settled == self.ledger.frontier:
+        if self.ledger.settled == self.ledger.position:
             self.workshop.reader.discard(self.cursor)
         return True
 
+    def look(self, records: Sequence[TableRecord]) -> looking.Look:
+        """The look that every mark needs; a publication that was made again concerns all tables."""
+        assert self.ledger.source is not None
+        look = looking.look(self.connection, self.ledger.source.publication, records)
+        healing.check_publication(self.ledger.source, look.publication_oid)
+        return look
+
     def _due(self, frontier: Lsn) -> bool:
         """Whether a frontier without transactions deserves a mark."""
-        behind = int(frontier) - int(self.ledger.frontier)
-        joining = any(r.state is State.JOINING for r in self.ledger.tables.values())
+        behind = int(self.room(frontier)) - int(self.ledger.position)
+        joining = any(r.state is State.JOINING for r in self.ledger.followed)
         asked = self.once and self.ledger.frontier < self.target
         asked |= self.wanted is not None and self.ledger.frontier < self.wanted
         unnamed = any(
@@ -213,15 +227,23 @@ class Run:
         """Have a mark at this frontier as soon as the stream is there."""
         self.wanted = frontier if self.wanted is None else max(self.wanted, frontier)
 
+    def room(self, frontier: Lsn) -> Lsn:
+        """How far a mark would go if the stream is complete up to here."""
+        return with_room(frontier) if self.ledger.staged else frontier
+
     def _may_join(self, frontier: Lsn) -> bool:
         """Whether a table that was copied is exact at this frontier, without anything to apply."""
-        joining = (r for r in self.ledger.tables.values() if r.state is State.JOINING)
-        return any(r.handoff is not None and exact_from(r.handoff) <= frontier for r in joining)
+        reached = self.room(frontier)
+        if reached < self.ledger.position:
+            return False
+        joining = (r for r in self.ledger.followed if r.state is State.JOINING)
+        return any(r.handoff is not None and exact_from(r.handoff) <= reached for r in joining)
 
     def publish(self, epoch: Epoch) -> None:
         plan = self.ledger.publish(epoch)
-        self.copies.forget(epoch.removed)
-        self.harvest.forget(epoch.removed)
+        gone = [record.name for record in epoch.removed if record.stage is None]
+        self.copies.forget(gone)
+        self.harvest.forget(gone)
         self.published_at = time.monotonic()
         self.acknowledger.published(plan, self.ledger.settled)
         self.reporter.published(plan)

@@ -23,19 +23,20 @@ from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline.records import TableRecord
-from headrace.sources.postgres import catalog
+from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.lookrecord import from_record, to_record
 from headrace.sources.postgres.session import Session, query
 
-_SERVER = """
+_SERVER = f"""
 select pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::int8,
-       pg_catalog.pg_current_wal_lsn()::text,
+       {upstream.WAL_END}::text,
        coalesce((select array_agg(distinct l.relation::int8)
                    from pg_catalog.pg_locks l
                   where l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and l.granted
                     and l.database = (select oid from pg_catalog.pg_database
                                        where datname = pg_catalog.current_database())
-                    and l.pid is distinct from pg_catalog.pg_backend_pid()), '{}')
+                    and l.pid is distinct from pg_catalog.pg_backend_pid()), '{{}}'),
+       (select p.oid::int8 from pg_catalog.pg_publication p where p.pubname = %s)
 """
 
 
@@ -47,6 +48,7 @@ class Look:
     wal: Lsn
     changed: dict[TableName, Definite]
     locked: frozenset[TableName]
+    publication_oid: int | None = None
     seen: dict[TableName, dict[str, Any]] = field(default_factory=dict)  # looks that replace recorded ones
 
 
@@ -57,7 +59,7 @@ def look(connection: Session, publication: str, records: Iterable[TableRecord]) 
     catalog, which comes later, could miss.
     """
     known = {record.oid: record for record in records}
-    [(xid, wal, exclusive)] = query(connection, _SERVER)
+    [(xid, wal, exclusive, published)] = query(connection, _SERVER, [publication])
     now = {seen.oid: seen for seen in catalog.look(connection, list(known), [publication]).values()}
     changed, seen = {}, {}
     for oid, record in known.items():
@@ -68,12 +70,12 @@ def look(connection: Session, publication: str, records: Iterable[TableRecord]) 
         elif catalog.is_news(last, now[oid]):
             seen[record.name] = to_record(now[oid])
     locked = frozenset(known[oid].name for oid in exclusive if oid in known)
-    return Look(int(xid), Lsn.parse(wal), changed, locked, seen)
+    return Look(int(xid), Lsn.parse(wal), changed, locked, published, seen)
 
 
 def _changed(name: TableName, what: str) -> Definite:
     return Definite(
         "TABLE_CHANGED",
         f"{name} is not what was copied: {what}",
-        hint="`headrace run` into a new lake copies it anew; marks up to here still hold it",
+        hint="`headrace tables resync` copies it anew if it has the columns that it had; until here marks hold it",
     )

@@ -264,7 +264,7 @@ def _failure(task: TableTask, folded: Folded) -> Definite | None:
             "ROW_PRESENT",
             f"an insert into {task.name} met a row that is there already",
             detail=f"{len(folded.conflict)} keys",
-            hint="please report it, and mirror the table into a new lake",
+            hint="headrace tables resync copies it anew; please report it",
         )
     if len(folded.missing):
         return row_missing(task.name, len(folded.missing))
@@ -273,7 +273,7 @@ def _failure(task: TableTask, folded: Folded) -> Definite | None:
             "TOAST_LOST",
             f"an unchanged value of {task.name} is nowhere to be found",
             detail=f"in {len(folded.holes)} rows",
-            hint=f"ALTER TABLE {task.name} REPLICA IDENTITY FULL, then mirror it into a new lake",
+            hint=f"ALTER TABLE {task.name} REPLICA IDENTITY FULL, then headrace tables resync",
         )
     return None
 

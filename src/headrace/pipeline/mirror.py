@@ -25,6 +25,7 @@ from headrace.lake.store import LocalStore, Store, open_store
 from headrace.pipeline import config as configuration
 from headrace.pipeline import owning, policy
 from headrace.pipeline.config import Config
+from headrace.pipeline.healing import Remedy
 from headrace.pipeline.lifecycle import Place
 from headrace.pipeline.opening import opened
 from headrace.pipeline.policy import Patience
@@ -51,6 +52,7 @@ class Control:
     once: bool
     stop: threading.Event
     listener: Listener | None = None
+    reconcile: bool = False
 
 
 def mirror(
@@ -60,13 +62,15 @@ def mirror(
     once: bool = False,
     stop: threading.Event | None = None,
     listener: Listener | None = None,
+    reconcile: bool = False,
 ) -> None:
     """Mirror what `config` says; with `once` until every table holds what its source held at the start.
 
+    With `reconcile` a place in the stream that was lost is left: all tables are copied anew, once.
     `config` is the path of a `headrace.toml`, or its contents as a mapping. Raises the error that ended
     a source; returns when `stop` is set, or when all is done with `once`.
     """
-    control = Control(once, stop or threading.Event(), listener)
+    control = Control(once, stop or threading.Event(), listener, reconcile)
     with placed(_settled(config), spark, soon=not once) as places:
         _keep_all(places, control)
 
@@ -162,10 +166,11 @@ def keep(place: Place, control: Control) -> None:
     reporter.start()
     patience = Patience(ATTEMPTS_ONCE if control.once else None)
     pauses = patience.pauses()
+    remedy = Remedy(control.reconcile, place.config.reconcile == "auto")
     while True:
         begun = time.monotonic()
         try:
-            with opened(place, once=control.once, stop=control.stop, reporter=reporter) as run:
+            with opened(place, once=control.once, stop=control.stop, reporter=reporter, remedy=remedy) as run:
                 run.go()
                 stopped = {n: r for n, r in run.ledger.tables.items() if r.state is State.STOPPED}
             reporter.settle("stopped")
@@ -176,6 +181,9 @@ def keep(place: Place, control: Control) -> None:
                 raise
             if time.monotonic() - begun > STEADY_SECONDS:
                 pauses = patience.pauses()
+            if remedy.fits(error):
+                reporter.warn(error.code, f"{error.primary}; all tables are copied anew")
+                continue
             again = policy.retries(error, met=reporter.met)
             pause = next(pauses, None) if again else None
             if pause is None:

@@ -17,27 +17,31 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 from headrace.core.errors import Definite
-from headrace.core.position import Lsn
 from headrace.lake.marks import Marks
-from headrace.pipeline import choosing
+from headrace.pipeline import choosing, healing, reconciling
 from headrace.pipeline.acknowledging import Acknowledger
+from headrace.pipeline.healing import Remedy
 from headrace.pipeline.ledger import Ledger
 from headrace.pipeline.lifecycle import Place, Run
 from headrace.pipeline.receiver import Feed, Receiver
 from headrace.pipeline.records import SourceRecord
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.staging import Site, Staging
-from headrace.pipeline.streaming import ATTACHED, Workshop
+from headrace.pipeline.states import ATTACHED
+from headrace.pipeline.streaming import Workshop
 from headrace.pipeline.tasks import TableTask
 from headrace.pipeline.underway import Underway
-from headrace.sources.postgres.session import Address, Identity, connect, identify, query
+from headrace.sources.postgres import upstream
+from headrace.sources.postgres.session import Address, Identity, connect, identify
 from headrace.spool.reader import SpoolReader
 
 STREAMING_WITHIN = 30.0
 
 
 @contextmanager
-def opened(place: Place, *, once: bool, stop: threading.Event, reporter: Reporter) -> Iterator[Run]:
+def opened(
+    place: Place, *, once: bool, stop: threading.Event, reporter: Reporter, remedy: Remedy
+) -> Iterator[Run]:
     """One attempt, open."""
     with ExitStack() as stack:
         reporter.met |= store_knows(place)
@@ -49,10 +53,15 @@ def opened(place: Place, *, once: bool, stop: threading.Event, reporter: Reporte
         ledger = Ledger(place.store, place.name, strict=place.config.strict)
         if ledger.source is None:
             choosing.begin(ledger, place, address, connection, identity)
+        reconciling.clean_up(ledger)
+        if remedy.now is not None:
+            healing.begin(ledger, place, address, connection, identity)
+            remedy.taken()
         source = ledger.source
         assert source is not None
         prove_same(source, identity)
-        [(target,)] = query(connection, "select pg_catalog.pg_current_wal_lsn()::text")
+        healing.check_publication(source, upstream.publication_oid(connection, source.publication))
+        target = upstream.wal_end(connection)
         receiver = _receiving(stack, place, ledger, address, identity, stop)
         acknowledger = Acknowledger(ledger.log.sync, receiver.acknowledge)
         stack.callback(acknowledger.close)
@@ -68,7 +77,7 @@ def opened(place: Place, *, once: bool, stop: threading.Event, reporter: Reporte
             receiver=receiver,
             acknowledger=acknowledger,
             workshop=_workshop(stack, place, ledger),
-            target=Lsn.parse(target),
+            target=source.shifted(target),
             copies=Underway(place.config.snapshot_connections),
         )
         stack.callback(run.copies.stop)
@@ -88,14 +97,14 @@ def prove_same(source: SourceRecord, identity: Identity) -> None:
             "the address leads to another server or database than the mirror is of",
             detail=f"system {identity.system_id}, was {source.system_id}; "
             f'database "{identity.database}", was "{source.database}"',
-            hint="correct the address; a new server needs a lake or a source name of its own",
+            hint="correct the address; if the server was replaced: headrace run --reconcile",
         )
     if identity.timeline != source.timeline:
         raise Definite(
             "PG_TIMELINE_CHANGED",
             "the server is on another timeline: it was promoted, or restored to a point in time",
             detail=f"timeline {identity.timeline}, was {source.timeline}",
-            hint="positions before and after do not compare; copy anew into a lake of its own",
+            hint="headrace run --reconcile copies its tables anew and writes the difference",
         )
 
 
@@ -116,6 +125,7 @@ def _receiving(
         (ledger.source.publication,),
         place.spool,
         streaming=place.config.streaming == "auto",
+        shift=ledger.source.shift,
     )
     receiver = Receiver(feed)
     receiver.start(ledger.settled)
@@ -142,7 +152,7 @@ def _staging(stack: ExitStack, place: Place, ledger: Ledger) -> Staging:
     """Work ahead on transactions that still run, for as long as the attempt lasts."""
 
     def tables() -> dict[int, TableTask]:
-        attached = [record for record in ledger.tables.values() if record.state in ATTACHED]
+        attached = [] if ledger.healing else [r for r in ledger.tables.values() if r.state in ATTACHED]
         return {record.oid: ledger.outline(record) for record in attached}
 
     site = Site(place.store, ledger.address, place.name, place.spool, place.spark, place.ships_bytes)

@@ -95,8 +95,9 @@ def _asked(store: Store, name: str, frontier: Lsn) -> Iterator[None]:
 def _prove_idle(wait: Wait, mark: Mark) -> None:
     with closing(connect(wait.address, role="verify")) as connection:
         try:
-            reached = Lsn.parse(mark.frontier)
-            idle = quiet(connection, wait.source.slot, wait.source.publication, reached, wait.frontier)
+            source = wait.source
+            reached, wanted = source.unshifted(Lsn.parse(mark.frontier)), source.unshifted(wait.frontier)
+            idle = quiet(connection, source.slot, source.publication, reached, wanted)
         except HeadraceError as error:
             raise behind(mark, wait.frontier, f"its slot could not be asked: {error.primary}") from None
     if not idle:

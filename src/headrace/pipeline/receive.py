@@ -62,6 +62,7 @@ class Orders:
     identity: Identity | None = None
     silence: float | None = None
     streaming: bool = False  # large transactions while they run, where the server can
+    shift: int = 0  # what is added to the server's positions
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -98,10 +99,13 @@ class Commands(threading.Thread):
 class Receiving:
     """The loop and its clocks."""
 
-    def __init__(self, stream: Stream, writer: SpoolWriter, known: Known, commands: Commands) -> None:
+    def __init__(
+        self, stream: Stream, writer: SpoolWriter, known: Known, commands: Commands, shift: int
+    ) -> None:
         self._stream = stream
         self._writer = writer
-        self._intake = Intake(writer, known, streaming=stream.streaming)
+        self._shift = shift
+        self._intake = Intake(writer, known, streaming=stream.streaming, shift=shift)
         self._commands = commands
         self._received = 0
         self._full = False
@@ -149,7 +153,8 @@ class Receiving:
             )
 
     def _feedback(self) -> None:
-        self._stream.feedback(Lsn(self._commands.acknowledged), Lsn(self._writer.frontier))
+        acknowledged, written = self._commands.acknowledged, self._writer.frontier
+        self._stream.feedback(Lsn(acknowledged - self._shift), Lsn(written - self._shift))
 
     def _progress(self) -> None:
         source_end, source_ts = self._writer.source
@@ -188,8 +193,8 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
         wanted = Wanted(
             slot=orders.slot,
             publications=orders.publications,
-            frontier=Lsn(orders.frontier),
-            reached=Lsn(writer.frontier),
+            frontier=Lsn(orders.frontier - orders.shift),
+            reached=Lsn(writer.frontier - orders.shift),
             identity=orders.identity,
             streaming=orders.streaming,
             silence=orders.silence,
@@ -198,11 +203,11 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
             emit(
                 event="streaming",
                 session=writer.session,
-                start=int(stream.start),
+                start=int(stream.start) + orders.shift,
                 frontier=writer.frontier,
                 identity=asdict(stream.identity),
             )
-            Receiving(stream, writer, known, commands).run()
+            Receiving(stream, writer, known, commands, orders.shift).run()
 
 
 def main() -> int:

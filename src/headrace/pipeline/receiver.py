@@ -67,6 +67,7 @@ class Feed:
     limit_bytes: int = LIMIT_BYTES
     silence: float | None = None
     streaming: bool = False  # large transactions while they run, where the server can
+    shift: int = 0  # what is added to the server's positions
 
     @property
     def origin(self) -> Mapping[str, Any]:
@@ -90,6 +91,7 @@ class Feed:
             identity=self.identity,
             silence=self.silence,
             streaming=self.streaming,
+            shift=self.shift,
         )
 
 

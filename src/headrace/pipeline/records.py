@@ -6,6 +6,7 @@ the tables hold are always of the same epoch.
 
     source               SourceRecord
     table/<schema.name>  TableRecord
+    staged/<schema.name> TableRecord of its new copy, while there is one (`reconciling`)
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from headrace.pipeline.states import Event, State, after
 
 SOURCE_KEY = "source"
 TABLE_PREFIX = "table/"
+STAGED_PREFIX = "staged/"
 
 AnyHandoff = Handoff | ByChunk
 
@@ -33,6 +35,9 @@ class SourceRecord:
     """Which server, which objects of ours there, and where the stream began.
 
     `address` is the connection string without its secrets: with the password it is enough to go on.
+    `healing` is where the new copies of its tables stand while they are made for a position that was lost
+    (`healing`): the marks stay at the last frontier until then. `shift` is what is added to the server's
+    positions, so that they grow for ever though the server was set back; `incarnation` counts such breaks.
     """
 
     kind: str
@@ -46,6 +51,18 @@ class SourceRecord:
     owns_publication: bool
     start: Lsn
     patterns: tuple[str, ...]
+    healing: Lsn | None = None
+    shift: int = 0
+    incarnation: int = 1
+    publication_oid: int = 0
+
+    def shifted(self, position: Lsn) -> Lsn:
+        """A position of the server's as one of ours."""
+        return Lsn(int(position) + self.shift)
+
+    def unshifted(self, position: Lsn) -> Lsn:
+        """A position of ours as one of the server's."""
+        return Lsn(int(position) - self.shift)
 
     def as_record(self) -> dict[str, Any]:
         return {
@@ -60,6 +77,10 @@ class SourceRecord:
             "owns_publication": self.owns_publication,
             "start": str(self.start),
             "patterns": list(self.patterns),
+            "healing": None if self.healing is None else str(self.healing),
+            "shift": self.shift,
+            "incarnation": self.incarnation,
+            "publication_oid": self.publication_oid,
         }
 
     @classmethod
@@ -67,6 +88,8 @@ class SourceRecord:
         known = dict(record)
         known["start"] = Lsn.parse(known["start"])
         known["patterns"] = tuple(known["patterns"])
+        healing = known.get("healing")
+        known["healing"] = None if healing is None else Lsn.parse(healing)
         return cls(**known)
 
 
@@ -78,7 +101,8 @@ class TableRecord:
     `applied` is the table's own frontier while it differs from the source's (a table that was copied
     later has to catch up); None means that it stands where the source stands. `since` is the time
     from which its history is exact. A table that came `late`, while the source was mirrored already, has
-    none from before its copy (`told_from`).
+    none from before its copy (`told_from`). `stage` names the folder of a new copy, which is to replace the
+    table and is in no mark.
     """
 
     name: TableName
@@ -93,10 +117,11 @@ class TableRecord:
     shadows: tuple[int, ...] = ()
     error: HeadraceError | None = None
     late: bool = False
+    stage: str | None = None
 
     @property
     def key(self) -> str:
-        return key_of(self.name)
+        return (TABLE_PREFIX if self.stage is None else STAGED_PREFIX) + str(self.name)
 
     @property
     def join(self) -> str:
@@ -121,6 +146,7 @@ class TableRecord:
             "shadows": list(self.shadows),
             "error": None if self.error is None else self.error.as_record(),
             "late": self.late,
+            "stage": self.stage,
         }
 
     @classmethod
@@ -138,17 +164,13 @@ class TableRecord:
             shadows=tuple(record["shadows"]),
             error=None if record["error"] is None else from_record(record["error"]),
             late=record.get("late", False),
+            stage=record.get("stage"),
         )
 
 
-def key_of(name: TableName) -> str:
-    """Under which key the catalog has the record of a table."""
-    return TABLE_PREFIX + str(name)
-
-
-def tables_of(catalog: Mapping[str, Any]) -> dict[TableName, TableRecord]:
-    """All table records of a source's catalog, by name."""
-    records = (TableRecord.from_record(r) for k, r in catalog.items() if k.startswith(TABLE_PREFIX))
+def tables_of(catalog: Mapping[str, Any], prefix: str = TABLE_PREFIX) -> dict[TableName, TableRecord]:
+    """All table records of a source's catalog, or those of new copies, by name."""
+    records = (TableRecord.from_record(r) for k, r in catalog.items() if k.startswith(prefix))
     return {record.name: record for record in records}
 
 

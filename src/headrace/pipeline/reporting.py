@@ -218,8 +218,10 @@ def _total(progress: Mapping[Any, Progress]) -> dict[str, int]:
 
 def _table(run: Run, reporter: Reporter, record: TableRecord, progress: Progress | None) -> dict[str, Any]:
     copying = record.state is State.CHOSEN and progress is not None
+    anew = run.ledger.staged.get(record.name)
     told: dict[str, Any] = {
         "state": "copying" if copying else record.state.value,
+        "copied_anew": None if anew is None else anew.state.value,
         "join": record.join,
         "held_transactions": record.held,
         "since": None if record.since is None else str(Lsn(record.since)),

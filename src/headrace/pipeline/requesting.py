@@ -33,6 +33,7 @@ from headrace.lake.requests import Request
 from headrace.lake.store import LocalStore
 from headrace.pipeline import reaching, roster
 from headrace.pipeline.maintaining import maintain
+from headrace.pipeline.resyncing import resync
 
 if TYPE_CHECKING:
     from headrace.core.position import Lsn
@@ -71,6 +72,7 @@ DEEDS: dict[str, Deed] = {
     "tables.drop": roster.drop,
     reaching.REACH: reaching.reach,
     "maintain": maintain,
+    "resync": resync,
 }
 
 

@@ -32,7 +32,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.lake import layout
-from headrace.pipeline import choosing, shadows
+from headrace.pipeline import choosing, resyncing, shadows
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
@@ -56,6 +56,7 @@ class _Published:
 
 def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Choose further tables: those that the patterns name and that are not mirrored yet."""
+    resyncing.refuse_while_healing(owner.ledger)
     patterns = tuple(arguments["tables"])
     ledger, source = owner.ledger, _source(owner.ledger)
     site = (owner.address, owner.identity)
@@ -91,6 +92,7 @@ def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
 
 def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Let tables go; what the lake has of them stays readable at the marks that name them."""
+    resyncing.refuse_while_healing(owner.ledger)
     ledger, source = owner.ledger, _source(owner.ledger)
     found = {text: Pattern.parse(text).of(ledger.tables) for text in arguments["tables"]}
     leaving = tuple(dict.fromkeys(name for names in found.values() for name in names))
@@ -101,7 +103,8 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         time = int(ledger.frontier) - 1
         outcomes = (_without_errors(ledger, ledger.tables[name], time) for name in leaving)
         told = tuple(outcome for outcome in outcomes if outcome.errors is not None)
-        owner.publish(Epoch("drop", ledger.frontier, outcomes=told, removed=leaving))
+        gone = [known[name] for known in (ledger.tables, ledger.staged) for name in leaving if name in known]
+        owner.publish(Epoch("drop", ledger.frontier, outcomes=told, removed=tuple(gone)))
     failpoint("tables.drop.between")
     if source.owns_publication:
         yield partial(_withdraw, owner.address, owner.identity, source, leaving, unknown)
@@ -144,7 +147,7 @@ def _publish(
             upstream.ensure_publication(connection, source.publication, names, make=False)
         looks = catalog.look_by_name(connection, names, [source.publication])
         [(position,)] = query(connection, "select pg_catalog.pg_current_wal_insert_lsn()::text")
-    return _Published(tuple(looks.values()), Lsn.parse(position))
+    return _Published(tuple(looks.values()), source.shifted(Lsn.parse(position)))
 
 
 def _refuse_other_columns(ledger: Ledger, name: TableName, schema: TableSchema) -> None:

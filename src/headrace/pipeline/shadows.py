@@ -69,7 +69,7 @@ def attach(store: Store, task: TableTask, rows: pa.Table) -> pa.Table:
     """Rows of the lake with the raw texts that `errors/` holds for them now."""
     if not task.shadows:
         return rows
-    live = errors_table.standing(store, task.source, task.name)
+    live = errors_table.standing(store, task.errors_folder, task.name)
     keys = key_texts(task.schema, rows)
     for column in task.shadows:
         name = task.schema.columns[column].name
@@ -128,18 +128,20 @@ def truncated(task: TableTask, history: pa.Table) -> bytes | None:
     return taken
 
 
-def standing(store: Store, task: TableTask, time: int) -> bytes | None:
-    """What takes back all errors of the table that stand in the lake."""
-    live = errors_table.standing(store, task.source, task.name)
+def standing(store: Store, task: TableTask, time: int, *, diff: int = -1) -> bytes | None:
+    """What takes back all errors of the table that stand in the lake; or says them again."""
+    live = errors_table.standing(store, task.errors_folder, task.name)
     if not live.height:
         return None
     # As many rows as stand: each is taken back by one of its own.
     rows = live.select(pl.exclude("diff").repeat_by("diff").explode())
-    tables = [_standing_of(task, str(column), some, time) for (column,), some in rows.group_by("column")]
+    tables = [
+        _standing_of(task, str(column), some, time, diff) for (column,), some in rows.group_by("column")
+    ]
     return to_ipc(pa.concat_tables(tables))
 
 
-def _standing_of(task: TableTask, column: str, rows: pl.DataFrame, time: int) -> pa.Table:
+def _standing_of(task: TableTask, column: str, rows: pl.DataFrame, time: int, diff: int) -> pa.Table:
     return errors_table.batch(
         task.name,
         keys=rows["key"].to_arrow().cast(pa.string()),
@@ -147,7 +149,7 @@ def _standing_of(task: TableTask, column: str, rows: pl.DataFrame, time: int) ->
         code=NO_LAKE_FORM,
         raw=rows["raw"].to_arrow().cast(pa.string()),
         time=pa.array(np.full(rows.height, time), pa.int64()),
-        diff=pa.array(np.full(rows.height, -1), pa.int64()),
+        diff=pa.array(np.full(rows.height, diff), pa.int64()),
     )
 
 

@@ -27,12 +27,16 @@ class State(Enum):
     STOPPED = "stopped"
 
 
+ATTACHED = (State.JOINING, State.LIVE)  # the stream is applied to these
+
+
 class Event(Enum):
     """What can happen to a table."""
 
     COPIED = "copied"
     LACKING = "lacking"
     EXACT = "exact"
+    RECONCILED = "reconciled"
     FAILED = "failed"
 
 
@@ -43,6 +47,10 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.JOINING, Event.LACKING): State.CHOSEN,
     (State.JOINING, Event.FAILED): State.STOPPED,
     (State.LIVE, Event.FAILED): State.STOPPED,
+    (State.CHOSEN, Event.RECONCILED): State.LIVE,
+    (State.JOINING, Event.RECONCILED): State.LIVE,
+    (State.LIVE, Event.RECONCILED): State.LIVE,
+    (State.STOPPED, Event.RECONCILED): State.LIVE,
 }
 
 

@@ -6,11 +6,15 @@
 
 The same functions run in both places. A table that fails leaves the marks at its last exact one; its
 part of the outcome is dropped, and the others are published.
+
+Where a table has a new copy beside it (`reconciling`), the stream is applied to both. The frontier then stops
+a little short of what the stream has shown, so that a mark has room behind this one before anything else
+happens: the one in which the new copy replaces the old.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.core.chunks import ByChunk
@@ -26,14 +30,13 @@ from headrace.pipeline.records import TableRecord, exact_from
 from headrace.pipeline.retaking import retake
 from headrace.pipeline.sampling import with_births
 from headrace.pipeline.staging import Staging, ended_as
-from headrace.pipeline.states import Event, State
+from headrace.pipeline.states import ATTACHED, Event, State
 from headrace.pipeline.tasks import Outcome, Outcomes, Stretch, TableTask, pack, unpack
 from headrace.pipeline.truncating import rows_to_go, with_truncations
 from headrace.pipeline.writing import row_missing
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
 
-ATTACHED = (State.JOINING, State.LIVE)
 LARGE = 1_000_000  # changes, from which on it pays to look ahead
 
 
@@ -70,35 +73,81 @@ class Workshop:
 
 def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -> Epoch:
     """What the lake becomes by these transactions; publishing it is the caller's."""
-    attached = [r for r in ledger.tables.values() if r.state in ATTACHED and r.name not in look.changed]
-    outcomes = _run(ledger, workshop, batch, look, {r.oid: ledger.task(r) for r in attached})
-    failures: dict[TableName, HeadraceError] = dict(look.changed)
-    failures |= {name: error for name, o in outcomes.items() if (error := _verdict(o)) is not None}
-    lacking = {n: o for n, o in outcomes.items() if (o.lacking or o.torn) and n not in failures}
-    good = {n: outcome for n, outcome in outcomes.items() if n not in failures and n not in lacking}
-    frontier = max(ledger.frontier, batch.frontier)
-    moved = _moved(ledger, batch.frontier, frontier, good, failures, look)
-    records = [record for record in moved if record.name not in lacking]
-    for name, outcome in lacking.items():
-        record, good[name] = _retaken(ledger, workshop, name, outcome)
-        records.append(record)
+    reached = with_room(batch.frontier) if ledger.staged else batch.frontier
+    frontier = max(ledger.position, reached)
+    source = ledger.source
+    if ledger.healing:
+        assert source is not None
+        tables, source = _Side(), replace(source, healing=frontier)
+    else:
+        tables = _applied(ledger, workshop, batch, look, frontier, ledger.tables, _run)
+    staged = _applied(ledger, workshop, batch, look, frontier, ledger.staged, _decoded)
     return Epoch(
         kind="stream" if len(batch.transactions) else "empty",
-        frontier=frontier,
-        records=tuple(records),
-        outcomes=tuple(good.values()),
-        absent=look.locked,
-        transactions=len(batch.transactions),
-        changes=sum(outcome.changes for outcome in good.values()),
-        commit_ts=batch.commit_ts,
+        frontier=ledger.frontier if ledger.healing else frontier,
+        records=(*tables.records, *staged.records),
+        outcomes=tables.outcomes,
+        staged=staged.outcomes,
+        absent=frozenset() if ledger.healing else look.locked,
+        source=source,
+        transactions=0 if ledger.healing else len(batch.transactions),
+        changes=sum(outcome.changes for outcome in tables.outcomes),
+        commit_ts=None if ledger.healing else batch.commit_ts,
     )
 
 
+ROOM = 2
+
+
+def with_room(frontier: Lsn) -> Lsn:
+    """A frontier with the same transactions before it, behind which `ROOM` is left.
+
+    Records of the log begin at multiples of eight, so that no commit lies between the two.
+    """
+    return Lsn(int(frontier) // 8 * 8 - ROOM)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What a batch makes of the tables, or of the new copies."""
+
+    records: tuple[TableRecord, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+
+
+_Way = Callable[[Ledger, Workshop, Batch, Look, Mapping[int, TableTask]], dict[TableName, Outcome]]
+
+
+def _applied(
+    ledger: Ledger,
+    workshop: Workshop,
+    batch: Batch,
+    look: Look,
+    frontier: Lsn,
+    known: Mapping[TableName, TableRecord],
+    way: _Way,
+) -> _Side:
+    attached = [r for r in known.values() if r.state in ATTACHED and r.name not in look.changed]
+    if not attached:
+        outcomes = {}
+    else:
+        outcomes = way(ledger, workshop, batch, look, {r.oid: ledger.task(r) for r in attached})
+    failures: dict[TableName, HeadraceError] = dict(look.changed)
+    failures |= {name: error for name, o in outcomes.items() if (error := verdict(o)) is not None}
+    lacking = {n: o for n, o in outcomes.items() if (o.lacking or o.torn) and n not in failures}
+    good = {n: outcome for n, outcome in outcomes.items() if n not in failures and n not in lacking}
+    moved = _moved(ledger, known, batch.frontier, frontier, good, failures, look)
+    records = [record for record in moved if record.name not in lacking]
+    for name, outcome in lacking.items():
+        record, good[name] = _retaken(ledger, workshop, known[name], outcome)
+        records.append(record)
+    return _Side(tuple(records), tuple(good.values()))
+
+
 def _retaken(
-    ledger: Ledger, workshop: Workshop, name: TableName, outcome: Outcome
+    ledger: Ledger, workshop: Workshop, record: TableRecord, outcome: Outcome
 ) -> tuple[TableRecord, Outcome]:
-    record = ledger.tables[name]
-    site = (ledger.frontier, ledger.mark.epoch + 1, ledger.address, workshop.spark)
+    site = (ledger.position, ledger.mark.epoch + 1, ledger.address, workshop.spark)
     return retake(record, ledger.task(record), outcome, *site)
 
 
@@ -106,7 +155,7 @@ def _run(
     ledger: Ledger, workshop: Workshop, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
     """What the tables become: out of layers where there are any, else in one job over the bytes."""
-    if not len(batch.transactions) or not tasks:
+    if not len(batch.transactions):
         return {}
     if workshop.staging is None or (transaction := batch.alone) is None:
         return _decoded(ledger, workshop, batch, look, tasks)
@@ -121,6 +170,8 @@ def _decoded(
     ledger: Ledger, workshop: Workshop, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
     """Run the job; again where it turned out what a table needs (see `stretch`): rare, and never twice."""
+    if not len(batch.transactions):
+        return {}
     cuts = list(epochs.cuts(workshop.reader, batch.transactions))
     if batch.truncates:
         tasks = with_truncations(workshop.reader, cuts, tasks, look.xid_reference)
@@ -171,7 +222,7 @@ def _items(
         )
 
 
-def _verdict(outcome: Outcome) -> HeadraceError | None:
+def verdict(outcome: Outcome) -> HeadraceError | None:
     """Why the table can't be published, if it can't."""
     if outcome.failure is not None:
         return outcome.failure
@@ -182,6 +233,7 @@ def _verdict(outcome: Outcome) -> HeadraceError | None:
 
 def _moved(
     ledger: Ledger,
+    known: Mapping[TableName, TableRecord],
     reached: Lsn,
     frontier: Lsn,
     outcomes: Mapping[TableName, Outcome],
@@ -189,7 +241,7 @@ def _moved(
     look: Look,
 ) -> Iterable[TableRecord]:
     """The records that the epoch changes."""
-    for record in ledger.tables.values():
+    for record in known.values():
         if record.name in failures and record.state is not State.STOPPED:
             yield record.on(Event.FAILED, error=failures[record.name])
             continue
@@ -216,7 +268,9 @@ def _joining(record: TableRecord, reached: Lsn, frontier: Lsn, ledger: Ledger) -
     """A table that was copied: exact once the stream has passed its snapshot and caught up."""
     assert record.handoff is not None
     assert ledger.source is not None
-    own = max(record.applied or ledger.frontier, reached)
+    own = max(record.applied or ledger.position, reached)
+    if record.stage is not None and with_room(reached) < frontier:
+        return replace(record, applied=None)  # there would be no room behind it
     if own < frontier:
         return replace(record, applied=own)
     exact = exact_from(record.handoff)

@@ -45,11 +45,11 @@ class LakeAddress:
 class TableTask:
     """One table in one epoch."""
 
-    source: str
     name: TableName
     schema: TableSchema
     folder: str
     history_folder: str
+    errors_folder: str
     routes: Routes
     applied: int  # updates with a smaller time are in the table already
     handoff: Handoff | ByChunk | None = None  # what the copy already holds; None once the stream is past it

@@ -28,9 +28,9 @@ import polars as pl
 
 from headrace.core.checksum import bucket_count
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
-from headrace.core.handoff import ByXid
+from headrace.core.handoff import ByXid, moved
 from headrace.core.names import TableName
-from headrace.lake import catalog, errors_table, histories, seek
+from headrace.lake import catalog, errors_table, histories, layout, seek
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.reader import Lake
 from headrace.pipeline import looking
@@ -155,8 +155,9 @@ class Comparison:
         leader: snapshot.Leader,
         before: Mark,
     ) -> None:
-        assert isinstance(leader.handoff, ByXid)
-        self.handoff = leader.handoff
+        handoff = moved(leader.handoff, source.shift)
+        assert isinstance(handoff, ByXid)
+        self.handoff = handoff
         self._place = place
         self._source = source
         self._connection = connection
@@ -364,7 +365,7 @@ def _standing(bench: Bench, table: Weighed) -> pl.DataFrame:
     """The texts that stand in `errors/` for what the snapshot shows."""
     assert table.lake is not None
     assert table.mark is not None
-    said = errors_table.said(bench.store, bench.name, table.name)
+    said = errors_table.said(bench.store, layout.errors_folder(bench.name), table.name)
     undone = pl.Series(sorted(table.lake.times), dtype=pl.Int64)
     return errors_table.standing_of(
         said.filter((pl.col("time") <= table.mark.time) & ~pl.col("time").is_in(undone.implode()))

@@ -105,5 +105,5 @@ def row_missing(table: TableName, rows: int) -> Definite:
         "ROW_MISSING",
         f"rows of {table} that the source changed are not in the lake, or are there twice",
         detail=f"{rows} rows",
-        hint="please report it, and mirror the table into a new lake",
+        hint="headrace tables resync copies it anew; please report it",
     )

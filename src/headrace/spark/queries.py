@@ -82,7 +82,7 @@ def _failed(error: Exception) -> HeadraceError:
             "COLLECTION_NEGATIVE",
             "a row is there less than zero times",
             detail="history retracts rows that were never there: it is not all of it, or not this table's",
-            hint="mirror into a new lake",
+            hint="headrace tables resync copies the table anew",
         )
     condition = _condition(error)
     return Misconfigured(

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from headrace.core.schema import TableSchema
 from headrace.decode.printing import printed
-from headrace.lake import catalog, datafile, errors_table
+from headrace.lake import catalog, datafile, errors_table, layout
 from headrace.lake.cut import Cut
 from headrace.lake.standing import Name
 from headrace.lake.store import Store
@@ -66,7 +66,7 @@ def _table(spark: Any, store: Store, cut: Cut, name: Name) -> Any:
     source, table = name
     known = record(store, cut, name)
     frame = cut.table(spark, f"{source_quoted(source)}.{table}")
-    texts = errors_table.standing(store, source, table, cut.places[source].time)
+    texts = errors_table.standing(store, layout.errors_folder(source), table, cut.places[source].time)
     if texts.height and known.schema.is_multiset:
         # Which text is given to which of the rows that are alike must be decided in one place.
         frame = frame.coalesce(1)

@@ -242,7 +242,7 @@ def postgres(
     if tls is not None and build is None and version == PIP_VERSION:
         build = "npm"  # the build from pip knows no TLS
     binaries = locate(version, build)
-    folder = _new_folder()
+    folder = new_folder()
     postmaster = Postmaster(binaries, folder)
     try:
         port = free_port()
@@ -250,7 +250,7 @@ def postgres(
         wanted = {**DEFAULTS, "port": port, "unix_socket_directories": str(folder), **(settings or {})}
         if tls is not None:
             wanted.update(tls.install(folder / "data", ServerUser.choose().own))
-        _configure(folder / "data", wanted, hba)
+        configure(folder / "data", wanted, hba)
         server = Server(postmaster, port, f"p@ss/{secrets.token_hex(8)}")
         server.start()
         with server.connect() as connection:
@@ -284,7 +284,7 @@ def run(
     return cursor.fetchall() if cursor.description else []
 
 
-def _new_folder() -> Path:
+def new_folder() -> Path:
     """A folder of the server's user; every folder above it must let that user pass."""
     user = ServerUser.choose()
     candidates = [Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp")]
@@ -315,10 +315,12 @@ def _initialise(binaries: Binaries, folder: Path) -> None:
     )
 
 
-def _configure(data: Path, settings: Mapping[str, Setting], hba: Sequence[str]) -> None:
+def configure(data: Path, settings: Mapping[str, Setting], hba: Sequence[str] | None = None) -> None:
+    """Write settings, which override earlier ones, and who may connect."""
     with (data / "postgresql.conf").open("a") as file:
         file.writelines(f"{name} = {_quoted(value)}\n" for name, value in settings.items())
-    (data / "pg_hba.conf").write_text("\n".join(hba) + HBA)
+    if hba is not None:
+        (data / "pg_hba.conf").write_text("\n".join(hba) + HBA)
 
 
 def _quoted(value: Setting) -> str:

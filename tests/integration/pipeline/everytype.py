@@ -108,7 +108,7 @@ def _wrong_column(have: pa.ChunkedArray, of: Type, turns: list[int]) -> Iterator
 
 def standing(lake: Lake, name: str) -> Counter[tuple[int, str, str]]:
     """What stands in `errors/` of a table: id of the row, column, raw text."""
-    frame = errors_table.standing(lake.store, "main", TableName("public", name))
+    frame = errors_table.standing(lake.store, "errors/main", TableName("public", name))
     return Counter(
         (int(json.loads(key)["id"]), column, raw)
         for key, column, raw in frame.select("key", "column", "raw").rows()

@@ -48,7 +48,7 @@ def _each(database: Database, statement: str, tables: Sequence[str] = TABLES) ->
 
 
 def _standing(lake: Lake, name: str) -> Counter[Text]:
-    frame = errors_table.standing(lake.store, "main", TableName("public", name))
+    frame = errors_table.standing(lake.store, "errors/main", TableName("public", name))
     return Counter(
         (json.loads(key)["id"], column, raw)
         for key, column, raw in frame.select("key", "column", "raw").rows()
@@ -154,7 +154,7 @@ def test_keys_that_json_cannot_write_have_texts_of_their_own(mirrors: Mirrors, d
 
 
 def _raws(lake: Lake) -> list[str]:
-    frame = errors_table.standing(lake.store, "main", TableName("public", "t"))
+    frame = errors_table.standing(lake.store, "errors/main", TableName("public", "t"))
     assert frame["key"].n_unique() == frame.height
     return sorted(frame["raw"].to_list())
 

@@ -176,7 +176,7 @@ def _history_keeps_its_own_names(cut: Cut, name: TableName) -> None:
 
 
 def _errors_name_the_row(mirrors: Mirrors, name: TableName) -> None:
-    frame = errors_table.standing(mirrors.lake.store, "main", name)
+    frame = errors_table.standing(mirrors.lake.store, "errors/main", name)
     found = sorted(
         (json.loads(key)['The "Key"'], column, raw)
         for key, column, raw in frame.select("key", "column", "raw").rows()

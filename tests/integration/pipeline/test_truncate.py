@@ -161,7 +161,7 @@ def _errors(mirrors: Mirrors) -> dict[str, int]:
     """How many errors stand, by table."""
     lake = mirrors.lake
     return {
-        name: int(errors_table.standing(lake.store, "main", TableName("public", name))["diff"].sum())
+        name: int(errors_table.standing(lake.store, "errors/main", TableName("public", name))["diff"].sum())
         for name in KINDS
     }
 

@@ -46,7 +46,7 @@ def merged(
 ) -> Merged:
     """The whole of a world in one epoch; a table that proves scattered is folded at once, as in a run."""
     store = open_store(folder)
-    task = TableTask("main", TableName("public", "t"), schema, "t", "h", Routes.over(()), 0)
+    task = TableTask(TableName("public", "t"), schema, "t", "h", "e", Routes.over(()), 0)
     written = [new for some in files for new in write_sorted(Writing(store, 1), task, table(some))]
     ranges = [FileRange(n.file.path, n.file.size, n.file.rows, n.low, n.high) for n in written]
     routes = replace(Routes.over(ranges), births=births)

@@ -23,7 +23,7 @@ SCHEMA = text_table()
 
 def _merged(lake: Path, handoff: Handoff | None) -> Outcome:
     """Two inserts, at 5 and at 15, into an empty table."""
-    task = TableTask("main", TableName("public", "t"), SCHEMA, "t", "h", Routes.over(()), 0, handoff)
+    task = TableTask(TableName("public", "t"), SCHEMA, "t", "h", "e", Routes.over(()), 0, handoff)
     found = events(SCHEMA, batch(SCHEMA, insert(5, ("a", "1", "")), insert(15, ("b", "2", ""))))
     found = found.append_column("_home", pa.array([True] * found.num_rows))
     [blob] = merge("t:0", iter([pack(Part(1, LakeAddress(str(lake)), task, to_ipc(found)))]))

@@ -18,6 +18,7 @@ from headrace.decode.pgoutput.positions import (
     begins,
     commits,
     keepalives,
+    shifted,
     stream_commits,
 )
 from headrace.decode.pgoutput.rare import (
@@ -59,6 +60,7 @@ __all__ = [
     "origin",
     "relation",
     "scan",
+    "shifted",
     "stream_abort",
     "stream_commits",
     "truncate",

@@ -87,6 +87,18 @@ def keepalives(data: Bytes, messages: Messages) -> Keepalives:
     )
 
 
+def shifted(data: Bytes, messages: Messages, by: int) -> Bytes:
+    """The same bytes, with all of these positions moved."""
+    _, begun = _of(messages, BEGIN)
+    _, committed = _of(messages, COMMIT)
+    _, streamed = _of(messages, STREAM_COMMIT)
+    alive = messages.start[messages.kind == KEEPALIVE]
+    at = np.concatenate([begun, committed + 1, committed + 9, streamed + 5, streamed + 13, alive + 1])
+    moved = data.copy()
+    moved[at[:, None] + np.arange(8)] = (_int64s(data, at) + by).astype(">i8").view(np.uint8).reshape(-1, 8)
+    return moved
+
+
 def _of(messages: Messages, kind: int) -> tuple[Ints, Ints]:
     row = np.flatnonzero(messages.kind == kind)
     return row, messages.body[row]

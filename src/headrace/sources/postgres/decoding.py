@@ -283,7 +283,7 @@ def _altered(wanted: Wanted, time: int) -> Definite:
         "TABLE_ALTERED",
         f"{wanted.name} does not have the columns and the identity that were recorded",
         detail=f"seen in the transaction at {time:X}",
-        hint="`headrace run` into a new lake copies it as it is now",
+        hint="give it the old columns again and run `headrace tables resync`, or mirror it into a new lake",
     )
 
 

@@ -133,7 +133,7 @@ def slot_missing(slot: str) -> Definite:
         "PG_SLOT_MISSING",
         f'replication slot "{slot}" does not exist',
         detail="what happened since the last mark cannot be read from the server's log",
-        hint="mirror it into a new lake; after a failover, check that the new primary has the slot",
+        hint="headrace run --reconcile; after a failover, check that the new primary has the slot",
     )
 
 
@@ -142,7 +142,7 @@ def slot_lost(slot: str, detail: str) -> Definite:
         "PG_SLOT_LOST",
         f'replication slot "{slot}" can no longer be read: the server has removed log that it needs',
         detail=detail,
-        hint="mirror it into a new lake; "
+        hint="headrace run --reconcile; "
         "then raise max_slot_wal_keep_size or run headrace without long breaks",
     )
 
@@ -173,7 +173,7 @@ def slot_ahead(slot: str, confirmed: Lsn, frontier: Lsn) -> Definite:
         "PG_SLOT_AHEAD",
         f'replication slot "{slot}" has moved past what the lake holds',
         detail=f"the slot is at {confirmed}, the lake is complete up to {frontier}",
-        hint="another program has read from this slot; mirror it into a new lake",
+        hint="another program has read from this slot; headrace run --reconcile",
     )
 
 
@@ -191,5 +191,5 @@ def server_behind(flushed: Lsn, frontier: Lsn) -> Definite:
         "PG_SERVER_BEHIND",
         "the server's log ends before what it has sent already: it was restored from a backup, or replaced",
         detail=f"the server is at {flushed}, received and checked up to {frontier}",
-        hint="mirror it into a new lake",
+        hint="headrace run --reconcile",
     )

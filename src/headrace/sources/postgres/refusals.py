@@ -170,7 +170,7 @@ def refused(sqlstate: bytes | None, primary: str) -> HeadraceError:
             "PG_TABLE_GONE",
             "a table or a column is no longer what the catalog said",
             detail=primary,
-            hint="mirror into a new lake, without the table if it is not needed",
+            hint="headrace tables resync, or headrace tables drop if the table is not needed",
         )
     if state == "42501":
         return Misconfigured(

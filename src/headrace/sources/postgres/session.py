@@ -349,7 +349,7 @@ def verify(found: Identity, expected: Identity) -> None:
             "PG_ANOTHER_SERVER",
             "the connection reached another server than the one that this source is mirrored from",
             detail=f"system identifier {found.system_id}, expected {expected.system_id}",
-            hint="check where the host name leads; a new server needs a new lake",
+            hint="check where the host name leads; if it was replaced: headrace run --reconcile",
         )
     if found.database != expected.database:
         raise Misconfigured(
@@ -371,5 +371,5 @@ def verify(found: Identity, expected: Identity) -> None:
             "PG_TIMELINE_CHANGED",
             "the server's history has branched since the last mark: a promotion or a restored backup",
             detail=f"timeline {found.timeline}, expected {expected.timeline}",
-            hint="mirror it into a new lake",
+            hint="headrace run --reconcile",
         )

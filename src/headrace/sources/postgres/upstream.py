@@ -35,6 +35,11 @@ from headrace.sources.postgres.session import Address, Session, ask, ask_within,
 PLUGIN = "pgoutput"
 _NAME_LIMIT = 63
 _PUBLICATION_LOCK = "5s"
+# How far the log goes that can be decoded, on a primary and on a standby.
+WAL_END = """
+(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+      ELSE pg_catalog.pg_current_wal_lsn() END)
+"""
 
 
 def object_name(lake_id: str, source: str) -> str:
@@ -93,6 +98,12 @@ def _listed(tables: Sequence[TableName]) -> str:
     return ", ".join(f"ONLY {table}" for table in tables)
 
 
+def publication_oid(connection: Session, name: str) -> int:
+    """What tells a publication from one of the same name that is made after it; 0 where there is none."""
+    rows = query(connection, "SELECT oid::int8 FROM pg_publication WHERE pubname = %s", [name])
+    return int(rows[0][0]) if rows else 0
+
+
 def published(connection: Session, name: str) -> frozenset[TableName] | None:
     """The tables that the publication lists, or None where there is no such publication."""
     rows = query(
@@ -144,6 +155,17 @@ def _execute(connection: Session, statement: str) -> None:
         ) from None
 
 
+def wal_end(connection: Session) -> Lsn:
+    """How far the log goes."""
+    [(end,)] = query(connection, f"SELECT {WAL_END}::text")
+    return Lsn.parse(end)
+
+
+def stir(connection: Session) -> None:
+    """Move the end of the log a little, on a primary where nobody else does: an empty transaction."""
+    query(connection, "SELECT pg_current_xact_id()")
+
+
 # --- slot ---------------------------------------------------------------------------------------
 
 
@@ -179,9 +201,8 @@ def slot_state(connection: Session, name: str) -> SlotState | None:
     rows = query(
         connection,
         "SELECT to_jsonb(s), age(s.catalog_xmin),"
-        " pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery()"
-        " THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END,"
-        " s.restart_lsn)::bigint FROM pg_replication_slots s WHERE s.slot_name = %s",
+        f" pg_wal_lsn_diff({WAL_END}, s.restart_lsn)::bigint"
+        " FROM pg_replication_slots s WHERE s.slot_name = %s",
         [name],
     )
     if not rows:

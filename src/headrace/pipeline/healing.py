@@ -1,0 +1,162 @@
+"""Healing: what follows when the place in the source's stream is lost, and its user lets us go on.
+
+    slot gone or lost · log purged · timeline switched · server restored, reset, replaced · publication remade
+                                           │  `headrace run --reconcile`, or reconcile = "auto"
+                                           ▼
+    publication, slot ─► every table gets a new copy (`reconciling`), on a new stream ─► one mark with all
+                                                                                         differences
+
+Until that mark the newest one stays the last that was exact: epochs in between repeat its frontier and its
+versions, while the new copies stand at a place of their own (`SourceRecord.healing`). A crash in between
+goes on where it was.
+
+A server that was set back starts again at positions that have been. `shift` is added to all of its
+positions, where they come in and where they go out, so that ours grow for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import Definite, HeadraceError, Misconfigured
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.pipeline import reconciling, resyncing
+from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.records import SourceRecord, TableRecord
+from headrace.pipeline.states import Event, State
+from headrace.sources.postgres import catalog, upstream
+from headrace.sources.postgres.session import Address, Identity, Session, application_name
+from headrace.spool.layout import erase
+
+if TYPE_CHECKING:
+    from headrace.pipeline.lifecycle import Place
+
+LOST = frozenset(
+    {
+        "PG_SLOT_MISSING",
+        "PG_SLOT_LOST",
+        "PG_SLOT_AHEAD",
+        "PG_SERVER_BEHIND",
+        "PG_HISTORY_CHANGED",
+        "PG_TIMELINE_CHANGED",
+        "PG_PUBLICATION_MISSING",
+        "PG_PUBLICATION_REMADE",
+    }
+)
+# The address may be wrong, or the log may be wanted after all: only somebody who looks can tell.
+ASKED_FOR_ONLY = frozenset({"PG_ANOTHER_SERVER", "PG_MAX_WAL"})
+STEP = 1 << 32
+
+
+@dataclass(slots=True)
+class Remedy:
+    """Whether a run may reconcile after a lost position, and whether it shall now."""
+
+    asked: bool  # by the command line, for this run
+    auto: bool  # by the configuration, for ever
+    now: HeadraceError | None = None
+
+    def fits(self, error: HeadraceError) -> bool:
+        """Take note of an error that it heals; it is tried once for each time that it is asked for."""
+        if self.now is not None or not (
+            (error.code in LOST and (self.asked or self.auto))
+            or (error.code in ASKED_FOR_ONLY and self.asked)
+        ):
+            return False
+        self.now = error
+        return True
+
+    def taken(self) -> None:
+        """The new copies have been begun; the next loss is a matter of its own."""
+        self.now, self.asked = None, False
+
+
+def begin(ledger: Ledger, place: Place, address: Address, connection: Session, identity: Identity) -> None:
+    """Leave the lost position: publication and slot as on a first run, new copies for all tables."""
+    source = ledger.source
+    assert source is not None
+    known = [record for record in ledger.tables.values() if record.state is not State.STOPPED]
+    names = sorted(catalog.look_by_name(connection, [record.name for record in known]))
+    if source.owns_slot:
+        upstream.drop_upstream(
+            address,
+            publication=None,
+            slot=source.slot,
+            application=application_name(f"receiver {source.slot}"),
+        )
+    if source.owns_publication and names:
+        upstream.ensure_publication(connection, source.publication, names)
+    server_start = _start(source, address, connection)
+    erase(place.spool)
+    shift = _shift(source.shift, server_start, ledger.position)
+    start = Lsn(int(server_start) + shift)
+    again = replace(
+        source,
+        system_id=identity.system_id,
+        timeline=identity.timeline,
+        database=identity.database,
+        start=start,
+        healing=start,
+        shift=shift,
+        publication_oid=upstream.publication_oid(connection, source.publication),
+        incarnation=source.incarnation + _breaks(source, shift, identity),
+    )
+    looks = resyncing.looked(connection, source, names)
+    records = [_anew(ledger, record, looks, start) for record in known]
+    if not any(record.stage is not None for record in records):
+        raise next(record.error for record in records if record.error is not None)
+    given_up = [copy for name, copy in ledger.staged.items() if name not in {r.name for r in known}]
+    ledger.publish(
+        Epoch("lost", ledger.frontier, records=tuple(records), removed=tuple(given_up), source=again)
+    )
+    reconciling.clean_up(ledger)
+
+
+def _start(source: SourceRecord, address: Address, connection: Session) -> Lsn:
+    if source.owns_slot:
+        return upstream.ensure_slot(address, source.slot)
+    state = upstream.slot_state(connection, source.slot)
+    if state is None or state.confirmed_flush_lsn is None or state.lost:
+        raise Misconfigured(
+            "PG_SLOT_NOT_OURS",
+            f'the slot "{source.slot}" is not ours to make again',
+            hint=f"SELECT pg_drop_replication_slot('{source.slot}') if it is there, "
+            f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput'), "
+            "then headrace run --reconcile",
+        )
+    return state.confirmed_flush_lsn
+
+
+def _shift(shift: int, start: Lsn, reached: Lsn) -> int:
+    """What to add to the server's positions, so that they lie behind all that we have had."""
+    behind = int(reached) - (int(start) + shift)
+    return shift if behind < 0 else shift + (behind // STEP + 1) * STEP
+
+
+def _breaks(source: SourceRecord, shift: int, identity: Identity) -> bool:
+    now = (shift, identity.system_id, identity.timeline)
+    return now != (source.shift, source.system_id, source.timeline)
+
+
+def _anew(
+    ledger: Ledger, record: TableRecord, looks: Mapping[TableName, catalog.TableLook], start: Lsn
+) -> TableRecord:
+    """The new copy of a table, or its end where there is nothing to copy."""
+    try:
+        return replace(resyncing.renewed(ledger, record, looks.get(record.name)), applied=start)
+    except (Definite, Misconfigured) as error:
+        return record.on(Event.FAILED, error=error)
+
+
+def check_publication(source: SourceRecord, found: int | None) -> None:
+    """Refuse to go on with a publication that was dropped and made again: what came in between is missing."""
+    if source.publication_oid and found != source.publication_oid:
+        raise Definite(
+            "PG_PUBLICATION_REMADE" if found else "PG_PUBLICATION_MISSING",
+            f'the publication "{source.publication}" was dropped' + (" and made again" if found else ""),
+            detail="changes that were made meanwhile are in no stream",
+            hint="headrace run --reconcile",
+        )

@@ -1,0 +1,76 @@
+"""What the loop of a source does about new copies, once a turn: see `reconciling` for what they are.
+
+ready     compared and put in the place of their tables, in one epoch
+failed    given up; a table that was followed until then still is
+waiting   for the source's position to move, which is helped where nothing else moves it
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import HeadraceError
+from headrace.core.failpoint import failpoint
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.pipeline import reconciling
+from headrace.pipeline.ledger import Epoch
+from headrace.pipeline.states import Event, State
+from headrace.sources.postgres import upstream
+
+if TYPE_CHECKING:
+    from headrace.pipeline.lifecycle import Run
+
+STIR_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Renewal:
+    """The new copies of one attempt."""
+
+    moved_at: float = field(default_factory=time.monotonic)
+
+    def turn(self, run: Run) -> None:
+        """Put in place what is ready, give up what failed, help what waits."""
+        ready = reconciling.ready(run.ledger)
+        if ready or reconciling.is_over(run.ledger):
+            look = run.look(ready)
+            if look.changed:
+                fail(run, look.changed)
+            elif not look.locked:
+                epoch = reconciling.epoch(run.ledger, run.workshop, ready)
+                failpoint("reconcile.before")
+                run.publish(epoch)
+                failpoint("reconcile.after")
+                reconciling.clean_up(run.ledger)
+        elif not run.ledger.healing:
+            self._give_up(run)
+        self._stir(run)
+
+    def _give_up(self, run: Run) -> None:
+        failed = reconciling.refused(run.ledger)
+        for copy in failed:
+            assert copy.error is not None
+            run.reporter.warn(copy.error.code, f"{copy.name} was not copied anew: {copy.error.primary}")
+        if failed:
+            run.publish(reconciling.giving_up(run.ledger, failed))
+            reconciling.clean_up(run.ledger)
+
+    def _stir(self, run: Run) -> None:
+        """Move a source where nothing happens, if a new copy waits for a later position of it."""
+        frontier = run.workshop.reader.frontier()
+        waits = any(r.state is State.JOINING for r in run.ledger.staged.values())
+        if not waits or frontier is None or run.room(Lsn(frontier)) > run.ledger.position:
+            self.moved_at = time.monotonic()
+        elif time.monotonic() - self.moved_at >= STIR_SECONDS and not run.identity.standby:
+            upstream.stir(run.connection)
+            self.moved_at = time.monotonic()
+
+
+def fail(run: Run, failures: Mapping[TableName, HeadraceError]) -> None:
+    """New copies that can't be finished."""
+    records = [run.ledger.staged[name].on(Event.FAILED, error=e) for name, e in failures.items()]
+    run.publish(Epoch("stop", run.ledger.frontier, records=tuple(records)))

@@ -1,0 +1,93 @@
+"""A second life of a test's server: a backup to go back to, and a standby to promote.
+
+    backup = Backup.of(server)      a cold copy, taken while the server is stopped for a moment
+    backup.restore()                the server is what it was then, on the same timeline
+
+    with standby(server) as other:  a hot standby that streams from the server
+        promote(other)              a primary on a timeline of its own
+
+Cold copies of the whole folder, since that is what neither needs a tool nor a privilege.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.testing.binaries import ServerUser
+from headrace.testing.postgres import Server, Setting, configure, free_port, new_folder
+from headrace.testing.postmaster import Postmaster, wait_for
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What a server was at a moment."""
+
+    server: Server
+    folder: Path
+
+    @classmethod
+    def of(cls, server: Server) -> Backup:
+        folder = server.postmaster.folder / "backup"
+        server.stop()
+        _copy(server.postmaster.data, folder)
+        server.start()
+        return cls(server, folder)
+
+    def restore(self) -> None:
+        """Go back; the server runs afterwards."""
+        self.server.stop("immediate")
+        shutil.rmtree(self.server.postmaster.data)
+        _copy(self.folder, self.server.postmaster.data)
+        self.server.start()
+
+
+@contextmanager
+def standby(primary: Server, **settings: Setting) -> Iterator[Server]:
+    """A standby that has caught up."""
+    folder = new_folder()
+    postmaster = Postmaster(primary.postmaster.binaries, folder)
+    try:
+        primary.stop()
+        _copy(primary.postmaster.data, postmaster.data)
+        primary.start()
+        port = free_port()
+        wanted: dict[str, Setting] = {
+            "port": port,
+            "unix_socket_directories": str(folder),
+            "primary_conninfo": f"host={primary.host} port={primary.port} user=postgres dbname=postgres",
+            "hot_standby_feedback": True,
+            **settings,
+        }
+        configure(postmaster.data, wanted)
+        (postmaster.data / "standby.signal").touch()
+        ServerUser.choose().own(postmaster.data / "standby.signal")
+        other = Server(postmaster, port, primary.password)
+        other.start()
+        wait_for(lambda: caught_up(primary, other), "the standby has caught up")
+        yield other
+    finally:
+        postmaster.close()
+
+
+def caught_up(primary: Server, other: Server) -> bool:
+    """Whether the standby has replayed all that the primary has written."""
+    [(written,)] = primary.execute("SELECT pg_current_wal_lsn()::text")
+    [(there,)] = other.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [written])
+    return bool(there)
+
+
+def promote(other: Server) -> None:
+    """Make a primary of a standby."""
+    other.execute("SELECT pg_promote()")
+    wait_for(lambda: other.execute("SELECT pg_is_in_recovery()") == [(False,)], "the standby is promoted")
+
+
+def _copy(data: Path, folder: Path) -> None:
+    shutil.copytree(data, folder, symlinks=True, ignore=shutil.ignore_patterns("postmaster.pid"))
+    for path in (folder, *folder.rglob("*")):
+        ServerUser.choose().own(path)
+    folder.chmod(0o700)

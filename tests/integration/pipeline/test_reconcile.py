@@ -1,0 +1,260 @@
+"""Reconcile: a table that is copied anew is exact from one mark on, and history tells the difference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.lake import layout
+from headrace.lake.reader import Lake
+from headrace.lake.table import LakeTable
+from headrace.pipeline import asking
+from headrace.testing import validators
+from headrace.testing.mirrored import Mirrored
+from headrace.testing.postgres import Database
+from tests.integration.pipeline import everytype
+from tests.integration.pipeline.conftest import Mirrors
+
+pytestmark = [pytest.mark.server, pytest.mark.spark]
+
+TABLES = """
+CREATE TABLE plain (id int PRIMARY KEY, s text, at timestamp);
+CREATE TABLE whole (id int PRIMARY KEY, s text, at timestamp);
+CREATE TABLE bag (id int, s text, at timestamp);
+ALTER TABLE whole REPLICA IDENTITY FULL;
+ALTER TABLE bag REPLICA IDENTITY FULL;
+"""
+NAMES = ("plain", "whole", "bag")
+FILL = """
+INSERT INTO {0} SELECT i, 'row ' || i, CASE i % 10 WHEN 0 THEN 'infinity' ELSE '2026-11-21' END::timestamp
+  FROM generate_series(1, 100) i
+"""
+
+
+@pytest.fixture
+def mirrors(mirrors: Mirrors) -> Mirrors:
+    mirrors.database.execute(TABLES + ";".join(FILL.format(name) for name in NAMES), user="app")
+    return mirrors
+
+
+DAMAGED = {(50, -1): 1, (50, 1): 1, (51, 1): 1}
+STEPS = ("lake.plan.after", "lake.table.after@public.whole", "lake.mark.before", "lake.mark.after")
+KILLS = [*((step, "slot") for step in STEPS), ("copy.range.after", "xid"), ("copy.chunk.after", "chunks")]
+
+
+def resync(mirrors: Mirrors, *tables: str) -> None:
+    resync_at(mirrors.path, mirrors.database, *tables)
+
+
+def resync_at(lake: Path, database: Database, *tables: str) -> None:
+    asking.ask(str(lake), "resync", {"tables": list(tables)}, url=database.url(user="app"))
+
+
+def difference(mirrors: Mirrors, table: str) -> dict[tuple[int, str, int], int]:
+    """What history says was done by no transaction."""
+    told = mirrors.lake.history(table).to_pylist()
+    return Counter((row["id"], row["s"], row["_diff"]) for row in told if row["_xid"] == 0)
+
+
+def damage(mirrors: Mirrors, table: str) -> None:
+    damage_at(mirrors.lake, table)
+
+
+def damage_at(lake: Lake, table: str) -> None:
+    """Another value in one row, and one row less, behind the back of the table's log."""
+    folder = layout.table_folder("main", TableName("public", table))
+    live = LakeTable(lake.store, folder)
+    live.refresh()
+    for name in live.files():
+        path = Path(lake.store.locate(f"{folder}/{name}"))
+        rows = pq.read_table(path)
+        changed = pc.if_else(pc.equal(rows["id"], 50), "damaged", rows["s"])
+        rows = rows.set_column(1, "s", changed).filter(pc.not_equal(rows["id"], 51))
+        pq.write_table(rows.replace_schema_metadata(pq.read_schema(path).metadata), path)
+
+
+def exact(mirrors: Mirrors) -> None:
+    assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []
+    for name in NAMES:
+        rows = mirrors.database.execute(f"SELECT id, at::text FROM {name} WHERE NOT isfinite(at)")
+        assert everytype.standing(mirrors.lake, name) == Counter((i, "at", text) for i, text in rows)
+
+
+def test_what_is_damaged_in_the_lake_is_mended_in_one_mark(mirrors: Mirrors) -> None:
+    mirrors.once()
+    mirrors.database.execute(";".join(f"UPDATE {n} SET s = 'new' WHERE id = 7" for n in NAMES), user="app")
+    before = mirrors.once().marks()[-1]
+    for name in NAMES:
+        damage(mirrors, name)
+    resync(mirrors, *NAMES)
+    mirrors.database.execute(";".join(f"UPDATE {n} SET s = 'late' WHERE id = 8" for n in NAMES), user="app")
+    mirrors.once()
+    exact(mirrors)
+    wanted = {(50, "damaged", -1): 1, (50, "row 50", 1): 1, (51, "row 51", 1): 1}
+    for name in NAMES:
+        assert difference(mirrors, f"public.{name}") == wanted
+        then = mirrors.lake.at(epoch=before.epoch).arrow(f"public.{name}").to_pylist()
+        assert {row["id"]: row["s"] for row in then}[50] == "damaged"
+    assert validators.travelled(mirrors.lake) == []
+
+
+def test_what_is_sound_stays_as_it_is(mirrors: Mirrors) -> None:
+    versions = mirrors.once().marks()[-1].versions
+    folders = [mirrors.path / layout.table_folder("main", TableName("public", n)) for n in NAMES]
+    files = [sorted(folder.glob("*.parquet")) for folder in folders]
+    resync(mirrors, *NAMES)
+    resync(mirrors, *NAMES)  # asked twice
+    mirrors.once()
+    exact(mirrors)
+    assert [sorted(folder.glob("*.parquet")) for folder in folders] == files
+    assert not (mirrors.path / "history").exists()
+    assert list((mirrors.path / layout.staged_tables_folder("main")).rglob("*.parquet")) == []
+    assert mirrors.lake.marks()[-1].versions == versions
+
+
+def test_a_table_that_stopped_is_followed_again(mirrors: Mirrors) -> None:
+    """Its identity was changed, so it stopped; meanwhile its rows went on."""
+    database = mirrors.database
+    last = mirrors.once().marks()[-1]
+    database.execute("ALTER TABLE plain REPLICA IDENTITY FULL; DELETE FROM plain WHERE id > 90", user="app")
+    with pytest.raises(HeadraceError) as caught:
+        mirrors.once()
+    assert caught.value.code == "TABLE_CHANGED"
+    database.execute("INSERT INTO plain VALUES (1000, 'while it was stopped', 'infinity')", user="app")
+    resync(mirrors, "public.plain")
+    database.execute("UPDATE plain SET at = '-infinity' WHERE id = 20", user="app")
+    lake = mirrors.once()
+    exact(mirrors)
+    told = difference(mirrors, "public.plain")
+    assert told[1000, "while it was stopped", 1] == 1
+    assert sum(count for (_, _, diff), count in told.items() if diff < 0) >= 10
+    assert lake.at(epoch=last.epoch).arrow("public.plain").num_rows == 100
+    since = mirrors.record("public.plain").since
+    assert since is not None
+    assert since > last.time + 2
+    with pytest.raises(HeadraceError) as gap:
+        lake.at(position=Lsn(since - 1)).arrow("public.plain")
+    assert gap.value.code == "LAKE_TABLE_NOT_EXACT"
+    assert validators.travelled(lake) == []
+
+
+def test_a_table_that_another_program_changed_is_mended(mirrors: Mirrors) -> None:
+    last = mirrors.once().marks()[-1]
+    folder = mirrors.path / layout.table_folder("main", TableName("public", "plain"))
+    rows = mirrors.lake.at().arrow("public.plain").slice(0, 1)
+    write_deltalake(str(folder), rows.set_column(0, "id", [[999]]).cast(rows.schema), mode="append")
+    with pytest.raises(HeadraceError) as caught:
+        mirrors.once()
+    assert caught.value.code == "LAKE_FOREIGN_COMMIT"
+    resync(mirrors, "plain")
+    mirrors.once()
+    exact(mirrors)
+    assert mirrors.lake.at(epoch=last.epoch).arrow("public.plain").num_rows == 100
+
+
+def test_a_table_that_was_made_again_gets_the_difference(mirrors: Mirrors) -> None:
+    mirrors.once()
+    mirrors.database.execute(
+        "DROP TABLE bag; CREATE TABLE bag (id int, s text, at timestamp); "
+        "ALTER TABLE bag REPLICA IDENTITY FULL;" + FILL.format("bag") + "; DELETE FROM bag WHERE id = 3",
+        user="app",
+    )
+    with pytest.raises(HeadraceError):
+        mirrors.once()
+    resync(mirrors, "bag")
+    mirrors.once()
+    exact(mirrors)
+    assert difference(mirrors, "public.bag") == {(3, "row 3", -1): 1}
+
+
+@pytest.mark.parametrize(
+    ("statement", "tables", "code"),
+    [
+        ("SELECT 1", ["public.unknown"], "RESYNC_TABLE_UNKNOWN"),
+        ("DROP TABLE plain", ["plain"], "RESYNC_TABLE_GONE"),
+        ("ALTER TABLE plain ADD COLUMN more int", ["plain"], "RECONCILE_COLUMNS_CHANGED"),
+    ],
+)
+def test_what_cannot_be_copied_anew_is_refused(
+    mirrors: Mirrors, statement: str, tables: list[str], code: str
+) -> None:
+    lake = mirrors.once()
+    mirrors.database.execute(statement, user="app")
+    with pytest.raises(HeadraceError) as caught:
+        resync(mirrors, *tables)
+    assert caught.value.code == code
+    assert caught.value.hint
+    assert mirrors.lake.at().arrow("public.plain").num_rows == lake.at().arrow("public.plain").num_rows
+
+
+KEEP = "UPDATE whole SET s = s || '.' WHERE id = {0}; UPDATE plain SET s = s || '.' WHERE id = {0}"
+
+
+def test_beside_a_running_mirror_nothing_else_is_disturbed(database: Database, tmp_path: Path) -> None:
+    """While the copy is held up marks go on, with the table in them; then the new copy replaces it."""
+    database.execute(TABLES + ";".join(FILL.format(name) for name in NAMES), user="app")
+    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", options={"driver_epochs": 0})
+    try:
+        assert mirror.once() == 0, mirror.log()
+        resync_at(mirror.lake_path, database, "public.whole")
+        with mirror.held_up("copy.range.before@public.whole"):
+            for number in range(3):
+                database.execute(KEEP.format(number + 1), user="app")
+                mirror.until(partial(_shows, mirror, number + 1), "the change in a mark")
+            assert set(mirror.lake.marks()[-1].versions) == {f"public.{name}" for name in NAMES}
+        mirror.until(lambda: mirror.lake.catalog().keys().isdisjoint({"staged/public.whole"}), "new copy")
+        assert mirror.stop() == 0, mirror.log()
+        assert mirror.once() == 0, mirror.log()
+        assert validators.exact(mirror.lake, database.url(), values=True) == []
+        assert validators.definite(mirror.lake) == []
+        assert validators.travelled(mirror.lake) == []
+        assert 0 not in mirror.lake.history("public.whole")["_xid"].to_pylist()
+    finally:
+        mirror.close()
+
+
+def _shows(mirror: Mirrored, number: int) -> bool:
+    rows = mirror.lake.at().arrow("public.whole").to_pylist()
+    return any(row["id"] == number and row["s"].endswith(".") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("step", "handoff"),
+    [
+        ("reconcile.before", "slot"),
+        ("reconcile.after", "xid"),
+        *(pytest.param(step, how, marks=pytest.mark.full) for step, how in KILLS),
+    ],
+)
+def test_killed_at_any_step_of_a_reconcile_it_goes_on(
+    database: Database, tmp_path: Path, step: str, handoff: str
+) -> None:
+    database.execute(TABLES + ";".join(FILL.format(name) for name in NAMES), user="app")
+    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", options={"handoff": handoff})
+    try:
+        assert mirror.once() == 0, mirror.log()
+        for name in NAMES:
+            damage_at(mirror.lake, name)
+            resync_at(mirror.lake_path, database, f"public.{name}")
+        database.execute(KEEP.format(60), user="app")
+        mirror.start("--once", environment={"HEADRACE_FAILPOINT": f"{step}=kill"})
+        assert mirror.wait() == -9, mirror.log()
+        database.execute(KEEP.format(61), user="app")
+        assert mirror.once() == 0, mirror.log()
+        assert validators.exact(mirror.lake, database.url(), values=True) == []
+        assert validators.definite(mirror.lake) == []
+        for name in NAMES:
+            told = mirror.lake.history(f"public.{name}").to_pylist()
+            assert Counter((r["id"], r["_diff"]) for r in told if r["_xid"] == 0) == DAMAGED
+        assert list((mirror.lake_path / layout.staged_tables_folder("main")).rglob("*.parquet")) == []
+    finally:
+        mirror.close()
