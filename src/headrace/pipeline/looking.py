@@ -77,5 +77,5 @@ def _changed(name: TableName, what: str) -> Definite:
     return Definite(
         "TABLE_CHANGED",
         f"{name} is not what was copied: {what}",
-        hint="`headrace tables resync` copies it anew if it has the columns that it had; until here marks hold it",
+        hint="`headrace tables resync` copies it anew, if its columns are the same; older marks hold it",
     )
