@@ -91,8 +91,11 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
         upstream.ensure_publication(connection, source.publication, names)
     server_start = _start(source, address, connection)
     erase(place.spool)
-    shift = _shift(source.shift, server_start, ledger.position)
-    start = Lsn(int(server_start) + shift)
+    shift = source.shift
+    if source.shifted(upstream.wal_end(connection)) < ledger.position:
+        shift = _shift(shift, server_start, ledger.position)
+    # A slot of the user's that outlived a promotion sends again what we had before.
+    start = max(Lsn(int(server_start) + shift), ledger.position)
     again = replace(
         source,
         system_id=identity.system_id,
@@ -132,8 +135,8 @@ def _start(source: SourceRecord, address: Address, connection: Session) -> Lsn:
 
 def _shift(shift: int, start: Lsn, reached: Lsn) -> int:
     """What to add to the server's positions, so that they lie behind all that we have had."""
-    behind = int(reached) - (int(start) + shift)
-    return shift if behind < 0 else shift + (behind // STEP + 1) * STEP
+    behind = max(0, int(reached) - (int(start) + shift))
+    return shift + (behind // STEP + 1) * STEP
 
 
 def _breaks(source: SourceRecord, shift: int, identity: Identity) -> bool:

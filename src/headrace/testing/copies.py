@@ -46,8 +46,8 @@ class Backup:
 
 
 @contextmanager
-def standby(primary: Server, **settings: Setting) -> Iterator[Server]:
-    """A standby that has caught up."""
+def standby(primary: Server, *, database: str = "postgres", **settings: Setting) -> Iterator[Server]:
+    """A standby that has caught up; `database` is where it looks after slots that it keeps a copy of."""
     folder = new_folder()
     postmaster = Postmaster(primary.postmaster.binaries, folder)
     try:
@@ -58,7 +58,7 @@ def standby(primary: Server, **settings: Setting) -> Iterator[Server]:
         wanted: dict[str, Setting] = {
             "port": port,
             "unix_socket_directories": str(folder),
-            "primary_conninfo": f"host={primary.host} port={primary.port} user=postgres dbname=postgres",
+            "primary_conninfo": f"host={primary.host} port={primary.port} user=postgres dbname={database}",
             "hot_standby_feedback": True,
             **settings,
         }

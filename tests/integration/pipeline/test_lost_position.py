@@ -133,6 +133,7 @@ def test_a_slot_that_was_dropped(source: Source) -> None:
     source.heal("PG_SLOT_MISSING")
 
 
+@pytest.mark.full
 def test_a_slot_whose_log_was_removed(source: Source) -> None:
     server = source.database.server
     server.set(max_slot_wal_keep_size="1MB")
@@ -151,6 +152,7 @@ def _write_log(server: Server, over: Callable[[], bool]) -> None:
     wait_for(once, "the slot is lost")
 
 
+@pytest.mark.full
 def test_a_slot_that_was_read_by_somebody_else(source: Source) -> None:
     source.change()
     slot = _slot(source.database)
@@ -203,6 +205,57 @@ def test_a_standby_that_was_promoted(tmp_path: Path, spark: SparkSession, databa
         source.heal("PG_TIMELINE_CHANGED")
 
 
+@pytest.mark.full
+def test_a_failover_slot_that_outlived_a_promotion(
+    tmp_path: Path, spark: SparkSession, database: Database
+) -> None:
+    """It is the user's, so it is used as it is; positions go on where they were."""
+    server = database.server
+    database.execute("CREATE PUBLICATION theirs FOR TABLE plain, whole", user="app")
+    database.execute("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput', false, false, true)")
+    server.execute("SELECT pg_create_physical_replication_slot('theirs_too')")
+    source = Source(tmp_path / "lake", spark, database, publication="theirs", slot="theirs")
+    try:
+        source.begin()
+        settings: dict[str, Any] = {"sync_replication_slots": True, "primary_slot_name": "theirs_too"}
+        with standby(server, database=database.name, **settings) as other:
+            source.change()
+            source.once()
+            kept = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'theirs' AND NOT temporary"
+            wait_for(lambda: other.execute(kept) == [(1,)], "the standby keeps the slot")
+            wait_for(lambda: caught_up(server, other), "the standby has it")
+            server.stop()
+            promote(other)
+            source.database = Database(other, database.name)
+            source.change()
+            source.heal("PG_TIMELINE_CHANGED")
+            record = source_of(source.lake.catalog())
+            assert record is not None
+            assert record.shift == 0
+    finally:
+        server.start()
+        server.execute("SELECT pg_drop_replication_slot('theirs_too')")
+
+
+@pytest.mark.full
+def test_a_slot_that_was_idle_for_too_long(source: Source) -> None:
+    server = source.database.server
+    server.set(idle_replication_slot_timeout="1s")
+    source.change()
+    _write_log(server, lambda: server.execute("SELECT wal_status FROM pg_replication_slots") == [("lost",)])
+    server.set(idle_replication_slot_timeout=None)
+    source.heal("PG_SLOT_LOST")
+
+
+@pytest.mark.full
+def test_a_publication_that_is_gone(source: Source) -> None:
+    [(name,)] = source.database.execute("SELECT pubname FROM pg_publication")
+    source.database.execute(f"DROP PUBLICATION {name}")
+    source.change()
+    source.heal("PG_PUBLICATION_MISSING")
+
+
+@pytest.mark.full
 def test_a_limit_on_the_log_is_left_on_request(source: Source) -> None:
     """Not by itself: raising the limit may be what is wanted."""
     source.change()
