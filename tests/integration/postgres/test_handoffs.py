@@ -13,18 +13,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import psycopg
 import pyarrow as pa
 import pytest
 
+from headrace.core.chunks import ByChunk, Chunk, Span
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.handoff import Handoff
+from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline.records import exact_from
-from headrace.sources.postgres.catalog import look_by_name
+from headrace.sources.postgres.catalog import look_by_name, schema_of
+from headrace.sources.postgres.keyrange import KeyRange, bound, chunk
 from headrace.sources.postgres.preflight import Wish, examine
 from headrace.sources.postgres.session import Address, Identity, Session, connect, identify, query
 from headrace.sources.postgres.snapshot import By, CopyRange, copy, lead
@@ -62,6 +66,21 @@ class Source:
             assert one == two, "a snapshot shows a part of a transaction"
             return Shown(leader.handoff, one)
 
+    def in_chunks(self, dice: random.Random) -> ShownInChunks:
+        """One of the tables, a chunk after the other, and the numbers that they show together."""
+        [look] = look_by_name(self.session, TABLES[:1]).values()
+        schema = schema_of(look)
+        present = [n for (n,) in query(self.session, "SELECT n FROM public.one")]
+        cuts = [bound(schema, [str(n)]) for n in sorted(dice.sample(present, 3))]
+        edges = [None, *cuts, None]
+        chunks, numbers = [], set()
+        for span in dice.sample([Span(low, high) for low, high in pairwise(edges)], 4):
+            piece = KeyRange(TABLES[0], schema.key, (span,), 0, 0)
+            with chunk(self.address, self.identity, ["n"], piece) as (handoff, pieces):
+                numbers |= {int(line) for piece in pieces for line in piece.tobytes().split()}
+            chunks.append(Chunk(span, handoff))
+        return ShownInChunks(ByChunk().plus(chunks), numbers)
+
     def _numbers(self, snapshot_id: str, table: TableName) -> set[int]:
         whole = CopyRange(table, 0, None, 0, 0)
         pieces = copy(self.address, self.identity, snapshot_id, ["n"], whole)
@@ -94,6 +113,14 @@ class Shown:
     numbers: set[int]
 
 
+@dataclass(frozen=True, slots=True)
+class ShownInChunks:
+    """A copy in chunks: its handoff, and the numbers that it has."""
+
+    handoff: ByChunk
+    numbers: set[int]
+
+
 @dataclass(slots=True)
 class Streamed:
     """The transactions of the stream, in commit order; xids as the wire has them, 32 bits wide."""
@@ -104,6 +131,11 @@ class Streamed:
 
     def held(self, handoff: Handoff) -> set[int]:
         flags = handoff.held(pa.array(self.lsn, pa.int64()), pa.array(self.xid, pa.uint32()))
+        return {n for n, held in zip(self.number, flags.to_pylist(), strict=True) if held}
+
+    def held_by_key(self, handoff: ByChunk) -> set[int]:
+        keys = keycode([pa.array(self.number, pa.int32())])
+        flags = handoff.held(keys, pa.array(self.lsn, pa.int64()), pa.array(self.xid, pa.int64()))
         return {n for n, held in zip(self.number, flags.to_pylist(), strict=True) if held}
 
     def before(self, position: Lsn) -> set[int]:
@@ -187,6 +219,19 @@ def _agree(source: Source, by: By, snapshots: int, seed: int) -> None:
     assert len(shown[0].numbers) < len(shown[-1].numbers), "nothing was written meanwhile"
 
 
+def _agree_in_chunks(source: Source, copies: int, seed: int) -> None:
+    dice = random.Random(seed)
+    with written(source.database, seed):
+        wait_for(lambda: _committed(source.database, 20), "the writers")
+        shown = [source.in_chunks(dice) for _ in range(copies)]
+    streamed = source.streamed()
+    wrong = [n for n, each in enumerate(shown) if each.numbers != streamed.held_by_key(each.handoff)]
+    assert not wrong, f"{len(wrong)} of {copies} copies do not hold what their handoff says"
+    assert len(shown[0].numbers) < len(shown[-1].numbers), "nothing was written meanwhile"
+    told = [{str(chunk.handoff) for chunk in each.handoff.chunks} for each in shown]
+    assert max(map(len, told)) > 1, "nothing was written between two chunks"
+
+
 def _committed(database: Database, count: int) -> bool:
     return database.execute("SELECT count(*) >= %s FROM one", [count]) == [(True,)]
 
@@ -194,6 +239,17 @@ def _committed(database: Database, count: int) -> bool:
 @pytest.mark.parametrize("by", HANDOFFS)
 def test_every_snapshot_under_load_holds_what_its_handoff_says(source: Source, by: By, seed: int) -> None:
     _agree(source, by, 20, seed)
+
+
+def test_every_copy_in_chunks_under_load_holds_what_its_handoff_says(source: Source, seed: int) -> None:
+    _agree_in_chunks(source, 10, seed)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_two_hundred_copies_in_chunks_on_every_version(any_database: Database, seed: int) -> None:
+    with captured(any_database) as source:
+        _agree_in_chunks(source, 200, seed)
 
 
 @pytest.mark.full
