@@ -25,8 +25,3 @@ def duration(text: str, what: str) -> timedelta:
             hint="write a number and a unit: 90s, 45m, 12h, 30d or 2w",
         )
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
-
-
-def written(value: timedelta) -> str:
-    """A duration as it is read again."""
-    return f"{int(value.total_seconds())}s"

@@ -30,7 +30,7 @@ from headrace.lake.store import Store
 MARKS_PER_FILE = 1000
 # A mark of a thousand tables is a thousand times as large.
 ENTRIES_PER_FILE = 200_000
-ENTRIES_AT_ONCE = 2_000_000
+ENTRIES_AT_ONCE = 500_000
 
 
 @dataclass(slots=True)
@@ -40,6 +40,7 @@ class Tidied:
     remove: list[str] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
     dropped: int = 0  # marks that go
+    more: bool = False  # not all that are old enough were looked into
 
     def __bool__(self) -> bool:
         return bool(self.remove)
@@ -78,7 +79,8 @@ def _thin(
     """Leave out what may go; the number of the first block that was not looked into."""
     old = bisect_right(kept, now - keeping.marks, key=lambda mark: mark.published_at)
     first = 0 if floor is None else _first_kept(kept, floor)
-    end = min(max(old, first) + 1, _most(kept), len(kept))
+    wanted = min(max(old, first) + 1, len(kept))
+    end = min(wanted, _most(kept))
     if end < 2:
         return 0
     first = min(first, end - 1)
@@ -87,7 +89,7 @@ def _thin(
     if len(stay) == end:
         return 0
     number = next(n for n in range(len(kept.blocks)) if kept.start(n) + kept.blocks[n].count >= end)
-    found.dropped = end - len(stay)
+    found.dropped, found.more = end - len(stay), end < wanted
     found.remove += [path for block in kept.blocks[: number + 1] for path in block.paths]
     rest = kept.rows(number).slice(end - kept.start(number))
     found.tables += _cut(pa.concat_tables([rows_of(stay), rest]))

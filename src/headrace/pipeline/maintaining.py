@@ -134,8 +134,9 @@ def _fitting(ledger: Ledger, done: Iterable[Bundled], report: Report) -> list[Bu
     found = []
     for each in done:
         table = each.bundle.table
-        known = table is None or table.name in ledger.tables
-        if known and set(each.bundle.paths) <= _live(ledger, each.bundle.folder, report):
+        record = None if table is None else ledger.tables.get(table.name)
+        same = table is None or (record is not None and record.schema == table.schema)
+        if same and set(each.bundle.paths) <= _live(ledger, each.bundle.folder, report):
             found.append(each)
     return found
 
@@ -228,18 +229,21 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
 
 def _tidy(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
     store, ledger = owner.place.store, owner.ledger
-    least = order.least[1]
-    now = datetime.now(UTC)
-    tidying = yield partial(expiring.tidy, store, ledger.name, now, order.keeping, least, dry=order.dry)
-    found = tidying.found
     folder = layout.marks_folder(ledger.name)
-    if not found or not set(found.remove) <= _live(ledger, folder, report):
-        return
-    report.marks = {
-        "dropped": found.dropped,
-        "files_before": len(found.remove),
-        "files_after": len(found.tables),
-    }
-    if not order.dry:
-        rewrite = Rewrite(folder, tidying.files, tuple(found.remove), same=not found.dropped)
-        owner.publish(_epoch(ledger, rewrites=(rewrite,)))
+    more = True
+    while more:
+        tidying = yield partial(
+            expiring.tidy,
+            *(store, ledger.name, datetime.now(UTC), order.keeping, order.least[1]),
+            dry=order.dry,
+        )
+        found = tidying.found
+        if not found or not set(found.remove) <= _live(ledger, folder, report):
+            return
+        report.marks["dropped"] += found.dropped
+        report.marks["files_before"] += len(found.remove)
+        report.marks["files_after"] += len(found.tables)
+        if not order.dry:
+            rewrite = Rewrite(folder, tidying.files, tuple(found.remove), same=not found.dropped)
+            owner.publish(_epoch(ledger, rewrites=(rewrite,)))
+        more = found.more and not (order.dry or order.auto)

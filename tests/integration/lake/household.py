@@ -24,14 +24,14 @@ from headrace.core.position import Lsn
 from headrace.core.schema import Column, TableSchema
 from headrace.lake import datafile, formatfile
 from headrace.lake.reader import Lake
-from headrace.lake.store import open_store
+from headrace.lake.store import Store, open_store
 from headrace.pipeline.config import LakeConfig
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.maintaining import maintain
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.requesting import Owner
 from headrace.pipeline.states import State
-from headrace.pipeline.tasks import Outcome
+from headrace.pipeline.tasks import LakeAddress, Outcome
 from headrace.pipeline.writing import Writing, write_history, write_sorted
 from headrace.spark.jobs import DriverRunner
 
@@ -76,10 +76,11 @@ class Household:
 
     path: Path
     seed: int = 1
+    store: Store | None = None  # where the lake is, if not at the path
     states: dict[int, dict[TableName, Rows]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        store = open_store(self.path)
+        store = self.store or open_store(self.path)
         formatfile.create_lake(store)
         self.dice = random.Random(self.seed)
         self.now = datetime.now(UTC) - timedelta(days=30)
@@ -100,6 +101,8 @@ class Household:
     def _owned(self) -> Ledger:
         ledger = Ledger(self.place.store, "main")
         ledger.log._clock = lambda: self.now
+        options = tuple(self.place.store.storage_options.items())
+        ledger.address = LakeAddress(self.place.store.url, options)  # a run has them from its environment
         return ledger
 
     def again(self) -> None:
@@ -109,7 +112,9 @@ class Household:
 
     @property
     def lake(self) -> Lake:
-        return Lake(self.path)
+        if self.store is None:
+            return Lake(self.path)
+        return Lake(self.store.url, self.store.storage_options)
 
     def publish(self, epoch: Epoch) -> None:
         self.ledger.publish(epoch)

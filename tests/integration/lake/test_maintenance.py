@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,10 +12,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.position import Lsn
-from headrace.lake import datafile, layout, reach
-from headrace.lake.reader import Lake
+from headrace.lake import datafile, layout, reach, requests
+from headrace.lake.store import Store
+from headrace.pipeline.ledger import Epoch
 from headrace.pipeline.maintaining import maintain
-from tests.integration.lake.household import NAMES, SCHEMA, START, Household
+from headrace.pipeline.states import State
+from tests.integration.lake.household import NAMES, SCHEMA, Household
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 AT_ONCE = {"marks": "0s", "grace": "0s"}
@@ -73,7 +74,7 @@ def test_marks_stay_for_their_time_then_one_a_day(household: Household) -> None:
 def test_what_dropped_marks_told_is_told_by_those_that_stay(household: Household) -> None:
     before = household.lake.marks()
     household.maintained(**AT_ONCE)
-    after = [mark for mark in household.lake.marks() if mark.epoch <= before[-1].epoch]
+    after = household.lake.marks()  # those of maintenance itself bring nothing
     assert sum(mark.transactions for mark in after) == sum(mark.transactions for mark in before)
     assert sum(mark.changes for mark in after) == sum(mark.changes for mark in before)
     for timestamp in (before[4].published_at, before[15].published_at):
@@ -251,10 +252,54 @@ def test_what_is_no_duration_is_refused_before_anything_is_done(
     assert household.place.store.list("") == before
 
 
-_Change = Callable[[Household], Any]
+def test_a_lake_in_a_bucket_is_maintained_alike(tmp_path: Path, seed: int, any_store: Store) -> None:
+    household = Household(tmp_path / "unused", seed, any_store)
+    household.live(4, ago=9 * DAY, every=9 * HOUR)
+    household.live(4)
+    for _ in range(2):
+        report = household.maintained(retention="2d", **AT_ONCE)
+        assert report["left_alone"] == {}
+    assert report["deleted"]["files"] > 0
+    found = reach.read(any_store, "main")
+    assert found is not None
+    household.live(2)
+    assert household.wrong(since=found.time, most=4) == []
 
 
-def test_a_lake_opened_once_more_tells_the_same(household: Household) -> None:
+def test_a_table_that_is_being_copied_keeps_files_that_no_plan_names_yet(household: Household) -> None:
+    store, name = household.place.store, NAMES[0]
+    record = replace(household.ledger.tables[name], state=State.CHOSEN)
+    household.publish(Epoch("stream", household.frontier, records=(record,)))
+    rows = pa.table({"id": [1], "v": ["x"]}, schema=SCHEMA.arrow())
+    copied = datafile.write(store, household.ledger.task_folder(name), layout.file_name(3), rows).path
     household.maintained(**AT_ONCE)
-    assert [mark.epoch for mark in Lake(household.path).marks()] == [m.epoch for m in household.lake.marks()]
-    assert household.state(int(START) - 1) == {name: {} for name in NAMES}
+    assert store.exists(f"{household.ledger.task_folder(name)}/{copied}")
+
+
+def test_answers_that_nobody_fetched_are_forgotten(household: Household) -> None:
+    store = household.place.store
+    long_ago = household.now - 3 * DAY
+    old = requests.ask(store, "main", "maintain", {}, now=long_ago)
+    waiting = requests.ask(store, "main", "maintain", {}, now=long_ago)
+    new = requests.ask(store, "main", "maintain", {}, now=household.now)
+    for each in (old, new):
+        requests.answer(store, "main", each, {})
+    assert household.maintained()["deleted"]["requests"] == 1
+    assert requests.answered(store, "main", old) is None
+    assert requests.answered(store, "main", new) == {}
+    assert requests.pending(store, "main") == [waiting]
+
+
+def test_no_transaction_of_the_future_hides_behind_marks_that_went(household: Household) -> None:
+    """Commit timestamps need not rise: the one that is too late is told by a mark that is thinned out."""
+    now = household.now
+    for number, ahead in enumerate((0, 500, 1, 2)):
+        household.now = now + timedelta(seconds=ahead)
+        household.epoch(1)
+        if number == 0:
+            limit, states = household.now, dict(household.state(int(household.frontier) - 1))
+    household.now = now
+    before = household.lake.at(timestamp=limit).places["main"].time
+    household.maintained(**AT_ONCE)
+    after = household.lake.at(timestamp=limit).places["main"].time
+    assert household.state(after) == household.state(before) == states

@@ -61,6 +61,7 @@ def _hashed(frame: pl.DataFrame) -> int:
     return int(frame.select(pl.struct(pl.all()).hash(seed=0).sum()).item() or 0)
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("transactions", [30, pytest.param(200, marks=pytest.mark.full)])
 def test_after_each_transaction_the_state_is_the_one_that_the_source_had_also_once_maintained(
     mirrors: Mirrors, database: Database, spark: Any, transactions: int
