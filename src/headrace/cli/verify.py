@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({verdict.source: verdict.as_record() for verdict in verdicts}))
     else:
         for verdict in verdicts:
-            print("\n".join(_page(verdict)))
+            print("\n".join(page(verdict)))
     error = objection(verdicts)
     if error is not None:
         raise error
@@ -97,7 +97,8 @@ def settled(args: argparse.Namespace) -> Config:
 # --- for a person ---------------------------------------------------------------------------------
 
 
-def _page(verdict: Verdict) -> Iterator[str]:
+def page(verdict: Verdict) -> Iterator[str]:
+    """What was found, for a person to read."""
     yield (
         f'{verdict.source}: looked at at "{verdict.position}", snapshot {verdict.snapshot}, '
         f"{verdict.seconds:.1f} s"

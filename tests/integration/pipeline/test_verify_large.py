@@ -1,0 +1,52 @@
+"""One changed byte in ten million rows is found and named, for one scan of the source."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.pipeline.verdicts import Verdict
+from headrace.testing.postgres import Database
+from headrace.testing.postmaster import wait_for
+from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.verifying import named, outcomes, rewrite, setting, verified
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+# Blocks of the table that may be read beside those of one scan, as a share of it: narrowing's look-ups.
+BESIDE = 0.1
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("rows", [10_000_000])
+def test_one_changed_byte_is_named_for_one_scan_of_the_source(
+    mirrors: Mirrors, database: Database, rows: int
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, n int, name text)", user="app")
+    database.execute("INSERT INTO t SELECT i, i %% 1000, 'name ' || i FROM generate_series(1, %s) i", [rows])
+    database.execute("ANALYZE t")
+    mirrors.once()
+    [(pages,)] = database.execute("SELECT pg_relation_size('t') / 8192")
+    assert outcomes(_scanned(mirrors, pages)) == {"public.t": "equal"}
+    rewrite(mirrors.path, "t", setting("name", "name 123457", where=123_456))
+    [table] = _scanned(mirrors, pages).tables
+    assert (table.rows, table.lake_rows) == (rows, rows)
+    assert named(table.differences) == {("changed", "123456", ("name",), 1)}
+
+
+def _scanned(mirrors: Mirrors, pages: int) -> Verdict:
+    """What verify finds, by one scan of the table and not much beside it."""
+    before = _blocks(mirrors.database)
+    verdict = verified(mirrors)
+    # What a session has read is told when it ends.
+    wait_for(lambda: _blocks(mirrors.database) - before >= pages, "statistics of the scan")
+    assert _blocks(mirrors.database) - before <= pages * (1 + BESIDE)
+    return verdict
+
+
+def _blocks(database: Database) -> int:
+    """Blocks of the table's heap that were read so far."""
+    [(blocks,)] = database.execute(
+        "SELECT heap_blks_read + heap_blks_hit FROM pg_statio_all_tables WHERE relname = 't'"
+    )
+    return int(blocks)
