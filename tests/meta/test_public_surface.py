@@ -14,7 +14,16 @@ import headrace
 from headrace import interpreter
 from tests.meta.tracked import ROOT, SOURCE
 
-PUBLIC = {"Definite", "HeadraceError", "Lake", "Misconfigured", "Transient", "__version__", "mirror"}
+PUBLIC = {
+    "Definite",
+    "HeadraceError",
+    "Lake",
+    "Misconfigured",
+    "Transient",
+    "__version__",
+    "mirror",
+    "verify",
+}
 HEAVY = {"deltalake", "duckdb", "numba", "numpy", "pandas", "polars", "psycopg", "pyarrow", "pyspark"}
 READ_BY_ANY_PYTHON = [SOURCE / "__init__.py", SOURCE / "interpreter.py"]
 

@@ -50,10 +50,15 @@ def _seconds(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     # Imported late, as in every command: --help and --version answer at once.
     from headrace.pipeline.verdicts import objection
-    from headrace.pipeline.verifying import Asked, verify
+    from headrace.pipeline.verifying import verify
 
-    asked = Asked(tuple(args.tables), args.wait, args.show_values)
-    verdicts = verify(settled(args), asked, source=args.source)
+    verdicts = verify(
+        settled(args),
+        tables=args.tables,
+        source=args.source,
+        wait=args.wait,
+        show_values=args.show_values,
+    )
     if args.json:
         print(json.dumps({verdict.source: verdict.as_record() for verdict in verdicts}))
     else:

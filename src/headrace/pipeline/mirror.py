@@ -71,7 +71,7 @@ def mirror(
     a source; returns when `stop` is set, or when all is done with `once`.
     """
     control = Control(once, stop or threading.Event(), listener, reconcile)
-    with placed(_settled(config), spark, soon=not once) as places:
+    with placed(settled(config), spark, soon=not once) as places:
         _keep_all(places, control)
 
 
@@ -101,7 +101,8 @@ def placed(config: Config, spark: SparkSession | None = None, *, soon: bool = Fa
         ]
 
 
-def _settled(config: Config | Mapping[str, Any] | str | Path) -> Config:
+def settled(config: Config | Mapping[str, Any] | str | Path) -> Config:
+    """A configuration, from whatever says it."""
     if isinstance(config, Config):
         return config
     if isinstance(config, Mapping):

@@ -29,7 +29,7 @@ from headrace.core.checksum import Sums
 from headrace.core.collection import DIFF
 from headrace.core.columns import Ints, ints
 from headrace.core.errors import HeadraceError
-from headrace.core.groups import group
+from headrace.core.groups import by_group, group
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
 from headrace.decode.printing import printed
@@ -136,8 +136,9 @@ def differences(sieve: Sieve, rows: pa.Table, *, values: bool) -> Iterator[Diffe
     diffs = ints(rows, DIFF)
     identity = columns if schema.is_multiset else [columns[schema.names.index(name)] for name in schema.key]
     groups = group(keycode(identity))
-    for number in range(len(groups.first)):
-        yield from _of_identity(shown, np.flatnonzero(groups.ids == number), diffs)
+    order = by_group(groups.ids)
+    for mine in np.split(order, np.flatnonzero(np.diff(groups.ids[order])) + 1):
+        yield from _of_identity(shown, mine, diffs)
 
 
 class _Shown:

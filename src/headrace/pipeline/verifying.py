@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -38,7 +39,7 @@ from headrace.pipeline.config import Config
 from headrace.pipeline.copytasks import FILE_BYTES
 from headrace.pipeline.lifecycle import Place
 from headrace.pipeline.looking import Look
-from headrace.pipeline.mirror import placed
+from headrace.pipeline.mirror import placed, settled
 from headrace.pipeline.narrowing import Narrowed, narrow, text_differences
 from headrace.pipeline.opening import prove_same
 from headrace.pipeline.reaching import Wait, alive, marks_from
@@ -70,16 +71,21 @@ class Asked:
 
 
 def verify(
-    config: Config,
-    asked: Asked | None = None,
+    config: Config | Mapping[str, Any] | str | Path,
     *,
+    tables: Sequence[str] = (),
     source: str | None = None,
+    wait: float = WAIT_SECONDS,
+    show_values: bool = False,
     spark: Any = None,
 ) -> list[Verdict]:
     """Compare the sources of a lake (or one of them) with what the lake holds of them.
 
-    `spark` is a session that does the work; without one, a session is started as the configuration says.
+    `config` is as for `mirror`, `tables` are patterns (none: all), `wait` is how many seconds the mirror may
+    take to get to where its source was looked at. `spark` is a session that does the work; without one, a
+    session is started as the configuration says. What differs is told, not raised.
     """
+    config, asked = settled(config), Asked(tuple(tables), wait, show_values)
     lake = Lake(config.lake.path)
     if source is not None and source not in config.sources:
         raise Misconfigured(
@@ -91,7 +97,7 @@ def verify(
     for name in chosen:
         seek.newest([newest] if (newest := Marks(lake.store, name).newest()) else [])
     with placed(replace(config, sources=chosen), spark, soon=True) as places:
-        return [_of_source(place, asked or Asked()) for place in places]
+        return [_of_source(place, asked) for place in places]
 
 
 def _of_source(place: Place, asked: Asked) -> Verdict:

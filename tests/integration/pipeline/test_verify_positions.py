@@ -6,13 +6,14 @@ from contextlib import closing
 
 import pytest
 
+import headrace
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.lake.marks import Marks
 from headrace.pipeline.mirror import placed
 from headrace.pipeline.records import source_of, tables_of
 from headrace.pipeline.states import State
 from headrace.pipeline.verdicts import objection
-from headrace.pipeline.verifying import Asked, Comparison, choose, verify
+from headrace.pipeline.verifying import Asked, Comparison, choose
 from headrace.sources.postgres import snapshot
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.testing.postgres import Database, Server
@@ -39,7 +40,7 @@ def tables(mirrors: Mirrors, database: Database) -> Mirrors:
 
 def _refused(mirrors: Mirrors, *tables: str, **source: str) -> HeadraceError:
     with pytest.raises(HeadraceError) as caught:
-        verify(config_of(mirrors, **source), Asked(tables, wait=1), spark=mirrors.spark)
+        headrace.verify(config_of(mirrors, **source), tables=tables, wait=1, spark=mirrors.spark)
     return caught.value
 
 
@@ -133,7 +134,7 @@ def test_what_cannot_be_meant_is_refused(
     with postgres_server.database() as other:
         assert _refused(tables, url=other.url(user="app")).code == "PG_ANOTHER_SERVER"
     with pytest.raises(Misconfigured) as caught:
-        verify(config_of(tables), source="nobody", spark=tables.spark)
+        headrace.verify(config_of(tables), source="nobody", spark=tables.spark)
     assert caught.value.code == "LAKE_SOURCE_UNKNOWN"
     assert database.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name ~ 'headrace'") == [
         (0,)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+import headrace
 from headrace.core.names import TableName
 from headrace.lake import layout
 from headrace.lake.reader import Lake
@@ -17,7 +18,6 @@ from headrace.lake.table import LakeTable
 from headrace.pipeline import config as configuration
 from headrace.pipeline.config import Config
 from headrace.pipeline.verdicts import Difference, Verdict
-from headrace.pipeline.verifying import Asked, verify
 from tests.integration.pipeline.conftest import Mirrors
 
 Change = Callable[[pa.Table], pa.Table]
@@ -31,7 +31,7 @@ def config_of(mirrors: Mirrors, **source: Any) -> Config:
 
 def verified(mirrors: Mirrors, *tables: str, **asked: Any) -> Verdict:
     """What verify finds."""
-    [verdict] = verify(config_of(mirrors), Asked(tables, **asked), spark=mirrors.spark)
+    [verdict] = headrace.verify(config_of(mirrors), tables=tables, spark=mirrors.spark, **asked)
     return verdict
 
 
