@@ -31,7 +31,7 @@ from headrace.core.checksum import bucket_count
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.handoff import ByXid, moved
 from headrace.core.names import TableName
-from headrace.lake import catalog, errors_table, histories, layout, seek
+from headrace.lake import catalog, errors_table, histories, layout, reach, seek
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.reader import Lake
 from headrace.pipeline import looking
@@ -290,10 +290,14 @@ def _placed(
             raise unfit
         if str(table.name) not in mark.versions:
             return False
-        told = histories.newest(bench.store, bench.name, table.name) is not None
-        if not told and before.versions.get(str(table.name)) != mark.versions[str(table.name)]:
+        kept = histories.newest(bench.store, bench.name, table.name) is not None
+        if not kept and before.versions.get(str(table.name)) != mark.versions[str(table.name)]:
             raise untold(table.name)
         bench.place(table, mark, old.since or 0)
+        # Asked after history was looked into, as it is said in `lake.reach`.
+        told = reach.read(bench.store, bench.name)
+        if told is not None and told.gone is not None and told.gone > before.time:
+            raise untold(table.name)
     except HeadraceError as error:
         table.error = error
     return True

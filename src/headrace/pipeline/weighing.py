@@ -148,6 +148,6 @@ def untold(name: TableName) -> Definite:
     """The error for a table that changed and has no history of it."""
     return Definite(
         "VERIFY_NO_HISTORY",
-        f"{name} has changed since its source was looked at, and has no history that tells how",
-        hint="keep history for tables that are to be verified while they are written to",
+        f"what happened to {name} since its source was looked at is not in its history, or not any more",
+        hint="keep history for longer than a verification takes: retention in the configuration",
     )

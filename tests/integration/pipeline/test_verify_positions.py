@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import UTC, datetime
 
 import pytest
 
 import headrace
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.lake import reach
 from headrace.lake.marks import Marks
+from headrace.lake.reach import Reach
 from headrace.pipeline.mirror import placed
 from headrace.pipeline.records import source_of, tables_of
 from headrace.pipeline.states import State
@@ -97,6 +100,10 @@ def test_a_mirror_at_rest_is_verified_while_nothing_was_committed_that_it_lacks(
     assert error.code == "VERIFY_BEHIND"
     tables.once()
     assert set(outcomes(verified(tables)).values()) == {"equal"}
+    # History is gone up to where nobody has been yet.
+    gone = tables.lake.marks()[-1].time + 1
+    reach.write(tables.lake.store, "main", Reach(gone, datetime.now(UTC), gone))
+    assert {each.error and each.error.code for each in verified(tables).tables} == {"VERIFY_NO_HISTORY"}
 
 
 def test_a_table_that_is_not_what_was_copied_is_not_compared(tables: Mirrors, database: Database) -> None:
