@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,9 @@ def register(subparsers: Any) -> None:
         help="how long the mirror may take to get to where the source was looked at (default: 120)",
     )
     command.add_argument("--show-values", action="store_true", help="show whole rows, not only their keys")
+    command.add_argument(
+        "--repair", action="store_true", help="have tables that differ copied anew: `headrace tables resync`"
+    )
     command.add_argument("--json", action="store_true", help="for a program to read")
     command.set_defaults(run=run)
 
@@ -52,8 +56,9 @@ def run(args: argparse.Namespace) -> int:
     from headrace.pipeline.verdicts import objection
     from headrace.pipeline.verifying import verify
 
+    config = settled(args)
     verdicts = verify(
-        settled(args),
+        config,
         tables=args.tables,
         source=args.source,
         wait=args.wait,
@@ -64,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         for verdict in verdicts:
             print("\n".join(page(verdict)))
+    for verdict in verdicts if args.repair else ():
+        _repair(config, verdict)
     error = objection(verdicts)
     if error is not None:
         raise error
@@ -97,6 +104,21 @@ def settled(args: argparse.Namespace) -> Config:
         return known
     name = the_source(args.lake, args.source)
     return replace(known, sources={name: replace(known.sources[name], url=args.url)})
+
+
+def _repair(config: Config, verdict: Verdict) -> None:
+    """Have the tables that differ copied anew, by the source's owner."""
+    from headrace.pipeline.asking import ask
+    from headrace.pipeline.verdicts import DIFFERENT
+
+    names = [table.name for table in verdict.of(DIFFERENT)]
+    if names:
+        url = config.sources[verdict.source].url
+        answer = ask(config.lake.path, "resync", {"tables": names}, source=verdict.source, url=url)
+        for name in answer["tables"]:
+            print(
+                f"{name}: is copied anew; verify it again when headrace status shows it live", file=sys.stderr
+            )
 
 
 # --- for a person ---------------------------------------------------------------------------------
