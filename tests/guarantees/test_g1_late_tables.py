@@ -1,6 +1,7 @@
 """G1, G3 and G4 for a table that is added while the source is mirrored: `headrace tables add`.
 
-    writers all the time      pgbench on the tables that are mirrored already, `Keyed` on those that come
+    writers all the time      pgbench on the tables that are mirrored already; on those that come `Keyed`,
+                              and `Large`, whose transactions the server streams while they run
     a transaction             open across the change of the publication: the stream has its second half only
 
 It is exact from its first mark on, definite at every time of its history, and the others do not wait for it.
@@ -17,13 +18,16 @@ import psycopg
 import pytest
 
 from headrace.cli import main as cli
+from headrace.core.position import Lsn
+from headrace.lake import layout
 from headrace.testing import validators, workload
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database
 from headrace.testing.wholeness import balances
 from tests.guarantees.conftest import OTHERS_IN_FULL, copied_by
 
-LATE = ("public.late", "public.late_full")
+NAMES = ("late", "late_full", "large")
+LATE = tuple(f"public.{name}" for name in NAMES)
 FIRST = 1_000_000  # a key that no writer chooses
 
 
@@ -49,6 +53,16 @@ class Scene:
 
         self.mirror.until(moved, "further marks")
 
+    def acknowledged(self) -> Lsn:
+        """How far the slot was told that it may forget."""
+        asked = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE NOT temporary"
+        [(position,)] = self.database.execute(f"{asked} AND database = current_database()")
+        return Lsn.parse(position)
+
+    def kept(self) -> list[str]:
+        """The files in which the stream is kept for tables that are being copied."""
+        return list(self.mirror.lake.store.list(layout.late_folder("main")))
+
     def until_in_the_marks(self) -> None:
         self.mirror.until(lambda: set(LATE) <= set(self.mirror.lake.marks()[-1].versions), "the late tables")
 
@@ -57,10 +71,10 @@ class Scene:
         """A transaction that has written the tables already, and will again before it commits."""
         with self.database.connect(user="app") as connection:
             connection.execute("BEGIN")
-            for table in ("late", "late_full"):
+            for table in NAMES:
                 connection.execute(f"INSERT INTO {table} (id, n) VALUES ({FIRST}, 1)")
             yield connection
-            for table in ("late", "late_full"):
+            for table in NAMES:
                 connection.execute(f"UPDATE {table} SET n = 2 WHERE id = {FIRST}")
                 connection.execute(f"INSERT INTO {table} (id, n) VALUES ({FIRST + 1}, 1)")
             connection.execute("COMMIT")
@@ -81,12 +95,16 @@ class Scene:
 @contextmanager
 def scene(path: Path, database: Database, handoff: str, seed: int) -> Iterator[Scene]:
     database.pgbench_tables(1)
+    database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
     url = database.url(user="app")
     with ExitStack() as stack:
         writers = stack.enter_context(ExitStack())
-        for number, kind in enumerate(
-            (workload.Keyed("late", "default"), workload.Keyed("late_full", "full"))
-        ):
+        kinds: tuple[workload.Workload, ...] = (
+            workload.Keyed("late", "default"),
+            workload.Keyed("late_full", "full"),
+            workload.Large("large", ranges=4, rows=300, pause=0.3),
+        )
+        for number, kind in enumerate(kinds):
             running = workload.running(kind, url, seed=seed + number, writers=1, pause=0.02)
             writers.enter_context(running)
         writers.enter_context(database.pgbench(clients=2, rate=60))
@@ -103,11 +121,16 @@ def test_g1_a_late_table_is_exact_from_its_first_mark_and_the_others_do_not_wait
     with scene(tmp_path, database, handoff, seed) as late:
         late.mirror.until_live()
         with late.half_captured():
-            assert late.tables("add", "late", "public.late_full") == 0
+            assert late.tables("add", "late", "public.la*") == 0
             waits = {"PG_SLOT_WAITS", "PG_SNAPSHOT_BARRED"}
             late.mirror.until(lambda: bool(waits & late.mirror.status().warnings.keys()), "a copy that waits")
+            chosen = late.mirror.lake.marks()[-1].frontier
             late.onward(10)
             assert set(late.mirror.lake.marks()[-1].versions).isdisjoint(LATE)
+            # What the stream has for them is in the lake: the source need not keep it.
+            late.mirror.until(lambda: late.acknowledged() > Lsn.parse(chosen), "acknowledgement")
+            assert late.kept()
+            late.mirror.until(lambda: (late.mirror.status().slot or {})["stream_txns"] > 0, "streaming")
         late.until_in_the_marks()
         first = next(mark for mark in late.mirror.lake.marks() if set(LATE) <= set(mark.versions))
         seen = late.mirror.lake.at(epoch=first.epoch)
@@ -116,3 +139,44 @@ def test_g1_a_late_table_is_exact_from_its_first_mark_and_the_others_do_not_wait
             assert (rows[FIRST], rows[FIRST + 1]) == (2, 1)
         late.onward()
         late.prove()
+        assert late.kept() == []
+
+
+KILLED = (
+    "tables.add.before",
+    "tables.add.after",
+    "late.keep.before",
+    "late.keep.after",
+    "copy.range.after",
+    "lake.table.after",
+    "late.replay.before",
+    "late.replay.after",
+    "late.remove.before",
+)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("where", KILLED)
+def test_g4_a_run_that_is_killed_while_a_table_comes_loses_nothing(
+    tmp_path: Path, database: Database, seed: int, where: str
+) -> None:
+    with scene(tmp_path, database, "xid", seed) as late:
+        late.mirror.until_live()
+        late.mirror.kill()
+        table = "@public.late_full" if where.startswith(("copy.", "lake.")) else ""
+        late.mirror.start(environment={"HEADRACE_FAILPOINT": f"{where}{table}=kill"})
+        late.onward()
+        with late.half_captured():
+            assert late.tables("add", *NAMES) == 0
+            if where.startswith("late.keep"):
+                late.mirror.wait()
+            elif where.startswith("late."):
+                late.mirror.until(lambda: len(late.kept()) > 3, "changes that are kept")
+        late.mirror.wait()
+        assert f"fail point {where}" in late.mirror.log()
+        late.mirror.start()
+        late.until_in_the_marks()
+        late.onward()
+        late.prove()
+        assert late.kept() == []

@@ -174,6 +174,15 @@ def staged_tables_folder(source: str) -> str:
     return f"_headrace/staged/{quote(source)}/tables"
 
 
+def late_folder(source: str) -> str:
+    """What the stream has for tables that are still being copied."""
+    return f"_headrace/staged/{quote(source)}/late"
+
+
+def late_key(source: str, name: str) -> str:
+    return f"{late_folder(source)}/{name}"
+
+
 def requests_folder(source: str) -> str:
     return f"_headrace/requests/{quote(source)}"
 

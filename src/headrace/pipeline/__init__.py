@@ -4,6 +4,7 @@
     lifecycle     one source, attempt after attempt: the loop that ties the rooms together
     opening       how an attempt begins; choosing (the first run), owning (who may run a source)
     receiver      the process that keeps the stream flowing into the spool; receive and intake: its inside
+    latecomers    what the stream has for tables that are being copied, in the lake meanwhile
     roster        tables that come and go while the source is mirrored
     copying       the snapshot: leader, followers, what a lost leader costs; chunking: key ranges instead;
                   copies (what both share), underway (several at a time), copytasks (their tasks), harvest

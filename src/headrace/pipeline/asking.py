@@ -123,7 +123,7 @@ class Alone:
     _met: _Met | None = None
 
     def publish(self, epoch: Epoch) -> None:
-        self.ledger.log.sync(self.ledger.publish(epoch))
+        self.ledger.sync(self.ledger.publish(epoch))
 
     def reach(self, frontier: Lsn) -> None:
         """Nothing streams here: no mark comes by itself."""

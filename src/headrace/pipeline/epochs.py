@@ -18,7 +18,7 @@ said of the layouts of tables holds only for what comes after.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +26,9 @@ import numpy as np
 from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Messages, alone, scan
+from headrace.pipeline import latecomers
+from headrace.pipeline.latecomers import Kept, read_piece
+from headrace.pipeline.tasks import KeptPiece, LakeAddress
 from headrace.sources.postgres.decoding import Inside, truncates
 from headrace.spool.layout import Kind, Records, damaged
 from headrace.spool.reader import SpoolReader
@@ -81,9 +84,12 @@ class Cut:
     relations: tuple[bytes, ...]  # whole frames
     inside: Inside | None = None
     own: Streamed | None = None  # addresses are those of this transaction's own files
+    kept: KeptPiece | None = None  # addresses are those of a file of the lake
 
     def read(self, reader: SpoolReader, most: int | None = None) -> Bytes:
         """Its bytes, or the first of them."""
+        if self.kept is not None:
+            return read_piece(self.kept, self.start, self.stop)[:most]
         stop = self.stop if most is None else min(self.stop, self.start + most)
         return read_stretch(reader, self.own, self.start, stop)
 
@@ -148,6 +154,12 @@ def cuts(reader: SpoolReader, transactions: Records) -> Iterator[Cut]:
         else:
             yield Cut(start, stop, tuple(reader.relations_before(start)))
         first = last + 1
+
+
+def kept_cuts(lake: LakeAddress, source: str, files: Sequence[Kept]) -> Iterator[Cut]:
+    """The stretches that were kept for tables that come late."""
+    for told in latecomers.pieces_of(lake, source, files):
+        yield Cut(told.start, told.stop, told.relations, told.inside, kept=told.kept)
 
 
 def _neighbours(transactions: Records, first: int) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.core.errors import Definite, HeadraceError, Transient
+from headrace.core.failpoint import failpoint
 from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
@@ -27,6 +28,8 @@ from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan, TableStep
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable, LiveFile
+from headrace.pipeline import latecomers
+from headrace.pipeline.latecomers import KEY, Kept, kept_of
 from headrace.pipeline.records import (
     SOURCE_KEY,
     STAGED_PREFIX,
@@ -36,7 +39,7 @@ from headrace.pipeline.records import (
     tables_of,
 )
 from headrace.pipeline.routing import WIDTH, FileRange, Routes
-from headrace.pipeline.states import ATTACHED, State
+from headrace.pipeline.states import State
 from headrace.pipeline.tasks import LakeAddress, NewFile, Outcome, TableTask, from_ipc
 
 RECONCILE = "reconcile"  # the kind of an epoch that compared what was there, whoever wrote it
@@ -69,7 +72,9 @@ class Epoch:
     created: tuple[TableName, ...] = ()  # tables whose first files this epoch brings
     absent: frozenset[TableName] = frozenset()  # tables that sit this mark out
     rewrites: tuple[Rewrite, ...] = ()
+    looked: bool = False  # all were looked at: those that sat out the mark before may be named again
     source: SourceRecord | None = None
+    kept: Kept | None = None  # what the stream has for tables that are being copied
     transactions: int = 0
     changes: int = 0
     commit_ts: int | None = None
@@ -95,6 +100,9 @@ class Ledger:
         self.tables = tables_of(self._catalog.records)
         self.staged = tables_of(self._catalog.records, STAGED_PREFIX)
         self.source = source_of(self._catalog.records)
+        self.kept = kept_of(self._catalog.records)
+        stray = {key.rpartition("/")[2] for key in store.list(layout.late_folder(name))} - self.kept.keys()
+        self._stray = tuple(sorted(stray))  # of epochs that came to nothing
 
     @property
     def frontier(self) -> Lsn:
@@ -116,7 +124,13 @@ class Ledger:
     def followed(self) -> list[TableRecord]:
         """The tables to which the stream is applied, and their new copies."""
         tables = [] if self.healing else self.tables.values()
-        return [r for r in (*tables, *self.staged.values()) if r.state in ATTACHED]
+        return [r for r in (*tables, *self.staged.values()) if r.attached]
+
+    @property
+    def late(self) -> list[TableRecord]:
+        """The tables whose copy is in, and that have yet to take what was kept for them."""
+        tables = [] if self.healing else self.tables.values()
+        return [r for r in tables if r.behind and r.state is State.JOINING]
 
     @property
     def awaited(self) -> dict[TableName, TableRecord]:
@@ -128,7 +142,8 @@ class Ledger:
     def settled(self) -> Lsn:
         """The frontier that every table has reached: nothing before it will be asked for again."""
         tables = () if self.healing else self.tables.values()
-        own = [r.applied for r in (*tables, *self.staged.values()) if r.state is not State.STOPPED]
+        everyone = (*tables, *self.staged.values())
+        own = [r.applied for r in everyone if r.state is not State.STOPPED and not r.kept]
         applied = [lsn for lsn in own if lsn is not None]
         return min(self.position, *applied) if applied else self.position
 
@@ -204,6 +219,8 @@ class Ledger:
         after = _Records.of(self.tables, self.staged, epoch)
         steps = tuple(self._steps(epoch, after))
         source = epoch.source or self.source
+        kept = _kept(self.kept, epoch.kept, after.tables)
+        unseen = frozenset() if epoch.looked else _unseen(self.tables, self.mark)
         plan = Plan(
             source=self.name,
             epoch=self.mark.epoch + 1,
@@ -216,8 +233,9 @@ class Ledger:
             transactions=epoch.transactions,
             changes=epoch.changes,
             steps=steps,
-            versions=self._versions(after.tables, steps, epoch.absent),
-            state=_state(epoch, source if source != self.source else None),
+            versions=self._versions(after.tables, steps, epoch.absent | unseen),
+            state=_state(epoch, source if source != self.source else None)
+            | latecomers.moves(self.kept, kept),
         )
         self.log.put_plan(plan)
         outcome = self.log.finish(plan)
@@ -225,11 +243,24 @@ class Ledger:
             self.log.withdraw(outcome)
             raise _moved(outcome.step.path, outcome.error)
         self.mark = outcome
+        self.kept = kept
         self._move_on(epoch, after, source)
         self._catalog = self._catalog.after(plan)
         catalog.save(self.store, self._catalog)
         self.torn = False
         return plan
+
+    def sync(self, plan: Plan) -> None:
+        """Make all that the plan's mark rests on durable; what no later epoch needs goes only then."""
+        names = {key[len(KEY) :]: record for key, record in plan.state.items() if key.startswith(KEY)}
+        places = {name: layout.late_key(self.name, name) for name in (*names, *self._stray)}
+        self.store.sync([places[name] for name, record in names.items() if record is not None])
+        self.log.sync(plan)
+        failpoint("late.remove.before")
+        for name, place in places.items():
+            if names.get(name) is None:
+                self.store.delete(place)
+        self._stray = ()
 
     def _move_on(self, epoch: Epoch, after: _Records, source: SourceRecord | None) -> None:
         for record, outcome in after.of_outcomes(epoch):
@@ -361,6 +392,21 @@ class _Records:
             yield gone.get(outcome.table) or self.tables[outcome.table], outcome
         for outcome in epoch.staged:
             yield self.staged[outcome.table], outcome
+
+
+def _kept(
+    known: Mapping[str, Kept], new: Kept | None, after: Mapping[TableName, TableRecord]
+) -> dict[str, Kept]:
+    """The files that are needed after an epoch."""
+    both = [*known.values(), *(() if new is None else (new,))]
+    behind = {name: r.applied for name, r in after.items() if r.behind and r.applied is not None}
+    return {file.name: file for file in both if latecomers.needed(file, behind)}
+
+
+def _unseen(tables: Mapping[TableName, TableRecord], mark: Mark) -> frozenset[TableName]:
+    """Tables that sat out the mark before and were not looked at since."""
+    live = (name for name, record in tables.items() if record.state is State.LIVE)
+    return frozenset(name for name in live if str(name) not in mark.versions)
 
 
 def _moved(folder: str, error: HeadraceError) -> Transient:

@@ -2,6 +2,7 @@
 
     ┌─► what did the receiver say?       a lost stream ends the attempt
     │   is a table's copy complete?      ──► epoch "copy":   its files, state JOINING
+    │   has it to catch up with the rest? ──► epoch "late":  what was kept for it meanwhile
     │   is there something in the spool? ──► epoch "stream": tables, history, a mark
     │   has it been quiet for long?      ──► epoch "empty":  the same versions, a later frontier
     │   does a command ask for something? ──► `requesting`; has the lake gathered dust? ──► `upkeep` asks
@@ -22,6 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace.core.errors import Definite, HeadraceError
+from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake.store import Store
@@ -38,7 +40,7 @@ from headrace.pipeline.renewal import Renewal
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.requesting import Desk
 from headrace.pipeline.states import Event, State
-from headrace.pipeline.streaming import Workshop, stream_epoch, with_room
+from headrace.pipeline.streaming import Workshop, catch_up, stream_epoch, with_room
 from headrace.pipeline.underway import Underway
 from headrace.pipeline.upkeep import Upkeep
 from headrace.sources.postgres import upstream
@@ -106,7 +108,7 @@ class Run:
             self.acknowledger.check()
             if self.workshop.staging is not None:
                 self.workshop.staging.check()
-            worked = self._take_copies() | self._advance() | self.desk.turn(self)
+            worked = self._take_copies() | self._catch_up() | self._advance() | self.desk.turn(self)
             self.renewal.turn(self)
             self._begin_copying()
             self.upkeep.turn(self)
@@ -174,7 +176,7 @@ class Run:
         if epoch is None:
             return False
         self.publish(epoch)
-        if any(record.state is State.JOINING for record in epoch.records):
+        if any(record.state is State.JOINING and not record.kept for record in epoch.records):
             self.cursor = 0  # a table that comes late reads the spool from where it was kept for it
         return True
 
@@ -186,7 +188,7 @@ class Run:
 
     def _advance(self) -> bool:
         attached = self.ledger.followed
-        if not attached and self.ledger.awaited:
+        if not attached and not all(r.kept for r in self.ledger.awaited.values()):
             return False  # nothing to apply to yet, and the first copy needs the stream from its start
         reached = min([self.ledger.position, *(r.applied for r in attached if r.applied is not None)])
         batch = epochs.next_batch(self.workshop.reader, self.cursor, reached)
@@ -198,6 +200,16 @@ class Run:
         self.cursor = batch.next_address or self.cursor
         if self.ledger.settled == self.ledger.position:
             self.workshop.reader.discard(self.cursor)
+        return True
+
+    def _catch_up(self) -> bool:
+        """A portion of what was kept for tables whose copy is in; then it is the others' turn."""
+        behind = self.ledger.late
+        if not behind:
+            return False
+        failpoint("late.replay.before")
+        self.publish(catch_up(self.ledger, self.workshop, self.look(behind)))
+        failpoint("late.replay.after")
         return True
 
     def look(self, records: Sequence[TableRecord]) -> looking.Look:

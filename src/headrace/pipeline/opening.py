@@ -27,7 +27,6 @@ from headrace.pipeline.receiver import Feed, Receiver
 from headrace.pipeline.records import SourceRecord
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.staging import Site, Staging
-from headrace.pipeline.states import ATTACHED
 from headrace.pipeline.streaming import Workshop
 from headrace.pipeline.tasks import TableTask
 from headrace.pipeline.underway import Underway
@@ -63,7 +62,7 @@ def opened(
         healing.check_publication(source, upstream.publication_oid(connection, source.publication))
         target = upstream.wal_end(connection)
         receiver = _receiving(stack, place, ledger, address, identity, stop)
-        acknowledger = Acknowledger(ledger.log.sync, receiver.acknowledge)
+        acknowledger = Acknowledger(ledger.sync, receiver.acknowledge)
         stack.callback(acknowledger.close)
         run = Run(
             place=place,
@@ -152,7 +151,7 @@ def _staging(stack: ExitStack, place: Place, ledger: Ledger) -> Staging:
     """Work ahead on transactions that still run, for as long as the attempt lasts."""
 
     def tables() -> dict[int, TableTask]:
-        attached = [] if ledger.healing else [r for r in ledger.tables.values() if r.state in ATTACHED]
+        attached = [] if ledger.healing else [r for r in ledger.tables.values() if r.attached]
         return {record.oid: ledger.outline(record) for record in attached}
 
     site = Site(place.store, ledger.address, place.name, place.spool, place.spark, place.ships_bytes)

@@ -21,7 +21,7 @@ from headrace.core.handoff import Handoff, handoff_from_record
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
-from headrace.pipeline.states import Event, State, after
+from headrace.pipeline.states import ATTACHED, Event, State, after
 
 SOURCE_KEY = "source"
 TABLE_PREFIX = "table/"
@@ -117,11 +117,22 @@ class TableRecord:
     shadows: tuple[int, ...] = ()
     error: HeadraceError | None = None
     late: bool = False
+    kept: bool = False  # what the stream has for it from `applied` on is in the lake (`latecomers`)
     stage: str | None = None
 
     @property
     def key(self) -> str:
         return (TABLE_PREFIX if self.stage is None else STAGED_PREFIX) + str(self.name)
+
+    @property
+    def attached(self) -> bool:
+        """Whether it takes part in the epochs of the stream."""
+        return self.state in ATTACHED and not self.kept
+
+    @property
+    def behind(self) -> bool:
+        """Whether the epochs of the stream keep its part for it."""
+        return self.state in (State.CHOSEN, State.JOINING) and self.kept
 
     @property
     def join(self) -> str:
@@ -146,6 +157,7 @@ class TableRecord:
             "shadows": list(self.shadows),
             "error": None if self.error is None else self.error.as_record(),
             "late": self.late,
+            "kept": self.kept,
             "stage": self.stage,
         }
 
@@ -164,6 +176,7 @@ class TableRecord:
             shadows=tuple(record["shadows"]),
             error=None if record["error"] is None else from_record(record["error"]),
             late=record.get("late", False),
+            kept=record.get("kept", False),
             stage=record.get("stage"),
         )
 

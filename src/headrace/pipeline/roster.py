@@ -83,7 +83,7 @@ def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     new = [look for look in published.looks if look.name not in ledger.tables]
     if new:
         start = max(published.position, ledger.frontier)
-        records = tuple(replace(choosing.chosen(look, start), late=True) for look in new)
+        records = tuple(replace(choosing.chosen(look, start), late=True, kept=True) for look in new)
         emptied = tuple(filter(None, (_emptied(ledger, record.name) for record in records)))
         owner.publish(Epoch("add", ledger.frontier, records=records, outcomes=emptied))
     failpoint("tables.add.after")

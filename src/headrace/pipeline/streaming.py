@@ -21,8 +21,9 @@ from headrace.core.chunks import ByChunk
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import epochs, stretch
+from headrace.pipeline import epochs, latecomers, stretch
 from headrace.pipeline.epochs import Batch, Cut
+from headrace.pipeline.latecomers import Kept, Portion
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.looking import Look
 from headrace.pipeline.merging import merge
@@ -30,7 +31,7 @@ from headrace.pipeline.records import TableRecord, exact_from
 from headrace.pipeline.retaking import retake
 from headrace.pipeline.sampling import with_births
 from headrace.pipeline.staging import Staging, ended_as
-from headrace.pipeline.states import ATTACHED, Event, State
+from headrace.pipeline.states import Event, State
 from headrace.pipeline.tasks import Outcome, Outcomes, Stretch, TableTask, pack, unpack
 from headrace.pipeline.truncating import rows_to_go, with_truncations
 from headrace.pipeline.writing import row_missing
@@ -89,7 +90,9 @@ def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -
         outcomes=tables.outcomes,
         staged=staged.outcomes,
         absent=frozenset() if ledger.healing else look.locked,
+        looked=True,
         source=source,
+        kept=None if ledger.healing else _kept(ledger, workshop, batch, frontier),
         transactions=0 if ledger.healing else len(batch.transactions),
         changes=sum(outcome.changes for outcome in tables.outcomes),
         commit_ts=None if ledger.healing else batch.commit_ts,
@@ -127,21 +130,86 @@ def _applied(
     known: Mapping[TableName, TableRecord],
     way: _Way,
 ) -> _Side:
-    attached = [r for r in known.values() if r.state in ATTACHED and r.name not in look.changed]
+    attached = [r for r in known.values() if r.attached and r.name not in look.changed]
     if not attached:
         outcomes = {}
     else:
         outcomes = way(ledger, workshop, batch, look, {r.oid: ledger.task(r) for r in attached})
+    good, lacking, failures = _judged(outcomes, look)
+    moved = list(_moved(ledger, known, batch.frontier, frontier, good, failures, look))
+    return _sided(ledger, workshop, known, moved, good, lacking)
+
+
+_Found = dict[TableName, Outcome]
+
+
+def _judged(
+    outcomes: Mapping[TableName, Outcome], look: Look
+) -> tuple[_Found, _Found, dict[TableName, HeadraceError]]:
+    """The outcomes that are published, those of which a part is copied again, and what failed."""
     failures: dict[TableName, HeadraceError] = dict(look.changed)
     failures |= {name: error for name, o in outcomes.items() if (error := verdict(o)) is not None}
     lacking = {n: o for n, o in outcomes.items() if (o.lacking or o.torn) and n not in failures}
     good = {n: outcome for n, outcome in outcomes.items() if n not in failures and n not in lacking}
-    moved = _moved(ledger, known, batch.frontier, frontier, good, failures, look)
+    return good, lacking, failures
+
+
+def _sided(
+    ledger: Ledger,
+    workshop: Workshop,
+    known: Mapping[TableName, TableRecord],
+    moved: Iterable[TableRecord],
+    good: _Found,
+    lacking: _Found,
+) -> _Side:
     records = [record for record in moved if record.name not in lacking]
     for name, outcome in lacking.items():
         record, good[name] = _retaken(ledger, workshop, known[name], outcome)
         records.append(record)
     return _Side(tuple(records), tuple(good.values()))
+
+
+def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
+    """Tables whose copy is in take a portion of what was kept for them, at most an epoch's."""
+    behind = {record.name: record for record in ledger.late}
+    stand = {name: record.applied or ledger.frontier for name, record in behind.items()}
+    taken = latecomers.portion(ledger.kept.values(), stand, ledger.frontier, epochs.EPOCH_BYTES)
+    tasks = {r.oid: ledger.task(r) for r in behind.values() if r.name not in look.changed}
+    cuts = list(epochs.kept_cuts(ledger.address, ledger.name, taken.files))
+    work = _Work(cuts, taken.changes, taken.truncates)
+    outcomes = _worked(ledger, workshop, work, look, tasks) if cuts and tasks else {}
+    good, lacking, failures = _judged(outcomes, look)
+    moved = [_caught_up(ledger, record, taken, good, failures, look) for record in behind.values()]
+    side = _sided(ledger, workshop, behind, moved, good, lacking)
+    return Epoch("late", ledger.frontier, records=side.records, outcomes=side.outcomes, absent=look.locked)
+
+
+def _caught_up(
+    ledger: Ledger,
+    record: TableRecord,
+    taken: Portion,
+    good: _Found,
+    failures: Mapping[TableName, HeadraceError],
+    look: Look,
+) -> TableRecord:
+    if record.name in failures:
+        return record.on(Event.FAILED, error=failures[record.name])
+    after = _counted(replace(record, look=look.seen.get(record.name, record.look)), good)
+    if not taken.all:
+        return replace(after, applied=max(after.applied or taken.reached, taken.reached))
+    return _joining(replace(after, applied=None, kept=False), ledger.frontier, ledger.frontier, ledger)
+
+
+def _kept(ledger: Ledger, workshop: Workshop, batch: Batch, frontier: Lsn) -> Kept | None:
+    """What the batch has for tables that are being copied: nothing that was kept before."""
+    waiting = [r for r in ledger.tables.values() if r.behind and (r.applied or frontier) < frontier]
+    behind = {record.oid: record.name for record in waiting}
+    new = batch.transactions[batch.transactions["time"] >= int(ledger.position)]
+    if not behind or not len(new):
+        return None
+    cuts = epochs.cuts(workshop.reader, new)
+    epoch = ledger.mark.epoch + 1
+    return latecomers.keep(ledger.store, ledger.name, epoch, frontier, behind, cuts, workshop.reader)
 
 
 def _retaken(
@@ -173,12 +241,28 @@ def _decoded(
     if not len(batch.transactions):
         return {}
     cuts = list(epochs.cuts(workshop.reader, batch.transactions))
-    if batch.truncates:
+    return _worked(ledger, workshop, _Work(cuts, batch.changes, batch.truncates), look, tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be decoded."""
+
+    cuts: Sequence[Cut]
+    changes: int
+    truncates: bool
+
+
+def _worked(
+    ledger: Ledger, workshop: Workshop, work: _Work, look: Look, tasks: Mapping[int, TableTask]
+) -> dict[TableName, Outcome]:
+    cuts = work.cuts
+    if work.truncates:
         tasks = with_truncations(workshop.reader, cuts, tasks, look.xid_reference)
     torn = {task.name: Outcome(task.name, torn=task.torn) for task in tasks.values() if task.torn}
     tasks = {oid: task for oid, task in tasks.items() if not task.torn}
-    jobs = workshop.jobs(batch.changes + rows_to_go(tasks))
-    if batch.changes > LARGE:
+    jobs = workshop.jobs(work.changes + rows_to_go(tasks))
+    if work.changes > LARGE:
         tasks = with_births(workshop.reader, cuts, tasks, look.xid_reference)
     while True:
         items = list(_items(ledger, workshop, cuts, look, tasks))
@@ -217,7 +301,8 @@ def _items(
                 tables=tuple(tasks.items()),
                 inside=cut.inside,
                 own=cut.own,
-                data=cut.read(reader).tobytes() if workshop.ships_bytes else None,
+                data=cut.read(reader).tobytes() if workshop.ships_bytes and cut.kept is None else None,
+                kept=cut.kept,
             )
         )
 
@@ -245,7 +330,7 @@ def _moved(
         if record.name in failures and record.state is not State.STOPPED:
             yield record.on(Event.FAILED, error=failures[record.name])
             continue
-        if record.state not in ATTACHED:
+        if not record.attached:
             continue
         after = _counted(replace(record, look=look.seen.get(record.name, record.look)), outcomes)
         if record.state is State.JOINING:

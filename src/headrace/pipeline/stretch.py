@@ -29,6 +29,7 @@ from headrace.decode.kernel import Bytes
 from headrace.lake.store import open_store
 from headrace.pipeline import groups, shadows
 from headrace.pipeline.epochs import read_stretch
+from headrace.pipeline.latecomers import read_piece
 from headrace.pipeline.merging import RESULTS
 from headrace.pipeline.tasks import Outcome, Part, Stretch, TableTask, join_ipc, pack, to_ipc, unpack
 from headrace.pipeline.writing import Writing, without_form, write_history
@@ -83,7 +84,9 @@ def _decoded(stretch: Stretch) -> Iterator[decoding.TableChanges]:
 
 
 def bytes_of(stretch: Stretch) -> Bytes:
-    """The stretch's bytes, from the spool or from where they were sent along."""
+    """The stretch's bytes, from the spool, from the lake, or from where they were sent along."""
+    if stretch.kept is not None:
+        return read_piece(stretch.kept, stretch.start, stretch.stop)
     if stretch.data is not None:
         return np.frombuffer(stretch.data, np.uint8)
     return read_stretch(SpoolReader(Path(stretch.spool)), stretch.own, stretch.start, stretch.stop)

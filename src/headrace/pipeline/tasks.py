@@ -42,6 +42,15 @@ class LakeAddress:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptPiece:
+    """Where a piece of the stream lies that was kept in the lake (`latecomers`)."""
+
+    lake: LakeAddress
+    key: str
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
 class TableTask:
     """One table in one epoch."""
 
@@ -81,6 +90,7 @@ class Stretch:
     inside: Inside | None = None  # the transaction in whose middle it begins
     own: Streamed | None = None  # addresses are those of this streamed transaction's own files
     data: bytes | None = None  # the bytes themselves, where tasks cannot read the spool
+    kept: KeptPiece | None = None  # addresses are those of a file of the lake
 
     @property
     def xid(self) -> int:

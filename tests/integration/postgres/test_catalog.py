@@ -125,6 +125,7 @@ def test_a_look_does_not_depend_on_the_tables_beside_it(session: Session) -> Non
         ("ALTER TYPE mood ADD VALUE 'mad'", "a type"),
         ("ALTER TYPE pair ADD ATTRIBUTE y int", "a type"),
         ("ALTER PUBLICATION p DROP TABLE t", "taken out"),
+        ("ALTER PUBLICATION p DROP TABLE t; ALTER PUBLICATION p ADD TABLE t", "publication"),
         ("ALTER PUBLICATION p SET TABLE t (id, n), u", "publication"),
         ("ALTER PUBLICATION p SET TABLE t WHERE (id > 5), u", "publication"),
     ],
@@ -222,6 +223,28 @@ def test_a_publication_of_a_schema_or_of_all_tables_or_of_a_root_holds_the_table
         assert {m.publication for m in leaf.memberships} == {"p"}, what
         assert len(see(session).memberships) == (0 if what == "TABLE root" else 1), what
         database.execute("DROP PUBLICATION p")
+
+
+@pytest.mark.parametrize(
+    ("what", "again"),
+    [
+        ("ALL TABLES", "DROP PUBLICATION p; CREATE PUBLICATION p FOR ALL TABLES"),
+        (
+            "TABLES IN SCHEMA public",
+            "ALTER PUBLICATION p DROP TABLES IN SCHEMA public;"
+            " ALTER PUBLICATION p ADD TABLES IN SCHEMA public",
+        ),
+    ],
+)
+def test_a_table_that_was_unpublished_between_two_looks_is_noticed(
+    session: Session, database: Database, what: str, again: str
+) -> None:
+    database.execute(f"DROP PUBLICATION p; CREATE PUBLICATION p FOR {what}")
+    before = see(session)
+    database.execute("CREATE TABLE another (id int PRIMARY KEY)")
+    assert differs(before, see(session)) is None
+    database.execute(again)
+    assert "publication" in str(differs(before, see(session)))
 
 
 def test_sizes_are_of_now_and_rows_follow_the_density(session: Session, database: Database) -> None:
