@@ -58,6 +58,7 @@ def staged(record: TableRecord, stage: str, applied: Lsn) -> TableRecord:
         held=0,
         shadows=(),
         error=None,
+        kept=False,
         stage=stage,
     )
 
