@@ -144,6 +144,7 @@ class Household:
                 self.frontier,
                 outcomes=outcomes,
                 absent=absent,
+                looked=True,
                 transactions=transactions,
                 commit_ts=int(self.now.timestamp() * 1_000_000),
             )
