@@ -231,7 +231,7 @@ def _shows(mirror: Mirrored, number: int) -> bool:
     ("step", "handoff"),
     [
         ("reconcile.before", "slot"),
-        ("reconcile.after", "xid"),
+        pytest.param("reconcile.after", "xid", marks=pytest.mark.full),
         *(pytest.param(step, how, marks=pytest.mark.full) for step, how in KILLS),
     ],
 )

@@ -157,7 +157,7 @@ def test_one_prepared_before_the_slot_is_waited_for_and_named(database: Database
 
 
 @pytest.mark.scenario("021")
-@pytest.mark.parametrize("handoff", CHOICES["handoff"])
+@pytest.mark.parametrize("handoff", ["slot", pytest.param("xid", marks=pytest.mark.full), "chunks"])
 def test_those_prepared_beside_the_copy_are_joined_exactly(
     database: Database, tmp_path: Path, handoff: str
 ) -> None:
