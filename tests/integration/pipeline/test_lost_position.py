@@ -256,6 +256,16 @@ def test_a_publication_that_is_gone(source: Source) -> None:
 
 
 @pytest.mark.full
+def test_a_server_that_was_replaced(source: Source) -> None:
+    """By a dump that was restored elsewhere: the tables are found by their names."""
+    with postgres() as other, other.database(source.database.name) as there:
+        there.execute(TABLES, user="app")
+        source.database = there
+        source.change()
+        source.heal("PG_ANOTHER_SERVER")
+
+
+@pytest.mark.full
 def test_a_limit_on_the_log_is_left_on_request(source: Source) -> None:
     """Not by itself: raising the limit may be what is wanted."""
     source.change()
