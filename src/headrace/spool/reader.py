@@ -115,7 +115,7 @@ class SpoolReader:
 
     def held_bytes(self) -> int:
         """The size of everything in the spool's folder."""
-        return sum(entry.stat().st_size for entry in os.scandir(self._folder) if entry.is_file())
+        return sum(_size(entry) for entry in os.scandir(self._folder))
 
     def _refresh(self) -> list[Segment]:
         """Learn of new segments; every one but the last is finished from here on."""
@@ -140,6 +140,14 @@ class SpoolReader:
                 raise damaged("index", before.segment)
         self._segments.append(found)
         return True
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    """A file's size; 0 if the receiver has deleted it meanwhile: it was rolled back."""
+    try:
+        return entry.stat().st_size if entry.is_file() else 0
+    except FileNotFoundError:
+        return 0
 
 
 def _first_with(known: list[Segment], after: int) -> int:

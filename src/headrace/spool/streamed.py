@@ -70,7 +70,11 @@ def read(folder: Path, which: Streamed, start: int, stop: int) -> Bytes:
 
 
 def committed(folder: Path, which: Streamed) -> bool:
-    return which.path(folder, "end").exists()
+    """Whether its end is written; a file that is empty still has just been made."""
+    try:
+        return which.path(folder, "end").stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def struck(folder: Path, which: Streamed) -> Ints:
@@ -131,9 +135,11 @@ class StreamedFiles:
     def end(self, which: Streamed, address: int, rolled_back: Iterable[int]) -> None:
         """It has committed: its record will stand at `address`, without what was rolled back."""
         words = np.array([address, *sorted(rolled_back)], "<i8")
+        checked = words.tobytes() + np.array([zlib.crc32(words.tobytes())], "<i8").tobytes()
         try:
-            with which.path(self._folder, "end").open("xb") as file:
-                file.write(words.tobytes() + np.array([zlib.crc32(words.tobytes())], "<i8").tobytes())
+            # In one write: whoever sees any of it sees all.
+            with which.path(self._folder, "end").open("xb", buffering=0) as file:
+                file.write(checked)
         except OSError as error:
             raise disk_error(error) from error
 

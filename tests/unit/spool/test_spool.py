@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -204,6 +207,33 @@ def test_full_until_the_driver_frees_something(folder: Path) -> None:
         assert 9 <= count <= 10
         SpoolReader(folder).discard(5 * SMALL)
         assert not writer.full()
+
+
+def test_what_is_rolled_back_may_vanish_while_the_driver_looks(folder: Path, writer: SpoolWriter) -> None:
+    """Two processes use the spool at once: here two threads, of which one rolls back all the time."""
+    over = threading.Event()
+
+    def roll_back() -> None:
+        for xid in itertools.count(10):
+            if over.is_set():
+                return
+            which = Streamed(writer.segment, xid)
+            writer.streamed.append(which, random_bytes(xid, 10))
+            if xid % 2:
+                writer.streamed.end(which, 1 << 40, [])
+            writer.streamed.drop(which)
+
+    thread = threading.Thread(target=roll_back)
+    thread.start()
+    try:
+        reader = SpoolReader(folder)
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            reader.held_bytes()
+            reader.running()
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_a_transaction_larger_than_the_limit_passes_through(folder: Path) -> None:
