@@ -28,6 +28,7 @@ from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import Event, State
 from headrace.sources.postgres import catalog, upstream
+from headrace.sources.postgres.protocol import publication_missing
 from headrace.sources.postgres.session import Address, Identity, Session, application_name
 from headrace.spool.layout import erase
 
@@ -156,10 +157,13 @@ def _anew(
 
 def check_publication(source: SourceRecord, found: int | None) -> None:
     """Refuse to go on with a publication that was dropped and made again: what came in between is missing."""
-    if source.publication_oid and found != source.publication_oid:
-        raise Definite(
-            "PG_PUBLICATION_REMADE" if found else "PG_PUBLICATION_MISSING",
-            f'the publication "{source.publication}" was dropped' + (" and made again" if found else ""),
-            detail="changes that were made meanwhile are in no stream",
-            hint="headrace run --reconcile",
-        )
+    if not source.publication_oid or found == source.publication_oid:
+        return
+    if not found:
+        raise publication_missing(f'"{source.publication}"')
+    raise Definite(
+        "PG_PUBLICATION_REMADE",
+        f'the publication "{source.publication}" was dropped and made again',
+        detail="changes that were made meanwhile are in no stream",
+        hint="headrace run --reconcile",
+    )

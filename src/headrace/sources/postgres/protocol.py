@@ -123,8 +123,8 @@ def publication_missing(detail: str) -> Misconfigured:
         "PG_PUBLICATION_MISSING",
         "a publication that this source streams from does not exist at this point of the log",
         detail=detail,
-        hint="SELECT pubname FROM pg_publication shows those that exist; a publication made anew lacks "
-        "the changes from before it: resynchronise its tables",
+        hint="SELECT pubname FROM pg_publication shows those that exist; one that is made anew lacks the "
+        "changes from before it: headrace run --reconcile",
     )
 
 
