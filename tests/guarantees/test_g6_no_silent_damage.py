@@ -18,6 +18,7 @@ import pytest
 
 from headrace.core.errors import Definite, HeadraceError
 from headrace.spark.session import SparkConfig, open_session
+from headrace.status.picture import pictures
 from headrace.testing import validators
 from headrace.testing.binaries import ServerUser
 from headrace.testing.postgres import Database, Server, postgres
@@ -54,8 +55,12 @@ def _mirrored(database: Database, folder: Path, spark: SparkSession) -> Mirrors:
 
 
 def _stops_alone(mirrors: Mirrors, table: str) -> HeadraceError:
-    """Run: the table stops where it was exact, the others go on; the error that it stopped with."""
+    """Run: the table stops where it was exact, the others go on; the error that it stopped with.
+
+    With its code, its position and a hint, wherever somebody may ask.
+    """
     last = mirrors.lake.at()
+    where = last.marks["main"].frontier
     held = last.arrow(f"public.{table}").sort_by("id")
     mirrors.database.execute("INSERT INTO other VALUES (11, 11, -11)", user="app")
     with pytest.raises(Definite) as stopped:
@@ -67,9 +72,19 @@ def _stops_alone(mirrors: Mirrors, table: str) -> HeadraceError:
     assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []
     again = mirrors.lake.at(epoch=last.marks["main"].epoch)
     assert again.arrow(f"public.{table}").sort_by("id").equals(held)
-    error = mirrors.record(f"public.{table}").error
+    record = mirrors.record(f"public.{table}")
+    error = record.error
     assert error is not None
-    assert error.code == stopped.value.code
+    assert (error.code, error.hint) == (stopped.value.code, stopped.value.hint)
+    assert str(record.stopped_at) == where
+    assert f'"{where}"' in (stopped.value.detail or "")
+    [source] = pictures(str(mirrors.path))
+    shown = source.tables[f"public.{table}"]
+    assert (shown["state"], shown["stopped_at"], shown["error"]["code"]) == ("stopped", where, error.code)
+    with pytest.raises(Definite) as absent:
+        newest.arrow(f"public.{table}")
+    assert absent.value.code == "LAKE_TABLE_NOT_EXACT"
+    assert f'it stopped at "{where}" ({error.code})' in (absent.value.detail or "")
     return error
 
 
@@ -80,6 +95,10 @@ def _source_stops(mirrors: Mirrors, *, port: int | None = None) -> HeadraceError
         mirrors.once(url=mirrors.database.url(user="app", port=port))
     after = mirrors.lake.marks()[-1]
     assert (after.frontier, after.versions) == (before.frontier, before.versions)
+    assert stopped.value.hint
+    assert before.frontier in (stopped.value.detail or "")
+    [source] = pictures(str(mirrors.path))
+    assert source.error == stopped.value.as_record()
     return stopped.value
 
 

@@ -103,7 +103,6 @@ def _head(source: Source) -> Iterator[str]:
 def _tables(source: Source) -> Table:
     table = Table("table", "state", "join", "rows", "copied", "last change", "error", box=None)
     for name, each in source.tables.items():
-        error = each.get("error")
         table.add_row(
             name,
             each["state"] + (", copied anew" if each.get("copied_anew") else ""),
@@ -111,9 +110,16 @@ def _tables(source: Source) -> Table:
             "" if each["rows"] is None else f"{each['rows']:,}",
             _copied(each),
             each["last_change"] or "",
-            f"{error['code']}: {error['hint']}" if error else "",
+            _stop(each),
         )
     return table
+
+
+def _stop(each: dict[str, Any]) -> str:
+    error, at = each.get("error"), each.get("stopped_at")
+    if not error:
+        return ""
+    return f"{error['code']}{f' at {at}' if at else ''}: {error['hint']}"
 
 
 def _copied(each: dict[str, Any]) -> str:

@@ -43,6 +43,13 @@ class HeadraceError(Exception):
         # from Spark tasks to the driver.
         return (_rebuild, (type(self), self.code, self.primary, self.detail, self.hint))
 
+    def adding(self, detail: str) -> HeadraceError:
+        """The same error with more detail; what it says already is not said twice."""
+        if self.detail and detail in self.detail:
+            return self
+        more = f"{self.detail}; {detail}" if self.detail else detail
+        return _rebuild(type(self), self.code, self.primary, more, self.hint)
+
     def as_record(self) -> dict[str, str | None]:
         """The error as it is written to status files, the catalog and `--json` output."""
         return {

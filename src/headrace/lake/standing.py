@@ -7,7 +7,8 @@ mark that has it: those contents are made of the nearest mark and history (`head
     ──────────────┼─────── exact ──────────●──────────┼──────────●────────── exact ──────●──── not exact
 
 Whether `since` is early enough is asked of the catalog as of mark b: after a table was copied anew, the
-newest record tells of another interval. `since` is all that this room knows of the pipeline's records.
+newest record tells of another interval. `since`, and of a table that stopped `stopped_at` and the code of
+its `error`, is all that this room knows of the pipeline's records.
 Nothing is told of times before the source's reach (`headrace.lake.reach`), whatever old catalogs say: history
 that ran out of its retention is gone from there.
 
@@ -84,6 +85,12 @@ class Past:
         told = -1 if self._told is None else self._told.time
         gone = -1 if now is None or now.gone is None else now.gone
         return max(int(since), told + 1, gone + 1)
+
+    def stop(self, table: TableName) -> str | None:
+        """Where and why the table stopped, if it did."""
+        record = self._records(self.kept[-1]).get(f"{_TABLE}{table}") or {}
+        error, at = record.get("error"), record.get("stopped_at")
+        return None if error is None or at is None else f'it stopped at "{at}" ({error["code"]})'
 
     def known(self) -> set[TableName]:
         """All tables that the newest catalog knows of, or that have a history."""
@@ -202,10 +209,11 @@ class Standings:
             detail = f'it is exact from "{Lsn(since)}" on'
             hint = "read it there or later: at(position=...)"
         else:
-            last = _last_with(table, self._pasts[source].kept)
+            last, stop = _last_with(table, self._pasts[source].kept), self._pasts[source].stop(table)
             if last is None:
-                return _unknown(str(table))
+                return _unknown(str(table), stop)
             detail = f'the last mark that has it is epoch {last.epoch} at "{last.frontier}"'
+            detail += f"; {stop}" if stop else ""
             hint = f"read it there: at(epoch={last.epoch}); headrace status tells why it stopped"
         where = self._places[source].shown
         return Definite(
@@ -237,9 +245,10 @@ def ambiguous(text: str, matching: Sequence[Name]) -> Misconfigured:
     )
 
 
-def _unknown(text: str) -> Misconfigured:
+def _unknown(text: str, stop: str | None = None) -> Misconfigured:
     return Misconfigured(
         "LAKE_TABLE_UNKNOWN",
         f'no mark of this lake has a table "{text}"',
+        detail=stop,
         hint="headrace status lists the tables and how far each is copied",
     )

@@ -83,7 +83,7 @@ class Copying:
         self.names = frozenset(record.name for record in records)
         self.site = Site(address, identity, lake, jobs, room, epoch, shift=source.shift)
         self._slot = source.slot
-        self._publication = source.publication
+        self._source = source
         self._records = {record.name: record for record in records}
         self._tables = {record.name: _Table(tasks(record), 0) for record in records}
         self._config = config
@@ -161,7 +161,7 @@ class Copying:
     def _looked(self, connection: Session, wanted: Set[TableName]) -> list[catalog.TableLook]:
         """The tables that are still what was recorded; the others are refused."""
         known = [self._records[name] for name in sorted(wanted)]
-        changed = looking.look(connection, self._publication, known).changed
+        changed = looking.look(connection, self._source, known, self._source.start).changed
         for name, error in changed.items():
             self.site.finished.put(Refused(name, error))
         present = [record.oid for record in known if record.name not in changed]

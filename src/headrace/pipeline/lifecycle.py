@@ -39,7 +39,7 @@ from headrace.pipeline.records import TableRecord, exact_from
 from headrace.pipeline.renewal import Renewal
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.requesting import Desk
-from headrace.pipeline.states import Event, State
+from headrace.pipeline.states import State
 from headrace.pipeline.streaming import Workshop, catch_up, stream_epoch, with_room
 from headrace.pipeline.underway import Underway
 from headrace.pipeline.upkeep import Upkeep
@@ -181,8 +181,9 @@ class Run:
         return True
 
     def _fail(self, failures: Mapping[TableName, HeadraceError]) -> None:
-        records = [self.ledger.tables[name].on(Event.FAILED, error=e) for name, e in failures.items()]
-        self.publish(Epoch("stop", self.ledger.frontier, records=tuple(records)))
+        at = self.ledger.frontier
+        records = [self.ledger.tables[name].failed(error, at) for name, error in failures.items()]
+        self.publish(Epoch("stop", at, records=tuple(records)))
 
     # --- the stream -----------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ class Run:
     def look(self, records: Sequence[TableRecord]) -> looking.Look:
         """The look that every mark needs; a publication that was made again concerns all tables."""
         assert self.ledger.source is not None
-        look = looking.look(self.connection, self.ledger.source.publication, records)
+        look = looking.look(self.connection, self.ledger.source, records, self.ledger.position)
         healing.check_publication(self.ledger.source, look.publication_oid)
         return look
 

@@ -22,7 +22,7 @@ from typing import Any
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline.records import TableRecord
+from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.lookrecord import from_record, to_record
 from headrace.sources.postgres.session import Session, query
@@ -52,30 +52,32 @@ class Look:
     seen: dict[TableName, dict[str, Any]] = field(default_factory=dict)  # looks that replace recorded ones
 
 
-def look(connection: Session, publication: str, records: Iterable[TableRecord]) -> Look:
-    """Look at the server and at these tables.
+def look(connection: Session, source: SourceRecord, records: Iterable[TableRecord], after: Lsn) -> Look:
+    """Look at the server and at these tables; `after` is the position of the mark before.
 
     The locks are read first: a table that is found unlocked has no DDL behind it that the look at the
     catalog, which comes later, could miss.
     """
     known = {record.oid: record for record in records}
-    [(xid, wal, exclusive, published)] = query(connection, _SERVER, [publication])
-    now = {seen.oid: seen for seen in catalog.look(connection, list(known), [publication]).values()}
+    [(xid, wal, exclusive, published)] = query(connection, _SERVER, [source.publication])
+    now = {seen.oid: seen for seen in catalog.look(connection, list(known), [source.publication]).values()}
+    wal = source.shifted(Lsn.parse(wal))
     changed, seen = {}, {}
     for oid, record in known.items():
         last = from_record(record.look)
         what = catalog.differs(last, now[oid]) if oid in now else "it was dropped"
         if what is not None:
-            changed[record.name] = _changed(record.name, what)
+            changed[record.name] = _changed(record, what, after, wal)
         elif catalog.is_news(last, now[oid]):
             seen[record.name] = to_record(now[oid])
     locked = frozenset(known[oid].name for oid in exclusive if oid in known)
-    return Look(int(xid), Lsn.parse(wal), changed, locked, published, seen)
+    return Look(int(xid), wal, changed, locked, published, seen)
 
 
-def _changed(name: TableName, what: str) -> Definite:
+def _changed(record: TableRecord, what: str, after: Lsn, wal: Lsn) -> Definite:
     return Definite(
         "TABLE_CHANGED",
-        f"{name} is not what was copied: {what}",
+        f"{record.name} is not what was copied: {what}",
+        detail=f'noticed between the positions "{record.applied or after}" and "{wal}"',
         hint="`headrace tables resync` copies it anew, if its columns are the same; older marks hold it",
     )

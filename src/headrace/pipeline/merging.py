@@ -32,6 +32,7 @@ from headrace.core.errors import Definite
 from headrace.core.events import Event
 from headrace.core.fold import Folded, fold
 from headrace.core.keycode import keycode
+from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import of_truncations
 from headrace.lake.plan import DataFile
@@ -245,7 +246,7 @@ def _unfit(task: TableTask, folded: Folded, events: pa.Table) -> Outcome | None:
     """Why the fold can't be used: the table is at fault, or its copy in chunks lacks a value."""
     if isinstance(task.handoff, ByChunk) and len(folded.holes):
         return Outcome(task.name, lacking=_keys_at(task, events, folded.holes))
-    failure = _failure(task, folded)
+    failure = _failure(task, folded, events)
     return None if failure is None else Outcome(task.name, failure=failure)
 
 
@@ -258,24 +259,30 @@ def _keys_at(task: TableTask, events: pa.Table, codes: pa.Array) -> bytes:
     return to_ipc(pa.table({name: rows.column(f"c{names.index(name)}") for name in task.schema.key}))
 
 
-def _failure(task: TableTask, folded: Folded) -> Definite | None:
+def _failure(task: TableTask, folded: Folded, events: pa.Table) -> Definite | None:
     if len(folded.conflict):
         return Definite(
             "ROW_PRESENT",
             f"an insert into {task.name} met a row that is there already",
-            detail=f"{len(folded.conflict)} keys",
+            detail=f"{len(folded.conflict)} keys, {_changed_from(events, folded.conflict)}",
             hint="headrace tables resync copies it anew; please report it",
         )
     if len(folded.missing):
-        return row_missing(task.name, len(folded.missing))
+        return row_missing(task.name, len(folded.missing), _changed_from(events, folded.missing))
     if len(folded.holes):
         return Definite(
             "TOAST_LOST",
             f"an unchanged value of {task.name} is nowhere to be found",
-            detail=f"in {len(folded.holes)} rows",
+            detail=f"in {len(folded.holes)} rows, {_changed_from(events, folded.holes)}",
             hint=f"ALTER TABLE {task.name} REPLICA IDENTITY FULL, then headrace tables resync",
         )
     return None
+
+
+def _changed_from(events: pa.Table, codes: pa.Array) -> str:
+    """The position of the first transaction that changed one of these keys."""
+    ours = pc.is_in(events.column("_key"), codes)
+    return f'changed in the stream from "{Lsn(pc.min(events.column("_time").filter(ours)).as_py())}" on'
 
 
 def _history(writing: Writing, task: TableTask, folded: Folded) -> tuple[DataFile, ...]:

@@ -188,8 +188,9 @@ def keep(place: Place, control: Control) -> None:
             again = policy.retries(error, met=reporter.met)
             pause = next(pauses, None) if again else None
             if pause is None:
-                reporter.settle("failed", error)
-                raise
+                ended = reporter.placed(error)
+                reporter.settle("failed", ended)
+                raise ended from error.__cause__
             if policy.spoils_the_spool(error):
                 erase(place.spool)
             reporter.settle("waiting", error)
@@ -197,6 +198,4 @@ def keep(place: Place, control: Control) -> None:
             return
     if control.once and stopped and not control.stop.is_set():
         name, record = next(iter(stopped.items()))
-        raise record.error or Definite(
-            "TABLE_STOPPED", f"{name} is stopped", hint="headrace status shows why"
-        )
+        raise record.stop or Definite("TABLE_STOPPED", f"{name} is stopped", hint="headrace status shows why")

@@ -43,7 +43,7 @@ def opened(
 ) -> Iterator[Run]:
     """One attempt, open."""
     with ExitStack() as stack:
-        reporter.met |= store_knows(place)
+        reporter.resumes(Marks(place.store, place.name).newest())
         said = Address.parse(place.config.url)
         connection = stack.enter_context(closing(connect(said, role="run")))
         reporter.met = True
@@ -81,11 +81,6 @@ def opened(
         )
         stack.callback(run.copies.stop)
         yield run
-
-
-def store_knows(place: Place) -> bool:
-    """Whether an earlier run has met the server: the lake has a mark of the source."""
-    return Marks(place.store, place.name).newest() is not None
 
 
 def prove_same(source: SourceRecord, identity: Identity) -> None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.core.difference import Moment
-from headrace.core.errors import Definite, HeadraceError
+from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
@@ -58,6 +58,7 @@ def staged(record: TableRecord, stage: str, applied: Lsn) -> TableRecord:
         held=0,
         shadows=(),
         error=None,
+        stopped_at=None,
         kept=False,
         stage=stage,
     )
@@ -104,7 +105,7 @@ def epoch(ledger: Ledger, workshop: Workshop, copies: Sequence[TableRecord]) -> 
         try:
             outcome = _replaced(ledger, workshop, old, copy, frontier)
         except Definite as error:
-            records.append(_failed(old, error))
+            records.append(old.failed(error, ledger.frontier))
             continue
         continues = old.state is State.LIVE and not ledger.healing
         if not continues:  # what it was before is not exact up to here, and history tells nothing of that
@@ -153,14 +154,8 @@ def _given_up(ledger: Ledger, copy: TableRecord) -> TableRecord:
     """A table whose new copy failed: of a lost position there is nothing to fall back to."""
     old = ledger.tables[copy.name]
     if old.state is State.STOPPED or ledger.healing:
-        return _failed(old, copy.error)
+        return old.failed(copy.error, ledger.frontier)
     return old
-
-
-def _failed(old: TableRecord, error: HeadraceError | None) -> TableRecord:
-    if old.state is State.STOPPED:
-        return replace(old, error=error or old.error)
-    return old.on(Event.FAILED, error=error)
 
 
 def clean_up(ledger: Ledger) -> None:

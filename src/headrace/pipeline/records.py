@@ -101,8 +101,9 @@ class TableRecord:
     `applied` is the table's own frontier while it differs from the source's (a table that was copied
     later has to catch up); None means that it stands where the source stands. `since` is the time
     from which its history is exact. A table that came `late`, while the source was mirrored already, has
-    none from before its copy (`told_from`). `stage` names the folder of a new copy, which is to replace the
-    table and is in no mark.
+    none from before its copy (`told_from`). `stopped_at` is how far the stream had been followed when it
+    stopped with `error`: the frontier of the mark before. `stage` names the folder of a new copy, which is to
+    replace the table and is in no mark.
     """
 
     name: TableName
@@ -116,6 +117,7 @@ class TableRecord:
     held: int = 0
     shadows: tuple[int, ...] = ()
     error: HeadraceError | None = None
+    stopped_at: Lsn | None = None
     late: bool = False
     kept: bool = False  # what the stream has for it from `applied` on is in the lake (`latecomers`)
     stage: str | None = None
@@ -143,6 +145,19 @@ class TableRecord:
         """The record after an event of `states`."""
         return replace(self, state=after(self.state, event), **changes)
 
+    def failed(self, error: HeadraceError | None, at: Lsn) -> TableRecord:
+        """The record of a table that stops here; one that is stopped already stays where it is."""
+        if self.state is State.STOPPED:
+            return replace(self, error=error or self.error)
+        return self.on(Event.FAILED, error=error, stopped_at=at)
+
+    @property
+    def stop(self) -> HeadraceError | None:
+        """Why it stopped, and where, for a person."""
+        if self.error is None or self.stopped_at is None:
+            return self.error
+        return self.error.adding(f'{self.name} was followed up to "{self.stopped_at}"')
+
     def as_record(self) -> dict[str, Any]:
         return {
             "name": str(self.name),
@@ -156,6 +171,7 @@ class TableRecord:
             "held": self.held,
             "shadows": list(self.shadows),
             "error": None if self.error is None else self.error.as_record(),
+            "stopped_at": None if self.stopped_at is None else str(self.stopped_at),
             "late": self.late,
             "kept": self.kept,
             "stage": self.stage,
@@ -175,6 +191,7 @@ class TableRecord:
             held=record["held"],
             shadows=tuple(record["shadows"]),
             error=None if record["error"] is None else from_record(record["error"]),
+            stopped_at=None if record.get("stopped_at") is None else Lsn.parse(record["stopped_at"]),
             late=record.get("late", False),
             kept=record.get("kept", False),
             stage=record.get("stage"),

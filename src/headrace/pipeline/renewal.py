@@ -18,7 +18,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline import reconciling
 from headrace.pipeline.ledger import Epoch
-from headrace.pipeline.states import Event, State
+from headrace.pipeline.states import State
 from headrace.sources.postgres import upstream
 
 if TYPE_CHECKING:
@@ -72,5 +72,6 @@ class Renewal:
 
 def fail(run: Run, failures: Mapping[TableName, HeadraceError]) -> None:
     """New copies that can't be finished."""
-    records = [run.ledger.staged[name].on(Event.FAILED, error=e) for name, e in failures.items()]
+    at = run.ledger.position
+    records = [run.ledger.staged[name].failed(error, at) for name, error in failures.items()]
     run.publish(Epoch("stop", run.ledger.frontier, records=tuple(records)))

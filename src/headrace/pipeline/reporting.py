@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Lsn
 from headrace.lake import statusfile
+from headrace.lake.marks import Mark
 from headrace.lake.plan import Plan
 from headrace.lake.store import Store
 from headrace.pipeline.owning import ENDED, this_process
@@ -49,6 +50,7 @@ class Reporter:
     state: str = "starting"
     met: bool = False  # the server has answered in this run, or in an earlier one of the lake
     error: HeadraceError | None = None
+    reached: str | None = None  # the frontier of the newest mark
     warnings: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -69,6 +71,18 @@ class Reporter:
                 if time.monotonic() - self._told >= EVERY_SECONDS and not self._over.is_set():
                     self._tell()
 
+    def resumes(self, mark: Mark | None) -> None:
+        """An attempt begins; a lake that has a mark of the source has met its server."""
+        if mark is not None:
+            self.met = True
+            self.reached = mark.frontier if mark.time >= 0 else None  # nothing is before the first position
+
+    def placed(self, error: HeadraceError) -> HeadraceError:
+        """The error that ends the source, with the position that the lake holds."""
+        if self.reached is None:
+            return error
+        return error.adding(f'the lake is complete up to "{self.reached}"')
+
     def turn(self, run: Run) -> None:
         """Once a turn of the loop; looks around when a second is over, and tells."""
         if time.monotonic() - self._looked >= EVERY_SECONDS:
@@ -79,6 +93,7 @@ class Reporter:
 
     def published(self, plan: Plan) -> None:
         """An epoch got its mark."""
+        self.reached = plan.frontier
         for step in plan.steps:
             if step.path.startswith("tables/"):
                 self._last_change[step.path] = plan.upstream_commit_ts or _now()
@@ -228,6 +243,7 @@ def _table(run: Run, reporter: Reporter, record: TableRecord, progress: Progress
         "rows": run.ledger.rows(record.name) if record.state is not State.CHOSEN else None,
         "last_change": reporter.last_change(run.ledger.task_folder(record.name)),
         "error": None if record.error is None else record.error.as_record(),
+        "stopped_at": None if record.stopped_at is None else str(record.stopped_at),
     }
     if progress is not None:
         told |= {

@@ -135,7 +135,7 @@ def _applied(
         outcomes = {}
     else:
         outcomes = way(ledger, workshop, batch, look, {r.oid: ledger.task(r) for r in attached})
-    good, lacking, failures = _judged(outcomes, look)
+    good, lacking, failures = _judged(outcomes, look, (ledger.position, frontier))
     moved = list(_moved(ledger, known, batch.frontier, frontier, good, failures, look))
     return _sided(ledger, workshop, known, moved, good, lacking)
 
@@ -144,11 +144,14 @@ _Found = dict[TableName, Outcome]
 
 
 def _judged(
-    outcomes: Mapping[TableName, Outcome], look: Look
+    outcomes: Mapping[TableName, Outcome], look: Look, span: tuple[Lsn, Lsn]
 ) -> tuple[_Found, _Found, dict[TableName, HeadraceError]]:
     """The outcomes that are published, those of which a part is copied again, and what failed."""
     failures: dict[TableName, HeadraceError] = dict(look.changed)
-    failures |= {name: error for name, o in outcomes.items() if (error := verdict(o)) is not None}
+    where = f'in the stream between "{span[0]}" and "{span[1]}"'
+    for name, outcome in outcomes.items():
+        if (error := verdict(outcome)) is not None:
+            failures[name] = error.adding(where)
     lacking = {n: o for n, o in outcomes.items() if (o.lacking or o.torn) and n not in failures}
     good = {n: outcome for n, outcome in outcomes.items() if n not in failures and n not in lacking}
     return good, lacking, failures
@@ -178,7 +181,7 @@ def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
     cuts = list(epochs.kept_cuts(ledger.address, ledger.name, taken.files))
     work = _Work(cuts, taken.changes, taken.truncates)
     outcomes = _worked(ledger, workshop, work, look, tasks) if cuts and tasks else {}
-    good, lacking, failures = _judged(outcomes, look)
+    good, lacking, failures = _judged(outcomes, look, (min(stand.values()), taken.reached))
     moved = [_caught_up(ledger, record, taken, good, failures, look) for record in behind.values()]
     side = _sided(ledger, workshop, behind, moved, good, lacking)
     return Epoch("late", ledger.frontier, records=side.records, outcomes=side.outcomes, absent=look.locked)
@@ -193,7 +196,7 @@ def _caught_up(
     look: Look,
 ) -> TableRecord:
     if record.name in failures:
-        return record.on(Event.FAILED, error=failures[record.name])
+        return record.failed(failures[record.name], ledger.frontier)
     after = _counted(replace(record, look=look.seen.get(record.name, record.look)), good)
     if not taken.all:
         return replace(after, applied=max(after.applied or taken.reached, taken.reached))
@@ -328,7 +331,7 @@ def _moved(
     """The records that the epoch changes."""
     for record in known.values():
         if record.name in failures and record.state is not State.STOPPED:
-            yield record.on(Event.FAILED, error=failures[record.name])
+            yield record.failed(failures[record.name], ledger.position)
             continue
         if not record.attached:
             continue

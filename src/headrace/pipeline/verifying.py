@@ -31,6 +31,7 @@ from headrace.core.checksum import bucket_count
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.handoff import ByXid, moved
 from headrace.core.names import TableName
+from headrace.core.position import Lsn
 from headrace.lake import catalog, errors_table, histories, layout, reach, seek
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.reader import Lake
@@ -200,7 +201,7 @@ class Comparison:
     def _begun(self, chosen: Sequence[TableRecord]) -> list[Weighed]:
         """The tables, with what keeps some of them from being compared."""
         live = [record for record in chosen if record.state is State.LIVE]
-        look = looking.look(self._connection, self._source.publication, live)
+        look = looking.look(self._connection, self._source, live, Lsn.parse(self._before.frontier))
         errors = {record.name: _unfit(record) or _altered(record, look) for record in chosen}
         # Only those: of a table that somebody holds exclusively even the size is waited for.
         fit = [record.oid for record in chosen if errors[record.name] is None]
@@ -251,7 +252,7 @@ def _begin(
 def _unfit(record: TableRecord) -> HeadraceError | None:
     """Why a table can't be compared, as far as its record tells."""
     if record.state is State.STOPPED:
-        return record.error or Definite(
+        return record.stop or Definite(
             "TABLE_STOPPED", f"{record.name} is stopped", hint="headrace status shows why"
         )
     if record.state is not State.LIVE:

@@ -99,11 +99,11 @@ def without_form(task: TableTask, column: str) -> Definite:
     )
 
 
-def row_missing(table: TableName, rows: int) -> Definite:
+def row_missing(table: TableName, rows: int, where: str | None = None) -> Definite:
     """Something that the source changed is not there to be changed."""
     return Definite(
         "ROW_MISSING",
         f"rows of {table} that the source changed are not in the lake, or are there twice",
-        detail=f"{rows} rows",
+        detail=f"{rows} rows" + (f", {where}" if where else ""),
         hint="headrace tables resync copies it anew; please report it",
     )

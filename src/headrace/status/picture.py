@@ -106,5 +106,6 @@ def _recorded(lake: Lake, name: str) -> dict[str, dict[str, Any]]:
                 "rows": None,
                 "last_change": None,
                 "error": record["error"],
+                "stopped_at": record.get("stopped_at"),
             }
     return tables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.cli.status import _head
+from headrace.cli.status import _head, _stop
 from headrace.status.picture import Source
 
 SLOT = {
@@ -37,3 +37,10 @@ def test_transactions_that_run_are_shown_and_what_the_server_streamed_and_spille
 def test_a_server_that_streams_nothing_is_not_spoken_of() -> None:
     assert len(lines(slot=SLOT, streamed={"open": 0, "open_bytes": 0})) == 2
     assert len(lines()) == 1
+
+
+def test_a_table_that_stopped_is_shown_with_its_position() -> None:
+    error = {"code": "TABLE_CHANGED", "hint": "copy it anew"}
+    assert _stop({"error": error, "stopped_at": "0/15"}) == "TABLE_CHANGED at 0/15: copy it anew"
+    assert _stop({"error": error}) == "TABLE_CHANGED: copy it anew", "of a lake from before"
+    assert _stop({"error": None}) == ""

@@ -32,6 +32,7 @@ import pyarrow as pa
 from headrace.core.errors import Definite
 from headrace.core.handoff import widen
 from headrace.core.names import TableName
+from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.pgoutput import (
@@ -282,7 +283,7 @@ def _altered(wanted: Wanted, time: int) -> Definite:
     return Definite(
         "TABLE_ALTERED",
         f"{wanted.name} does not have the columns and the identity that were recorded",
-        detail=f"seen in the transaction at {time:X}",
+        detail=f'seen in the transaction at "{Lsn(time)}"',
         hint="give it the old columns again and run `headrace tables resync`, or mirror it into a new lake",
     )
 

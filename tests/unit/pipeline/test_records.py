@@ -1,0 +1,41 @@
+"""What the catalog remembers of a table: also as it was written by an earlier version."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.core.errors import Definite
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.pipeline.records import TableRecord
+from headrace.pipeline.states import State
+from tests.unit.core.batches import text_table
+
+LIVE = TableRecord(TableName("public", "t"), State.LIVE, 5, text_table(), {}, None, since=7)
+ERROR = Definite("TABLE_CHANGED", "it is another", hint="copy it anew")
+OTHER = Definite("LAKE_FOREIGN_COMMIT", "somebody wrote to it", hint="stop that program")
+
+
+def test_a_table_that_stops_says_why_and_up_to_where_it_was_followed() -> None:
+    stopped = LIVE.failed(ERROR, Lsn(0x15))
+    assert (stopped.state, stopped.error, stopped.stopped_at) == (State.STOPPED, ERROR, Lsn(0x15))
+    assert stopped.stop is not None
+    assert stopped.stop.detail == 'public.t was followed up to "0/15"'
+    again = TableRecord.from_record(stopped.as_record())
+    assert again.stop is not None
+    assert str(again.stop) == str(stopped.stop)
+    assert replace(again, error=ERROR) == stopped
+
+
+def test_a_table_that_is_stopped_already_stays_where_it_stopped() -> None:
+    stopped = LIVE.failed(ERROR, Lsn(0x15)).failed(OTHER, Lsn(0x99))
+    assert (stopped.error, stopped.stopped_at) == (OTHER, Lsn(0x15))
+
+
+def test_a_record_from_before_positions_were_kept_is_read() -> None:
+    record = LIVE.failed(ERROR, Lsn(0x15)).as_record()
+    del record["stopped_at"]
+    known = TableRecord.from_record(record)
+    assert known.stopped_at is None
+    assert known.stop is not None
+    assert known.stop.detail is None
