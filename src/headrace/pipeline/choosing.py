@@ -9,9 +9,12 @@ publication under the lake's own name; the next run finds and uses them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.core.errors import HeadraceError, Misconfigured, from_record
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake import layout
 from headrace.pipeline.config import SourceConfig
@@ -40,42 +43,36 @@ def wish(config: SourceConfig) -> Wish:
 
 def begin(ledger: Ledger, place: Place, address: Address, connection: Session, identity: Identity) -> None:
     """Choose the tables, make what is needed upstream, and publish the source's first records."""
-    config = place.config
-    report = examine(address, wish(config))
+    report = examine(address, wish(place.config))
     refuse(report)
-    _refuse_slot_alone(config)
-    own = upstream.object_name(place.lake_id, place.name)
-    publication = config.publication or own
-    slot = config.slot or own
+    _refuse_slot_alone(place.config)
     names = [look.name for look in report.tables]
     layout.check_tables(names)
-    if config.publication is None:
-        upstream.ensure_publication(connection, publication, names)
-    try:
-        start = _start(connection, address, slot, identity, made=config.slot is None)
-    except HeadraceError:
-        # No record of the lake names it yet, so nobody would find it later. It stays where a slot of an
-        # earlier try stands on it.
-        if config.publication is None and upstream.slot_state(connection, slot) is None:
-            upstream.drop_upstream(address, publication=publication, slot=None, application="")
-        raise
-    source = SourceRecord(
+    source = _source(place, identity)
+    footing = found(source, address, connection, names, undo=True)
+    source = replace(source, start=footing.start, publication_oid=footing.publication_oid)
+    looks = catalog.look(connection, [look.oid for look in report.tables], [source.publication])
+    records = tuple(chosen(look, source.start) for look in looks.values())
+    ledger.publish(Epoch("open", source.start, records=records, source=source))
+
+
+def _source(place: Place, identity: Identity) -> SourceRecord:
+    """The source as the configuration means it; its stream has yet to begin."""
+    config = place.config
+    own = upstream.object_name(place.lake_id, place.name)
+    return SourceRecord(
         kind="postgres",
         address=Address.parse(config.url).without_secrets(),
         system_id=identity.system_id,
         timeline=identity.timeline,
         database=identity.database,
-        slot=slot,
-        publication=publication,
+        slot=config.slot or own,
+        publication=config.publication or own,
         owns_slot=config.slot is None,
         owns_publication=config.publication is None,
-        start=start,
+        start=Lsn(0),
         patterns=config.tables,
-        publication_oid=upstream.publication_oid(connection, publication),
     )
-    looks = catalog.look(connection, [look.oid for look in report.tables], [publication])
-    records = tuple(chosen(look, start) for look in looks.values())
-    ledger.publish(Epoch("open", start, records=records, source=source))
 
 
 def _refuse_slot_alone(config: SourceConfig) -> None:
@@ -87,21 +84,6 @@ def _refuse_slot_alone(config: SourceConfig) -> None:
             detail="a slot cannot read of what its publication did not hold when it was written",
             hint="name both, with --publication too, or leave out the slot",
         )
-
-
-def _start(connection: Session, address: Address, slot: str, identity: Identity, *, made: bool) -> Lsn:
-    """Where the stream begins: the consistent point of our slot, or where the user's slot stands."""
-    if made:
-        return upstream.ensure_slot(address, slot)
-    state = upstream.slot_state(connection, slot)
-    if state is None or state.confirmed_flush_lsn is None:
-        raise Misconfigured(
-            "PG_SLOT_UNKNOWN",
-            f'there is no logical slot "{slot}" in database "{identity.database}"',
-            hint=f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput'), or leave out the slot",
-        )
-    upstream.check_slot(slot, state, identity.database)
-    return state.confirmed_flush_lsn
 
 
 def chosen(look: catalog.TableLook, start: Lsn) -> TableRecord:
@@ -135,6 +117,55 @@ def _with_others(first: HeadraceError, others: list[HeadraceError]) -> HeadraceE
     """The first error of a preflight; the others stand in its detail."""
     if not others:
         return first
-    more = f"and {len(others)} more: {'; '.join(error.primary for error in others[:5])}"
-    detail = f"{first.detail}; {more}" if first.detail else more
-    return from_record({**first.as_record(), "detail": detail})
+    return first.adding(f"and {len(others)} more: {'; '.join(error.primary for error in others[:5])}")
+
+
+# --- upstream -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Footing:
+    """What a stream stands on: where it starts, as the server counts, and the publication that it reads."""
+
+    start: Lsn
+    publication_oid: int
+
+
+def found(
+    source: SourceRecord,
+    address: Address,
+    connection: Session,
+    names: Sequence[TableName],
+    *,
+    undo: bool = False,
+) -> Footing:
+    """See that the publication holds the tables, then that there is a slot; the user's are used as they are.
+
+    With `undo` the publication goes again if no slot can be made: while no record of the lake names it,
+    nobody would find it later. It stays where a slot of an earlier try stands on it.
+    """
+    if source.owns_publication and names:
+        upstream.ensure_publication(connection, source.publication, names)
+    try:
+        start = _start(source, address, connection)
+    except HeadraceError:
+        if undo and source.owns_publication and upstream.slot_state(connection, source.slot) is None:
+            upstream.drop_upstream(address, publication=source.publication, slot=None, application="")
+        raise
+    return Footing(start, upstream.publication_oid(connection, source.publication))
+
+
+def _start(source: SourceRecord, address: Address, connection: Session) -> Lsn:
+    """Where the stream begins: the consistent point of our slot, or where the user's slot stands."""
+    name = source.slot
+    if source.owns_slot:
+        return upstream.ensure_slot(address, name)
+    state = upstream.slot_state(connection, name)
+    if state is None or state.confirmed_flush_lsn is None:
+        raise Misconfigured(
+            "PG_SLOT_UNKNOWN",
+            f'there is no logical slot "{name}" in database "{source.database}"',
+            hint=f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput'), or leave out the slot",
+        )
+    upstream.check_slot(name, state, source.database)
+    return state.confirmed_flush_lsn

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import reconciling, resyncing
+from headrace.pipeline import choosing, reconciling, resyncing
+from headrace.pipeline.choosing import Footing
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import SourceRecord, TableRecord
-from headrace.pipeline.states import Event, State
+from headrace.pipeline.states import State
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.protocol import publication_missing
 from headrace.sources.postgres.session import Address, Identity, Session, application_name
@@ -79,25 +80,37 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
     """Leave the lost position: publication and slot as on a first run, new copies for all tables."""
     source = ledger.source
     assert source is not None
-    known = [record for record in ledger.tables.values() if record.state is not State.STOPPED]
+    known = _concerned(ledger)
     names = sorted(catalog.look_by_name(connection, [record.name for record in known]))
-    if source.owns_slot:
-        upstream.drop_upstream(
-            address,
-            publication=None,
-            slot=source.slot,
-            application=application_name(f"receiver {source.slot}"),
-        )
-    if source.owns_publication and names:
-        upstream.ensure_publication(connection, source.publication, names)
-    server_start = _start(source, address, connection)
+    _clear(source, address, connection)
+    footing = choosing.found(source, address, connection, names)
     erase(place.spool)
-    shift = source.shift
-    if source.shifted(upstream.wal_end(connection)) < ledger.position:
-        shift = _shift(shift, server_start, ledger.position)
+    again = _again(source, footing, identity, ledger.position, upstream.wal_end(connection))
+    looks = resyncing.looked(connection, source, names)
+    records = [_anew(ledger, record, looks, again.start) for record in known]
+    if not any(record.stage is not None for record in records):
+        raise next(record.error for record in records if record.error is not None)
+    anew = {record.name for record in records if record.stage is not None}
+    gone = tuple(copy for name, copy in ledger.staged.items() if name not in anew)
+    ledger.publish(Epoch("lost", ledger.frontier, records=tuple(records), removed=gone, source=again))
+    reconciling.clean_up(ledger)
+
+
+def _concerned(ledger: Ledger) -> list[TableRecord]:
+    """The tables that are copied anew: not those that stopped, unless that was asked for before."""
+    tables = ledger.tables.values()
+    return [r for r in tables if r.state is not State.STOPPED or r.name in ledger.staged]
+
+
+def _again(
+    source: SourceRecord, footing: Footing, identity: Identity, reached: Lsn, end: Lsn
+) -> SourceRecord:
+    """The source on its new footing, where its positions go on behind what was `reached`."""
+    behind = source.shifted(end) < reached
+    shift = _shift(source.shift, footing.start, reached) if behind else source.shift
     # A slot of the user's that outlived a promotion sends again what we had before.
-    start = max(Lsn(int(server_start) + shift), ledger.position)
-    again = replace(
+    start = max(Lsn(int(footing.start) + shift), reached)
+    return replace(
         source,
         system_id=identity.system_id,
         timeline=identity.timeline,
@@ -105,23 +118,17 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
         start=start,
         healing=start,
         shift=shift,
-        publication_oid=upstream.publication_oid(connection, source.publication),
+        publication_oid=footing.publication_oid,
         incarnation=source.incarnation + _breaks(source, shift, identity),
     )
-    looks = resyncing.looked(connection, source, names)
-    records = [_anew(ledger, record, looks, start) for record in known]
-    if not any(record.stage is not None for record in records):
-        raise next(record.error for record in records if record.error is not None)
-    given_up = [copy for name, copy in ledger.staged.items() if name not in {r.name for r in known}]
-    ledger.publish(
-        Epoch("lost", ledger.frontier, records=tuple(records), removed=tuple(given_up), source=again)
-    )
-    reconciling.clean_up(ledger)
 
 
-def _start(source: SourceRecord, address: Address, connection: Session) -> Lsn:
+def _clear(source: SourceRecord, address: Address, connection: Session) -> None:
+    """Leave the old slot: ours is dropped, one of the user's must have been made again."""
     if source.owns_slot:
-        return upstream.ensure_slot(address, source.slot)
+        whose = application_name(f"receiver {source.slot}")
+        upstream.drop_upstream(address, publication=None, slot=source.slot, application=whose)
+        return
     state = upstream.slot_state(connection, source.slot)
     if state is None or state.confirmed_flush_lsn is None or state.lost:
         raise Misconfigured(
@@ -131,7 +138,6 @@ def _start(source: SourceRecord, address: Address, connection: Session) -> Lsn:
             f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput'), "
             "then headrace run --reconcile",
         )
-    return state.confirmed_flush_lsn
 
 
 def _shift(shift: int, start: Lsn, reached: Lsn) -> int:
@@ -152,7 +158,7 @@ def _anew(
     try:
         return replace(resyncing.renewed(ledger, record, looks.get(record.name)), applied=start)
     except (Definite, Misconfigured) as error:
-        return record.on(Event.FAILED, error=error)
+        return record.failed(error, ledger.frontier)
 
 
 def check_publication(source: SourceRecord, found: int | None) -> None:

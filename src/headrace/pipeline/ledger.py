@@ -135,7 +135,8 @@ class Ledger:
     @property
     def awaited(self) -> dict[TableName, TableRecord]:
         """The tables that wait for their copy, or for their new one."""
-        everyone = (*self.tables.values(), *self.staged.values())
+        tables = () if self.healing else self.tables.values()
+        everyone = (*tables, *self.staged.values())
         return {record.name: record for record in everyone if record.state is State.CHOSEN}
 
     @property
