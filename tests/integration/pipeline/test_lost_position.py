@@ -1,118 +1,45 @@
-"""A place in the stream that was lost: noticed, named, and left on request, in one mark.
-
-Each loss is done for real, on a server of its own, with changes before, between and after.
-"""
+"""A place in the stream that was lost: noticed, named with our position, left on request in one mark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import headrace
 from headrace.core.errors import HeadraceError
-from headrace.core.position import Lsn
-from headrace.lake.reader import Lake
 from headrace.pipeline.records import source_of
 from headrace.testing import validators
 from headrace.testing.copies import Backup, caught_up, promote, standby
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
+from tests.integration.pipeline.losing import (
+    CHANGE,
+    DROP_SLOTS,
+    SETTINGS,
+    TABLES,
+    Source,
+    filled,
+    write_log,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
-TABLES = """
-CREATE TABLE plain (id int PRIMARY KEY, s text);
-CREATE TABLE whole (id int PRIMARY KEY, s text);
-ALTER TABLE whole REPLICA IDENTITY FULL;
-INSERT INTO plain SELECT i, 'row ' || i FROM generate_series(1, 50) i;
-INSERT INTO whole SELECT * FROM plain;
-"""
-CHANGE = """
-UPDATE plain SET s = '{0}' WHERE id % 10 = 1; DELETE FROM plain WHERE id = {1};
-UPDATE whole SET s = '{0}' WHERE id % 10 = 1; INSERT INTO whole VALUES (100 + {1}, '{0}')
-"""
-
-
-SWITCH = "SELECT pg_logical_emit_message(true, 'x', 'y'), pg_switch_wal()"
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with postgres(settings={"wal_sender_timeout": "10s", "max_wal_size": "64MB"}) as made:
+    with postgres(settings=SETTINGS) as made:
         yield made
 
 
 @pytest.fixture
 def database(server: Server) -> Iterator[Database]:
-    server.start()
-    with server.database() as made:
-        made.execute(TABLES, user="app")
-        yield made
-
-
-class Source:
-    """One lake, and a server whose place in it can be lost."""
-
-    def __init__(self, path: Path, spark: SparkSession, database: Database, **options: Any) -> None:
-        self.path = path
-        self.spark = spark
-        self.database = database
-        self.options = options
-        self.number = 0
-
-    @property
-    def lake(self) -> Lake:
-        return Lake(self.path)
-
-    def change(self) -> None:
-        self.number += 1
-        self.database.execute(CHANGE.format(f"change {self.number}", self.number), user="app")
-
-    def once(self, *, reconcile: bool = False, **options: Any) -> None:
-        source = {"url": self.database.url(user="app"), "tables": ["public.*"], **self.options, **options}
-        config = {"lake": {"path": str(self.path)}, "source": {"main": source}}
-        headrace.mirror(config, spark=self.spark, once=True, reconcile=reconcile)
-
-    def begin(self) -> None:
-        """Mirrored, with a history."""
-        self.once()
-        self.change()
-        self.once()
-
-    def heal(self, code: str, *, until: str | None = None) -> None:
-        """The loss stops the source and is named; on request it is healed in one mark, with its history."""
-        last = self.lake.marks()[-1]
-        before = {name: self.lake.at().arrow(name) for name in last.versions}
-        with pytest.raises(HeadraceError) as caught:
-            self.once()
-        assert caught.value.code == code
-        assert "--reconcile" in (caught.value.hint or "")
-        assert {name: self.lake.at().arrow(name) for name in last.versions} == before
-        self.once(reconcile=True)
-        self.proved()
-        healed = next(mark for mark in self.lake.marks() if mark.time > last.time)
-        assert set(healed.versions) == set(last.versions)
-        for name, rows in before.items():
-            assert self.lake.at(epoch=last.epoch).arrow(name) == rows
-            assert self.lake.at(epoch=healed.epoch).arrow(name) != rows
-        with pytest.raises(HeadraceError) as gap:
-            self.lake.at(position=Lsn(healed.time - 4)).arrow("public.plain")
-        assert gap.value.code == "LAKE_TABLE_NOT_EXACT"
-        self.change()
-        self.once()
-        self.proved()
-
-    def proved(self) -> None:
-        assert validators.exact(self.lake, self.database.url(), values=True) == []
-        assert validators.definite(self.lake) == []
-        assert validators.travelled(self.lake) == []
+    yield from filled(server)
 
 
 @pytest.fixture
@@ -122,14 +49,30 @@ def source(tmp_path: Path, spark: SparkSession, database: Database) -> Source:
     return made
 
 
-def _slot(database: Database) -> str:
-    [(name,)] = database.execute("SELECT slot_name FROM pg_replication_slots")
-    return str(name)
+def test_each_loss_stops_the_source_and_nothing_is_made_anew(source: Source) -> None:
+    """A new slot or publication would hide the gap."""
+    database = source.database
+    with database.server.database() as other:
+        other.execute(TABLES, user="app")
+        source.stops("PG_ANOTHER_SERVER", url=other.url(user="app"))
+    name = source.publication
+    database.execute(f"ALTER PUBLICATION {name} RENAME TO elsewhere")
+    assert name in (source.stops("PG_PUBLICATION_MISSING").detail or "")
+    database.execute(f"ALTER PUBLICATION elsewhere RENAME TO {name}")
+    source.change()
+    source.once()  # with its name back nothing was lost
+    source.proved()
+    source.change()
+    database.execute(
+        "SELECT pg_replication_slot_advance(slot_name, pg_current_wal_flush_lsn())"
+        " FROM pg_replication_slots WHERE database = current_database()"
+    )
+    source.stops("PG_SLOT_AHEAD")
 
 
 def test_a_slot_that_was_dropped(source: Source) -> None:
     source.change()
-    source.database.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+    source.database.execute(DROP_SLOTS)
     source.heal("PG_SLOT_MISSING")
 
 
@@ -138,31 +81,21 @@ def test_a_slot_whose_log_was_removed(source: Source) -> None:
     server = source.database.server
     server.set(max_slot_wal_keep_size="1MB")
     source.change()
-    _write_log(server, lambda: server.execute("SELECT wal_status FROM pg_replication_slots") == [("lost",)])
+    write_log(server)
     server.set(max_slot_wal_keep_size=None)
     source.heal("PG_SLOT_LOST")
-
-
-def _write_log(server: Server, over: Callable[[], bool]) -> None:
-    def once() -> bool:
-        server.execute(SWITCH)
-        server.execute("CHECKPOINT")
-        return over()
-
-    wait_for(once, "the slot is lost")
 
 
 @pytest.mark.full
 def test_a_slot_that_was_read_by_somebody_else(source: Source) -> None:
     source.change()
-    slot = _slot(source.database)
-    source.database.execute(f"SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())")
+    source.database.execute(f"SELECT pg_replication_slot_advance('{source.slot}', pg_current_wal_lsn())")
     source.heal("PG_SLOT_AHEAD")
 
 
 def test_a_publication_that_was_made_again(source: Source) -> None:
     database = source.database
-    [(name,)] = database.execute("SELECT pubname FROM pg_publication")
+    name = source.publication
     database.execute(f"DROP PUBLICATION {name}")
     source.change()
     database.execute(f"CREATE PUBLICATION {name} FOR TABLE plain, whole", user="app")
@@ -186,7 +119,7 @@ def test_a_server_that_was_restored_from_a_backup(source: Source) -> None:
     times = [mark.time for mark in source.lake.marks()]
     assert times == sorted(times)
     for handoff in ("xid", "chunks"):
-        source.database.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+        source.database.execute(DROP_SLOTS)
         source.change()
         source.once(reconcile=True, handoff=handoff)
         source.proved()
@@ -242,15 +175,14 @@ def test_a_slot_that_was_idle_for_too_long(source: Source) -> None:
     server = source.database.server
     server.set(idle_replication_slot_timeout="1s")
     source.change()
-    _write_log(server, lambda: server.execute("SELECT wal_status FROM pg_replication_slots") == [("lost",)])
+    write_log(server)
     server.set(idle_replication_slot_timeout=None)
     source.heal("PG_SLOT_LOST")
 
 
 @pytest.mark.full
 def test_a_publication_that_is_gone(source: Source) -> None:
-    [(name,)] = source.database.execute("SELECT pubname FROM pg_publication")
-    source.database.execute(f"DROP PUBLICATION {name}")
+    source.database.execute(f"DROP PUBLICATION {source.publication}")
     source.change()
     source.heal("PG_PUBLICATION_MISSING")
 
@@ -285,7 +217,7 @@ def test_a_limit_on_the_log_is_left_on_request(source: Source) -> None:
 def test_by_itself_where_the_configuration_says_so(source: Source) -> None:
     """And a table that is gone meanwhile stops alone."""
     last = source.lake.marks()[-1]
-    source.database.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+    source.database.execute(DROP_SLOTS)
     source.change()
     source.database.execute("DROP TABLE whole")
     source.options["reconcile"] = "auto"
@@ -304,7 +236,7 @@ def test_killed_while_it_heals_it_goes_on(tmp_path: Path, database: Database) ->
     try:
         assert mirror.once() == 0, mirror.log()
         last = mirror.lake.marks()[-1]
-        database.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+        database.execute(DROP_SLOTS)
         database.execute(CHANGE.format("meanwhile", 3), user="app")
         mirror.start("--reconcile", environment={"HEADRACE_FAILPOINT": "copy.range.after@public.whole=kill"})
         mirror.wait()
