@@ -173,6 +173,7 @@ def keep(place: Place, control: Control) -> None:
         try:
             with opened(place, once=control.once, stop=control.stop, reporter=reporter, remedy=remedy) as run:
                 run.go()
+                reporter.ends(run)
                 stopped = {n: r for n, r in run.ledger.tables.items() if r.state is State.STOPPED}
             reporter.settle("stopped")
             break

@@ -91,6 +91,10 @@ class Reporter:
             self._last = _picture(run, self)
             self.tell()
 
+    def ends(self, run: Run) -> None:
+        """The run is over: the last word shows what is true then."""
+        self._last = _picture(run, self)
+
     def published(self, plan: Plan) -> None:
         """An epoch got its mark."""
         self.reached = plan.frontier
