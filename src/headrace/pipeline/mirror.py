@@ -189,7 +189,7 @@ def keep(place: Place, control: Control) -> None:
             again = policy.retries(error, met=reporter.met)
             pause = next(pauses, None) if again else None
             if pause is None:
-                ended = reporter.placed(error)
+                ended = _placed(error, reporter.reached)
                 reporter.settle("failed", ended)
                 raise ended from error.__cause__
             if policy.spoils_the_spool(error):
@@ -200,3 +200,8 @@ def keep(place: Place, control: Control) -> None:
     if control.once and stopped and not control.stop.is_set():
         name, record = next(iter(stopped.items()))
         raise record.stop or Definite("TABLE_STOPPED", f"{name} is stopped", hint="headrace status shows why")
+
+
+def _placed(error: HeadraceError, reached: str | None) -> HeadraceError:
+    """The error that ends a source, with the position that the lake holds."""
+    return error if reached is None else error.adding(f'the lake is complete up to "{reached}"')

@@ -77,12 +77,6 @@ class Reporter:
             self.met = True
             self.reached = mark.frontier if mark.time >= 0 else None  # nothing is before the first position
 
-    def placed(self, error: HeadraceError) -> HeadraceError:
-        """The error that ends the source, with the position that the lake holds."""
-        if self.reached is None:
-            return error
-        return error.adding(f'the lake is complete up to "{self.reached}"')
-
     def turn(self, run: Run) -> None:
         """Once a turn of the loop; looks around when a second is over, and tells."""
         if time.monotonic() - self._looked >= EVERY_SECONDS:

@@ -60,9 +60,6 @@ def test_each_loss_stops_the_source_and_nothing_is_made_anew(source: Source) -> 
     assert name in (source.stops("PG_PUBLICATION_MISSING").detail or "")
     database.execute(f"ALTER PUBLICATION elsewhere RENAME TO {name}")
     source.change()
-    source.once()  # with its name back nothing was lost
-    source.proved()
-    source.change()
     database.execute(
         "SELECT pg_replication_slot_advance(slot_name, pg_current_wal_flush_lsn())"
         " FROM pg_replication_slots WHERE database = current_database()"
