@@ -29,9 +29,9 @@ HANDOFFS = ("slot", "xid", "chunks")
 OTHERS_IN_FULL = ["slot", *(pytest.param(each, marks=pytest.mark.full) for each in HANDOFFS[1:])]
 
 
-def copied_by(handoff: str) -> dict[str, str | int]:
+def copied_by(handoff: str, chunk_bytes: int = 50_000) -> dict[str, str | int]:
     """The configuration of a handoff; chunks so small that there are many."""
-    return {"handoff": handoff, "chunk_bytes": 50_000}
+    return {"handoff": handoff, "chunk_bytes": chunk_bytes}
 
 
 SECRET = "tell-nobody-7c1f"  # a value that is planted in rows

@@ -38,6 +38,7 @@ def _handoffs(step: str) -> tuple[str, ...]:
     return HANDOFFS if step.startswith("copy.") else ("slot",)
 
 
+_CHUNK_BYTES = 1_000_000  # where writers of every kind make hundreds of megabytes meanwhile
 _STEPS_AND_HANDOFFS = [(step, handoff) for step in _STEPS for handoff in _handoffs(step)]
 
 
@@ -113,7 +114,7 @@ def test_g4_twenty_seeded_kills_cost_nothing(
     database: Database, tmp_path: Path, seed: int, driver_epochs: int, handoff: str
 ) -> None:
     dice = random.Random(seed)
-    options = {"driver_epochs": driver_epochs} | copied_by(handoff)
+    options = {"driver_epochs": driver_epochs} | copied_by(handoff, _CHUNK_BYTES)
     mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", options=options)
     try:
         with _written(database, seed):
@@ -141,7 +142,7 @@ def test_g4_whatever_the_network_and_the_server_do_costs_nothing(
         database = stack.enter_context(postgres_server.database())
         proxy = stack.enter_context(Proxy(postgres_server.host, postgres_server.port))
         url = database.url(user="app", port=proxy.port)
-        options = copied_by(handoff)
+        options = copied_by(handoff, _CHUNK_BYTES)
         mirror = stack.enter_context(Mirrored(tmp_path / "lake", url, "public.*", options=options))
         with _written(database, seed):
             if not while_copying:

@@ -141,19 +141,18 @@ def _alone(found: Records) -> Ints:
 
 
 def cuts(reader: SpoolReader, transactions: Records) -> Iterator[Cut]:
-    """The stretches of an epoch."""
-    first = 0
-    while first < len(transactions):
-        last = _neighbours(transactions, first)
-        start, stop = int(transactions["start"][first]), int(transactions["stop"][last])
-        if transactions["kind"][first] == Kind.STREAMED:
-            yield from _of_streamed(reader, transactions[first])
-        elif last == first and stop - start > 2 * STRETCH_BYTES:
+    """The stretches of an epoch, in no order: what is in them has its place in time."""
+    is_streamed = transactions["kind"] == Kind.STREAMED
+    whole, streamed = transactions[~is_streamed], transactions[is_streamed]
+    for first, last in _neighbours(whole, _describing(reader, streamed)):
+        start, stop = int(whole["start"][first]), int(whole["stop"][last])
+        if last == first and stop - start > 2 * STRETCH_BYTES:
             known = _newest(reader.relations_before(start))
-            yield from Pieces(reader, start, known, None, _head(transactions[first])).whole(stop)
+            yield from Pieces(reader, start, known, None, _head(whole[first])).whole(stop)
         else:
             yield Cut(start, stop, tuple(reader.relations_before(start)))
-        first = last + 1
+    for transaction in streamed:
+        yield from _of_streamed(reader, transaction)
 
 
 def kept_cuts(lake: LakeAddress, source: str, files: Sequence[Kept]) -> Iterator[Cut]:
@@ -162,22 +161,41 @@ def kept_cuts(lake: LakeAddress, source: str, files: Sequence[Kept]) -> Iterator
         yield Cut(told.start, told.stop, told.relations, told.inside, kept=told.kept)
 
 
-def _neighbours(transactions: Records, first: int) -> int:
-    """The last transaction that shares a stretch with the first."""
-    near = transactions["stop"][first:] <= transactions["start"][first] + STRETCH_BYTES
-    near &= transactions["session"][first:] == transactions["session"][first]
-    near &= transactions["kind"][first:] == Kind.TRANSACTION
-    near[0], near[1:] = True, near[1:] & (transactions["kind"][first] == Kind.TRANSACTION)
-    return first + (len(near) if near.all() else int(np.argmin(near))) - 1
+def _describing(reader: SpoolReader, streamed: Records) -> Ints:
+    """Where streamed transactions ended that brought layouts which hold from there on."""
+    if not len(streamed):
+        return np.empty(0, np.int64)
+    starts = streamed["start"]
+    return np.intersect1d(starts, reader.described(int(starts[0]), int(starts[-1])))
+
+
+def _neighbours(whole: Records, described: Ints) -> Iterator[tuple[int, int]]:
+    """The first and the last of the transactions that share a stretch: of one session, and not too large.
+
+    Between them may lie the commits of streamed ones, whose changes lie elsewhere, but no new layout.
+    """
+    sessions = np.flatnonzero(np.diff(whole["session"]))
+    layouts = np.searchsorted(whole["start"], described) - 1
+    ends = np.unique(np.concatenate([sessions, layouts[layouts >= 0], [len(whole) - 1]]))
+    first = 0
+    for end in ends.tolist():
+        while first <= end:
+            within = np.searchsorted(whole["stop"], whole["start"][first] + STRETCH_BYTES, side="right")
+            last = min(max(int(within) - 1, first), end)
+            yield first, last
+            first = last + 1
 
 
 def _of_streamed(reader: SpoolReader, transaction: np.void) -> Iterator[Cut]:
     """A transaction that was streamed; it brings all layouts that it needs."""
     if not transaction["length"]:
         return  # blocks without a change of ours
-    own = own_files(transaction)
+    own, length = own_files(transaction), int(transaction["length"])
     head = _head(transaction, streamed=True, struck=tuple(reader.struck(own).tolist()))
-    yield from Pieces(reader, 0, (), head, head, own).whole(int(transaction["length"]))
+    if length <= 2 * STRETCH_BYTES:
+        yield Cut(0, length, (), head, own)
+    else:
+        yield from Pieces(reader, 0, (), head, head, own).whole(length)
 
 
 def own_files(transaction: np.void) -> Streamed:

@@ -46,8 +46,12 @@ class _Context:
 
 
 def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
-    """The mapping side of an epoch's job: (group, order, blob)."""
-    stretch = unpack(item, Stretch)
+    """The mapping side of an epoch's job: (group, order, blob) of one stretch, or of several small ones."""
+    for stretch in unpack(item, tuple):
+        yield from _split(stretch)
+
+
+def _split(stretch: Stretch) -> Iterable[tuple[str, int, bytes]]:
     store = open_store(stretch.lake.url, dict(stretch.lake.options) or None)
     context = _Context(stretch, Writing(store, stretch.epoch))
     tables = dict(stretch.tables)

@@ -1,8 +1,8 @@
 """The reading end of a spool: transactions after an address, the bytes between two, and giving them up.
 
 Called by the epoch planner in the driver's process, while the receiver appends from another one. A
-reader keeps nothing but where the segments begin; each call reads the files again, so that memory does
-not grow with the backlog, and looking for news costs a few system calls:
+reader keeps nothing but where the segments begin and where streamed transactions ended; each call reads the
+files again, so that memory does not grow with the backlog, and looking for news costs a few system calls:
 
     reader = SpoolReader(folder)
     frontier = reader.frontier()               before the next line: then nothing below it is missed
@@ -34,6 +34,7 @@ class SpoolReader:
         self._folder = folder
         self._segments: list[Segment] = []
         self._listed = False
+        self._ends = streamed.Ends(folder)
 
     def newest(self) -> np.void | None:
         """The newest record, or None while there is none."""
@@ -94,13 +95,19 @@ class SpoolReader:
 
     def running(self) -> dict[Streamed, int]:
         """The transactions that are being streamed and have not ended, and how much has come of each."""
-        found = (w for w in streamed.known(self._folder) if not streamed.committed(self._folder, w))
-        return {which: streamed.length(self._folder, which) for which in found}
+        return {which: streamed.length(self._folder, which) for which in self._ends.running()}
 
     def relations_before(self, address: int) -> list[bytes]:
         """The newest description of each table that its session had received up to `address`."""
         known = self._refresh()
         return known[_holding(known, address)].relations(address)
+
+    def described(self, start: int, stop: int) -> Ints:
+        """The addresses within these at which a description of a table came to hold."""
+        known = self._refresh()
+        held = known[_holding(known, start) : _holding(known, stop) + 1]
+        found = {address for segment in held for address in segment.described()}
+        return np.array(sorted(address for address in found if start <= address <= stop), np.int64)
 
     def discard(self, before: int) -> int:
         """Delete the segments that lie wholly before this address, and streamed transactions that
@@ -110,7 +117,7 @@ class SpoolReader:
         while len(known) > 1 and known[1].base <= before:
             remove_segment(self._folder, known.pop(0).segment)
             freed += 1
-        streamed.discard(self._folder, before)
+        self._ends.discard(before)
         return freed
 
     def held_bytes(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,8 +85,14 @@ class Segment:
 
     def relations(self, upto: int) -> list[bytes]:
         """The newest description of each table that had come up to this address, as it came."""
+        return list({oid: body for address, oid, body in self._described() if address <= upto}.values())
+
+    def described(self) -> Iterator[int]:
+        """The addresses at which a description of a table came to hold."""
+        return (address for address, _, _ in self._described())
+
+    def _described(self) -> Iterator[tuple[int, int, bytes]]:
         data = self.path("relations").read_bytes()
-        latest: dict[int, bytes] = {}
         at = 0
         while at + RELATION.itemsize <= len(data):
             entry = np.frombuffer(data, RELATION, 1, at)[0]
@@ -94,10 +101,8 @@ class Segment:
                 break  # still being written, so nothing that is indexed needs it
             if zlib.crc32(body) != entry["crc"]:
                 raise damaged("list of relations", self.segment)
-            if entry["address"] <= upto:
-                latest[int(entry["id"])] = body
+            yield int(entry["address"]), int(entry["id"]), body
             at += RELATION.itemsize + len(body)
-        return list(latest.values())
 
 
 def open_segment(folder: Path, segment: int) -> Segment | None:

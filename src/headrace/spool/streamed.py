@@ -11,7 +11,7 @@ is written first, the record in the index after it. So `.end` alone does not mak
 none when a writer begins was never finished.
 
 The receiver writes through `StreamedFiles`; the driver reads with `read`, also what still runs, and frees
-what it has with `discard`. No descriptor stays open: a server may have very many transactions in flight.
+what it has with `Ends.discard`. No descriptor stays open: a server may have very many transactions in flight.
 """
 
 from __future__ import annotations
@@ -37,8 +37,13 @@ class Streamed:
     segment: int
     xid: int
 
+    @property
+    def stem(self) -> str:
+        """How its files are named."""
+        return f"{self.segment:012d}-{self.xid}"
+
     def path(self, folder: Path, suffix: str) -> Path:
-        return folder / f"{self.segment:012d}-{self.xid}.{suffix}"
+        return folder / f"{self.stem}.{suffix}"
 
     @classmethod
     def parse(cls, stem: str) -> Streamed:
@@ -46,9 +51,17 @@ class Streamed:
         return cls(int(segment), int(xid))
 
 
+def names(folder: Path) -> set[str]:
+    """The transactions that have files, running or committed, as their files are named.
+
+    There may be very many, and they are looked for again and again: nothing is done to each of them here.
+    """
+    return {name[:-4] for name in os.listdir(folder) if name.endswith(".raw") and "-" in name}
+
+
 def known(folder: Path) -> list[Streamed]:
     """The transactions that have files, running or committed."""
-    return sorted(Streamed.parse(path.stem) for path in folder.glob("[0-9]*-[0-9]*.raw"))
+    return sorted(map(Streamed.parse, names(folder)))
 
 
 def length(folder: Path, which: Streamed) -> int:
@@ -82,11 +95,38 @@ def struck(folder: Path, which: Streamed) -> Ints:
     return _end(folder, which)[1:]
 
 
-def discard(folder: Path, before: int) -> None:
-    """Delete the committed ones whose record stands before this address."""
-    for which in known(folder):
-        if committed(folder, which) and _end(folder, which)[0] < before:
-            remove(folder, which)
+class Ends:
+    """Which transactions have committed, and where their records stand: each is asked once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._address: dict[str, int] = {}
+
+    def running(self) -> list[Streamed]:
+        """Those that have not ended."""
+        return sorted(map(Streamed.parse, self._look()))
+
+    def discard(self, before: int) -> None:
+        """Delete the committed ones whose record stands before this address."""
+        self._look()
+        for name in [name for name, address in self._address.items() if address < before]:
+            remove(self._folder, Streamed.parse(name))
+            del self._address[name]
+
+    def _look(self) -> set[str]:
+        """Learn which have ended; those that have not."""
+        there = names(self._folder)
+        for name in self._address.keys() - there:
+            del self._address[name]
+        open_ones = there - self._address.keys()
+        for name in tuple(open_ones):
+            which = Streamed.parse(name)
+            if not committed(self._folder, which):
+                continue
+            open_ones.discard(name)
+            if (words := _words(self._folder, which)) is not None:  # else the driver has just freed it
+                self._address[name] = int(words[0])
+        return open_ones
 
 
 def remove(folder: Path, which: Streamed) -> None:
@@ -95,10 +135,18 @@ def remove(folder: Path, which: Streamed) -> None:
 
 
 def _end(folder: Path, which: Streamed) -> Ints:
+    words = _words(folder, which)
+    if words is None:
+        raise discarded(f"streamed transaction {which.xid} is gone")
+    return words
+
+
+def _words(folder: Path, which: Streamed) -> Ints | None:
+    """What its end says, verified; None if there is none."""
     try:
         words = np.fromfile(which.path(folder, "end"), "<i8")
     except FileNotFoundError:
-        raise discarded(f"streamed transaction {which.xid} is gone") from None
+        return None
     if len(words) < 2 or zlib.crc32(words[:-1].tobytes()) != words[-1]:
         raise damaged("record of a commit", which.segment)
     return words[:-1]
@@ -153,9 +201,9 @@ class StreamedFiles:
 
     def freeable(self) -> bool:
         """Whether the driver has still to free a committed one; forgets those that it has freed."""
-        for which in list(self._sizes):
-            if not which.path(self._folder, "raw").exists():
-                del self._sizes[which]
+        there = names(self._folder)
+        for which in [each for each in self._sizes if each.stem not in there]:
+            del self._sizes[which]
         return any(committed(self._folder, which) for which in self._sizes)
 
 

@@ -176,7 +176,8 @@ class SpoolWriter:
         edge = self.address if needed_from is None else needed_from
         oldest = min(self._sizes)
         freeable = oldest < self._segment and self._starts.get(oldest + 1, 0) <= edge
-        return (freeable or self.streamed.freeable()) and self._held() >= self._limit
+        # Asking about the streamed ones also forgets those that were freed.
+        return (self.streamed.freeable() or freeable) and self._held() >= self._limit
 
     def _held(self) -> int:
         return sum(self._sizes.values()) + self.streamed.held_bytes()

@@ -1,0 +1,127 @@
+"""An epoch's stretches: few for many transactions, and none in which a layout would be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headrace.pipeline import epochs
+from headrace.spool import streamed
+from headrace.spool.layout import RECORD, Kind, Records
+from headrace.spool.origin import prepare
+from headrace.spool.reader import SpoolReader
+from headrace.spool.streamed import Streamed
+from headrace.spool.writer import SpoolWriter
+
+SIZE = 100
+TABLE = 16384
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    prepare(tmp_path / "spool", {"system": "1", "slot": "s"}, 0)
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def writer(folder: Path) -> Iterator[SpoolWriter]:
+    with SpoolWriter(folder, 1 << 30) as writer:
+        yield writer
+
+
+def _bytes() -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.zeros(SIZE, np.uint8)
+
+
+def whole(writer: SpoolWriter, time: int) -> None:
+    start = writer.append(_bytes())
+    writer.commit(_record(Kind.TRANSACTION, time, start, writer.address))
+
+
+def streamed_one(writer: SpoolWriter, time: int, layout: bytes | None = None) -> Streamed:
+    """Its changes lie in files of its own, the end of it between the whole ones."""
+    which = Streamed(0, time)
+    writer.streamed.append(which, _bytes())
+    start = writer.append(_bytes())
+    writer.streamed.end(which, start, [])
+    if layout is not None:
+        writer.relation(TABLE, start, layout)
+    writer.commit(_record(Kind.STREAMED, time, start, writer.address))
+    return which
+
+
+def _record(kind: Kind, time: int, start: int, stop: int) -> Records:
+    record = np.zeros(1, dtype=RECORD)
+    record["kind"], record["time"], record["end"], record["xid"] = kind, time, time + 1, time
+    record["start"], record["stop"] = start, stop
+    record["length"] = SIZE if kind == Kind.STREAMED else 0
+    return record
+
+
+def test_streamed_transactions_between_whole_ones_do_not_cut_them(folder: Path, writer: SpoolWriter) -> None:
+    for time in range(0, 400, 4):
+        whole(writer, time)
+        streamed_one(writer, time + 2)
+    reader = SpoolReader(folder)
+    cuts = list(epochs.cuts(reader, reader.transactions(0)))
+    [stretch] = [cut for cut in cuts if cut.own is None]
+    assert (stretch.start, stretch.stop) == (0, 199 * SIZE)
+    assert sorted(cut.own.xid for cut in cuts if cut.own is not None) == list(range(2, 402, 4))
+    assert all((cut.start, cut.stop) == (0, SIZE) for cut in cuts if cut.own is not None)
+
+
+def test_a_layout_that_a_streamed_transaction_brought_begins_a_stretch(
+    folder: Path, writer: SpoolWriter
+) -> None:
+    layouts = {4: b"one", 12: b"other", 16: b"other"}
+    for time in range(0, 24, 2):
+        streamed_one(writer, time, layouts[time]) if time in layouts else whole(writer, time)
+    reader = SpoolReader(folder)
+    cuts = [cut for cut in epochs.cuts(reader, reader.transactions(0)) if cut.own is None]
+    # Said again it changes nothing.
+    assert [cut.relations for cut in cuts] == [(), (b"one",), (b"other",)]
+    assert [(cut.start // SIZE, cut.stop // SIZE) for cut in cuts] == [(0, 2), (3, 6), (7, 12)]
+
+
+def test_a_stretch_is_of_one_size_and_one_session(
+    folder: Path, writer: SpoolWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epochs, "STRETCH_BYTES", 3 * SIZE)
+    for time in range(0, 10, 2):
+        whole(writer, time)
+    writer.close()
+    with SpoolWriter(folder, 1 << 30) as again:
+        for time in range(10, 18, 2):
+            whole(again, time)
+        reader = SpoolReader(folder)
+        cuts = list(epochs.cuts(reader, reader.transactions(0)))
+    assert [(cut.start // SIZE, cut.stop // SIZE) for cut in cuts] == [(0, 3), (3, 5), (5, 8), (8, 9)]
+
+
+def test_the_end_of_a_streamed_transaction_is_read_once(
+    folder: Path, writer: SpoolWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often a reader looks what is still running, and gives up what it has."""
+    first = streamed_one(writer, 2)
+    running = Streamed(0, 99)
+    writer.streamed.append(running, _bytes())
+    asked: list[Streamed] = []
+    words = streamed._words
+
+    def counted(folder: Path, which: Streamed) -> object:
+        asked.append(which)
+        return words(folder, which)
+
+    monkeypatch.setattr(streamed, "_words", counted)
+    reader = SpoolReader(folder)
+    for _ in range(3):
+        assert reader.running() == {running: SIZE}
+        reader.discard(0)
+    second = streamed_one(writer, 4)
+    assert reader.running() == {running: SIZE}
+    assert asked == [first, second]
+    reader.discard(writer.address)
+    assert streamed.known(folder) == [running]
