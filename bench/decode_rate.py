@@ -25,6 +25,7 @@ from psycopg.pq import Format
 from headrace.core.schema import Column, TableSchema
 from headrace.decode import copydata, copytext, pgoutput
 from headrace.decode.kernel import Bytes
+from headrace.decode.pgoutput import batch
 from headrace.decode.reference import framing as slow_framing
 from headrace.decode.reference import rows as slow_rows
 from headrace.decode.reference import values as slow_values
@@ -94,8 +95,8 @@ def payload_of(rows: list[Row]) -> Bytes:
 def changes(data: Bytes, messages: pgoutput.Messages) -> Any:
     mine = messages.take(np.flatnonzero(messages.relation == 16384))
     zeros = np.zeros(len(mine), np.int64)
-    meta = pgoutput.ChangeMeta(zeros, zeros, zeros, zeros)
-    return pgoutput.changes(data, mine, np.arange(8), SCHEMA, meta)
+    meta = batch.ChangeMeta(zeros, zeros, zeros, zeros)
+    return batch.changes(data, mine, np.arange(8), SCHEMA, meta)
 
 
 def copied(data: Bytes) -> Any:

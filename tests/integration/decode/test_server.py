@@ -19,6 +19,7 @@ import pytest
 from headrace.core.changes import Image
 from headrace.core.schema import Column, TableSchema
 from headrace.decode import copytext, pgoutput
+from headrace.decode.pgoutput import batch
 from headrace.decode.values import decode_column
 from headrace.sources.postgres.session import Address, connect
 from headrace.testing.postgres import Database
@@ -157,15 +158,15 @@ def _streamed(connection: Connection) -> tuple[Any, pgoutput.Messages]:
     return data, pgoutput.scan(data)
 
 
-def _changes(connection: Connection) -> pgoutput.Changes:
+def _changes(connection: Connection) -> batch.Changes:
     data, messages = _streamed(connection)
     layouts = np.flatnonzero(messages.kind == ord("R"))
     layout = pgoutput.relation(data, int(messages.body[layouts[0]]), int(messages.stop[layouts[0]]))
     assert [column.name for column in layout.columns] == list(SCHEMA.names)
     mine = messages.take(np.isin(messages.kind, [ord("I"), ord("U"), ord("D")]))
     numbers = np.arange(len(mine))
-    meta = pgoutput.ChangeMeta(numbers, numbers, numbers, numbers)
-    return pgoutput.changes(data, mine, np.arange(len(SCHEMA.columns)), SCHEMA, meta)
+    meta = batch.ChangeMeta(numbers, numbers, numbers, numbers)
+    return batch.changes(data, mine, np.arange(len(SCHEMA.columns)), SCHEMA, meta)
 
 
 def test_the_same_row_is_the_same_by_copy_and_by_stream(connection: Connection) -> None:

@@ -13,6 +13,7 @@ from headrace.core.changes import BAD, Image, Op, change_schema
 from headrace.core.errors import Definite
 from headrace.core.schema import Column, TableSchema
 from headrace.decode import pgoutput
+from headrace.decode.pgoutput import batch
 from tests.laws.decode.wire import array, oid, plugin, tuple_data
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -42,16 +43,16 @@ def delete(old: Row, letter: bytes = b"O") -> bytes:
     return b"D" + oid() + letter + tuple_data(old)
 
 
-def changes(*messages: bytes, positions: tuple[int, ...] = (0, 1, 2)) -> pgoutput.Changes:
+def changes(*messages: bytes, positions: tuple[int, ...] = (0, 1, 2)) -> batch.Changes:
     data = array(b"".join(map(plugin, messages)))
     count = len(messages)
-    meta = pgoutput.ChangeMeta(
+    meta = batch.ChangeMeta(
         np.arange(100, 100 + count), np.arange(count), np.full(count, 900), np.full(count, 5)
     )
-    return pgoutput.changes(data, pgoutput.scan(data), np.array(positions), SCHEMA, meta)
+    return batch.changes(data, pgoutput.scan(data), np.array(positions), SCHEMA, meta)
 
 
-def column(found: pgoutput.Changes, name: str) -> list[Any]:
+def column(found: batch.Changes, name: str) -> list[Any]:
     return list(found.batch.column(name).to_pylist())
 
 

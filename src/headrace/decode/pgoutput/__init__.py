@@ -5,11 +5,11 @@
                                             └─ changes, per relation version ──▶ change batch
 
 The receiver uses the upper half only: it never looks into a tuple. The decoder of an epoch uses all of
-it. A relation's layout holds from its R to the next R of the same oid, in the order of the bytes, also
-within one transaction: tuples are never decoded by "the current" relation.
+it. So the lower half, `batch`, is not handed out here: it loads the kernels of every type, and a receiver
+shall be there sooner. A relation's layout holds from its R to the next R of the same oid, in the order of
+the bytes, also within one transaction: tuples are never decoded by "the current" relation.
 """
 
-from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
 from headrace.decode.pgoutput.framing import Messages, alone, scan
 from headrace.decode.pgoutput.positions import (
     Begins,
@@ -39,8 +39,6 @@ from headrace.decode.pgoutput.rare import (
 
 __all__ = [
     "Begins",
-    "ChangeMeta",
-    "Changes",
     "Commits",
     "Keepalives",
     "LogicalMessage",
@@ -53,7 +51,6 @@ __all__ = [
     "TypeMessage",
     "alone",
     "begins",
-    "changes",
     "commits",
     "keepalives",
     "logical_message",

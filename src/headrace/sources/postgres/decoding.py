@@ -35,18 +35,8 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncation, Truncations
-from headrace.decode.pgoutput import (
-    Begins,
-    ChangeMeta,
-    Changes,
-    Messages,
-    Relation,
-    begins,
-    changes,
-    relation,
-    scan,
-    truncate,
-)
+from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate
+from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
 
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _RELATION, _TRUNCATE = ord("R"), ord("T")
