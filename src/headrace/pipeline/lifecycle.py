@@ -45,6 +45,7 @@ from headrace.pipeline.underway import Underway
 from headrace.pipeline.upkeep import Upkeep
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.session import Address, Identity, Session
+from headrace.spark.awaited import Awaited
 from headrace.spark.jobs import Jobs
 
 IDLE_SECONDS = 60.0
@@ -63,7 +64,7 @@ class Place:
     store: Store
     spool: Path
     driver: Jobs
-    spark: Jobs
+    spark: Awaited
     lake_id: str
     ships_bytes: bool = False
     lake: LakeConfig = field(default_factory=lambda: LakeConfig(""))

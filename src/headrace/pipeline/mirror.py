@@ -5,6 +5,9 @@
 
 Each source is kept by a thread of its own. Errors become reactions here, by `policy`: a source begins
 again after a transient one, and stops for good after any other. This is one of the named supervisors.
+
+Spark takes seconds to start, and the rooms that do the work (Polars, the compiled kernels) another to load.
+So this module imports them late, once Spark was told to start: the two go on side by side.
 """
 
 from __future__ import annotations
@@ -25,9 +28,6 @@ from headrace.lake.store import LocalStore, Store, open_store
 from headrace.pipeline import config as configuration
 from headrace.pipeline import owning, policy
 from headrace.pipeline.config import Config
-from headrace.pipeline.healing import Remedy
-from headrace.pipeline.lifecycle import Place
-from headrace.pipeline.opening import opened
 from headrace.pipeline.policy import Patience
 from headrace.pipeline.reporting import Listener, Reporter
 from headrace.pipeline.states import State
@@ -40,6 +40,8 @@ from headrace.spool.layout import erase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from headrace.pipeline.lifecycle import Place
 
 ATTEMPTS_ONCE = 8
 STEADY_SECONDS = 60.0
@@ -85,6 +87,8 @@ def placed(config: Config, spark: SparkSession | None = None, *, soon: bool = Fa
     with closing(engine):
         if soon:
             engine.begin()
+        from headrace.pipeline.lifecycle import Place
+
         yield [
             Place(
                 name=name,
@@ -161,6 +165,9 @@ def _keep_all(places: list[Place], control: Control) -> None:
 
 def keep(place: Place, control: Control) -> None:
     """Run a source, attempt after attempt, until it is done, stopped, or ended by an error."""
+    from headrace.pipeline.healing import Remedy
+    from headrace.pipeline.opening import opened
+
     reporter = Reporter(place.store, place.name, control.listener)
     # Before the first word of ours: the status record is how a living owner is told.
     owning.claim(place.store, place.name, reporter.owner)

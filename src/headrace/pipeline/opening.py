@@ -60,6 +60,8 @@ def opened(
         assert source is not None
         prove_same(source, identity)
         healing.check_publication(source, upstream.publication_oid(connection, source.publication))
+        if ledger.awaited:
+            place.spark.begin()  # to copy them, once the stream is there
         target = upstream.wal_end(connection)
         receiver = _receiving(stack, place, ledger, address, identity, stop)
         acknowledger = Acknowledger(ledger.sync, receiver.acknowledge)
