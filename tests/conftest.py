@@ -14,6 +14,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests import jvms
+
 SEED_VARIABLE = "HEADRACE_SEED"
 _SERVER_FIXTURES = frozenset({"postgres_server", "any_postgres"})
 
@@ -36,6 +38,7 @@ def pytest_configure() -> None:
     # its workers must find the functions of tests.
     root = str(Path(__file__).resolve().parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    jvms.shorten()
 
 
 def pytest_report_header() -> str:
@@ -54,3 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _SERVER_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.server)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    jvms.archive(session.items)

@@ -19,8 +19,14 @@ from headrace.testing.memory import Peak
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database
 from headrace.testing.wholeness import balances
+from tests import jvms
 
 _ROWS = "SELECT i, i % 1000, md5(i::text), now() FROM generate_series({low}, {high}) i"
+
+
+@pytest.fixture(autouse=True)
+def users_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    jvms.as_users_have_it(monkeypatch)
 
 
 def _one_transaction(database: Database, low: int, rows: int) -> None:
