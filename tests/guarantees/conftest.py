@@ -11,10 +11,11 @@ the same with many more faults (`test_g4_nothing_lost`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,14 @@ from headrace.testing.proxy import Proxy
 
 TABLES = 4 + 2 + 2 + 1 + 1
 HANDOFFS = ("slot", "xid", "chunks")
-OTHERS_IN_FULL = ["slot", *(pytest.param(each, marks=pytest.mark.full) for each in HANDOFFS[1:])]
+
+
+def first(handoff: str, among: Sequence[str] = HANDOFFS) -> list[Any]:
+    """One handoff in every run, the others in the full one; which one, differs from test to test."""
+    return [handoff, *(pytest.param(each, marks=pytest.mark.full) for each in among if each != handoff)]
+
+
+OTHERS_IN_FULL = first("slot")
 
 
 def copied_by(handoff: str, chunk_bytes: int = 50_000) -> dict[str, str | int]:

@@ -97,7 +97,7 @@ def _drop(lake: Path, database: Database, *arguments: str) -> subprocess.Complet
     )
 
 
-@pytest.mark.parametrize("connections", [1, 2])
+@pytest.mark.parametrize("connections", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_g5_the_copy_never_opens_more_connections_than_it_may(
     database: Database, tmp_path: Path, connections: int
 ) -> None:

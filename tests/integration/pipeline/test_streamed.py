@@ -1,8 +1,9 @@
-"""Transactions that are large enough to be streamed while they run, with streaming on and off.
+"""Transactions that are large enough to be streamed while they run, with streaming on (and in full, off).
 
 Scenarios 015 to 020 of PostgreSQL's own subscription tests (`docs/scenarios.md`). The server streams every
 change at once (`debug_logical_replication_streaming`), so that a transaction of a few rows is streamed as
-one of millions is. Whether it is streamed must not be seen: the same marks, the same history.
+one of millions is. Whether it is streamed must not be seen: the same marks, the same history. In every run
+`test_streaming` holds the two side by side; each case here without streaming is left to the full one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.core.errors import Definite
-from headrace.pipeline.config import CHOICES
 from headrace.testing import validators
 from headrace.testing.postgres import Database, Server, postgres
 from tests.integration.pipeline.conftest import Mirrors
@@ -46,7 +46,7 @@ def database(server: Server) -> Iterator[Database]:
         yield made
 
 
-@pytest.fixture(params=CHOICES["streaming"])
+@pytest.fixture(params=["auto", pytest.param("off", marks=pytest.mark.full)])
 def mirrors(
     request: pytest.FixtureRequest, database: Database, tmp_path: Path, spark: SparkSession
 ) -> Mirrors:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.pipeline.config import CHOICES
 from headrace.testing import validators
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database, Server, postgres
@@ -47,7 +46,7 @@ def database(server: Server) -> Iterator[Database]:
         yield made
 
 
-@pytest.fixture(params=CHOICES["streaming"])
+@pytest.fixture(params=["auto", pytest.param("off", marks=pytest.mark.full)])
 def mirrors(
     request: pytest.FixtureRequest, database: Database, tmp_path: Path, spark: SparkSession
 ) -> Mirrors:
@@ -157,7 +156,9 @@ def test_one_prepared_before_the_slot_is_waited_for_and_named(database: Database
 
 
 @pytest.mark.scenario("021")
-@pytest.mark.parametrize("handoff", ["slot", pytest.param("xid", marks=pytest.mark.full), "chunks"])
+@pytest.mark.parametrize(
+    "handoff", [*(pytest.param(each, marks=pytest.mark.full) for each in ("slot", "xid")), "chunks"]
+)
 def test_those_prepared_beside_the_copy_are_joined_exactly(
     database: Database, tmp_path: Path, handoff: str
 ) -> None:
