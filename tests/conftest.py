@@ -60,4 +60,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    jvms.archive(session.items)
+    jvms.have_archive(session.items)

@@ -73,17 +73,19 @@ def mirror(
     a source; returns when `stop` is set, or when all is done with `once`.
     """
     control = Control(once, stop or threading.Event(), listener, reconcile)
-    with placed(settled(config), spark, soon=not once) as places:
+    with placed(settled(config), spark, soon=not once, brief=once) as places:
         _keep_all(places, control)
 
 
 @contextmanager
-def placed(config: Config, spark: SparkSession | None = None, *, soon: bool = False) -> Iterator[list[Place]]:
+def placed(
+    config: Config, spark: SparkSession | None = None, *, soon: bool = False, brief: bool = False
+) -> Iterator[list[Place]]:
     """Where the sources are run; Spark is started when it is first needed, or at once if `soon`."""
     store = open_store(config.lake.path)
     lake_id = formatfile.create_lake(store).lake_id
     local = spark is None and not config.spark.remote and is_local(config.spark.master or "local")
-    engine = Awaited(partial(_start, store, config, spark))
+    engine = Awaited(partial(_start, store, config, spark, brief))
     with closing(engine):
         if soon:
             engine.begin()
@@ -114,13 +116,14 @@ def settled(config: Config | Mapping[str, Any] | str | Path) -> Config:
     return configuration.read(config)
 
 
-def _start(store: Store, config: Config, spark: SparkSession | None) -> Opened:
+def _start(store: Store, config: Config, spark: SparkSession | None, brief: bool) -> Opened:
     """Spark, its workers warm, the lake proved to be shared with them; and how to end it all."""
     with ExitStack() as stack:
         if spark is not None:
             session = borrow_session(spark)
         else:
-            session = open_session(SparkConfig(config.spark.master, config.spark.remote, config.spark.conf))
+            wanted = SparkConfig(config.spark.master, config.spark.remote, config.spark.conf)
+            session = open_session(wanted, brief=brief)
         if session.owned:
             stack.callback(session.spark.stop)
         runner = Runner(session)

@@ -14,7 +14,7 @@ settings are made in it, and `close` puts back what they replaced.
 
 What a local session of our own gets, and why, stands beside `local_settings`. The environment of this
 process may get a JAVA_HOME and a PYSPARK_PYTHON, which the JVM inherits; nothing beyond the process is
-changed. No module outside this room imports PySpark, and this room imports it only inside functions: a
+changed, but for what `archive` keeps in the user's cache folder. No module outside this room imports PySpark, and this room imports it only inside functions: a
 machine without Spark gets a coded error, and `headrace --version` does not wait for it.
 
 Called by `cli` and `pipeline` through `open_session` and `borrow_session`; `jobs.Runner` takes the result.
@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from headrace.core.errors import Misconfigured
+from headrace.spark.archive import Archive
 from headrace.spark.failures import engine_errors, of_start
 from headrace.spark.java import find_java
 
@@ -112,15 +113,18 @@ class Session:
         self.close()
 
 
-def open_session(config: SparkConfig, app: str = "headrace") -> Session:
-    """The active session, or a new one where the configuration and the environment say."""
+def open_session(config: SparkConfig, app: str = "headrace", *, brief: bool = False) -> Session:
+    """The active session, or a new one where the configuration and the environment say.
+
+    A new one whose life is `brief` may spend a moment at its end so that the next one starts sooner.
+    """
     require_pyspark()
     active = _active()
     if active is not None:
         return borrow_session(active)
     _one_target(config)
     try:
-        spark = _start(config, app)
+        spark = _start(config, app, brief)
         return _dress(spark, owned=True)
     except engine_errors() as error:
         raise of_start(error, remote=bool(config.remote or os.environ.get("SPARK_REMOTE"))) from None
@@ -202,7 +206,7 @@ def _one_target(config: SparkConfig) -> None:
         )
 
 
-def _start(config: SparkConfig, app: str) -> SparkSession:
+def _start(config: SparkConfig, app: str, brief: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app)
@@ -210,7 +214,7 @@ def _start(config: SparkConfig, app: str) -> SparkSession:
     master = config.master or (None if remote or _ambient(config.conf) else "local[*]")
     settings = dict(config.conf)
     if is_local(remote or master):
-        settings = {**local_settings(os.environ), **settings}
+        settings = {**local_settings(os.environ), **_archived(remote, brief), **settings}
         _prepare_environment(settings)
     elif master is not None or not remote:
         _prepare_java()
@@ -223,6 +227,13 @@ def _start(config: SparkConfig, app: str) -> SparkSession:
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     return spark
+
+
+def _archived(remote: str | None, brief: bool) -> dict[str, str]:
+    """What has Java start from its archive of classes, unless somebody else starts it."""
+    archive = None if remote else Archive.of(os.environ)
+    options = None if archive is None else archive.options(brief=brief)
+    return {} if options is None else {"spark.driver.extraJavaOptions": options}
 
 
 def _knock(remote: str) -> None:
