@@ -14,8 +14,9 @@ settings are made in it, and `close` puts back what they replaced.
 
 What a local session of our own gets, and why, stands beside `local_settings`. The environment of this
 process may get a JAVA_HOME and a PYSPARK_PYTHON, which the JVM inherits; nothing beyond the process is
-changed, but for what `archive` keeps in the user's cache folder. No module outside this room imports PySpark, and this room imports it only inside functions: a
-machine without Spark gets a coded error, and `headrace --version` does not wait for it.
+changed, but for what `archive` keeps in the user's cache folder. No module outside this room imports
+PySpark, and this room imports it only inside functions: a machine without Spark gets a coded error, and
+`headrace --version` does not wait for it.
 
 Called by `cli` and `pipeline` through `open_session` and `borrow_session`; `jobs.Runner` takes the result.
 """
