@@ -61,7 +61,7 @@ def as_users_have_it(patch: pytest.MonkeyPatch) -> None:
 
 def have_archive(items: list[pytest.Item]) -> None:
     """If these tests are many, have the archive there before they begin."""
-    starting = [item for item in items if {"spark", "server"} & set(item.keywords)]
+    starting = [item for item in items if item.get_closest_marker("spark")]
     archive = Archive.of(os.environ) if len(starting) >= _ENOUGH else None
     if archive is None or archive.options(brief=False) is not None:
         return
