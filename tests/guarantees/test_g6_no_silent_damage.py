@@ -8,9 +8,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +18,8 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.spark.session import SparkConfig, open_session
 from headrace.status.picture import pictures
 from headrace.testing import validators
-from headrace.testing.binaries import ServerUser
-from headrace.testing.postgres import Database, Server, postgres
-from headrace.testing.postmaster import wait_for
+from headrace.testing.copies import Backup, branch_off
+from headrace.testing.postgres import Database, postgres
 from tests.guarantees.tampering import tampered
 from tests.integration.pipeline.conftest import Mirrors
 
@@ -210,34 +207,10 @@ def test_g6_a_server_that_went_back_or_branched_off_is_not_followed(
 ) -> None:
     with postgres() as server, server.database() as database:
         mirrors = _mirrored(database, tmp_path, spark)
-        with _restored(server):
-            database.execute(
-                "UPDATE t SET a = 0; INSERT INTO t SELECT i, 1, 1 FROM generate_series(11, 999) i"
-            )
-            mirrors.once()
+        backup = Backup.of(server)
+        database.execute("UPDATE t SET a = 0; INSERT INTO t SELECT i, 1, 1 FROM generate_series(11, 999) i")
+        mirrors.once()
+        backup.restore()
         assert _source_stops(mirrors).code == "PG_SERVER_BEHIND"
-        server.set(restore_command="/bin/false")
-        server.stop()
-        # Recovery from an archive ends as a promotion does: on a timeline of its own.
-        signal = server.postmaster.data / "recovery.signal"
-        signal.touch()
-        ServerUser.choose().own(signal)
-        server.start()
-        wait_for(lambda: not server.execute("SELECT pg_is_in_recovery()")[0][0], "recovery ends")
+        branch_off(server)
         assert _source_stops(mirrors).code == "PG_TIMELINE_CHANGED"
-
-
-@contextmanager
-def _restored(server: Server) -> Iterator[None]:
-    """Around what is done to a server that is afterwards put back to what it was before."""
-    data, backup = server.postmaster.data, server.postmaster.folder / "backup"
-    server.stop()
-    shutil.copytree(data, backup)
-    server.start()
-    yield
-    server.stop()
-    shutil.rmtree(data)
-    backup.rename(data)
-    for path in (data, *data.rglob("*")):
-        ServerUser.choose().own(path)
-    server.start()

@@ -6,6 +6,9 @@
     with standby(server) as other:  a hot standby that streams from the server
         promote(other)              a primary on a timeline of its own
 
+    demote(server)                  the server itself in recovery, behind nobody, until it is promoted
+    branch_off(server)              the server itself, on another timeline
+
 Cold copies of the whole folder, since that is what neither needs a tool nor a privilege.
 """
 
@@ -63,8 +66,7 @@ def standby(primary: Server, *, database: str = "postgres", **settings: Setting)
             **settings,
         }
         configure(postmaster.data, wanted)
-        (postmaster.data / "standby.signal").touch()
-        ServerUser.choose().own(postmaster.data / "standby.signal")
+        _signal(postmaster.data, "standby.signal")
         other = Server(postmaster, port, primary.password)
         other.start()
         wait_for(lambda: caught_up(primary, other), "the standby has caught up")
@@ -84,6 +86,27 @@ def promote(other: Server) -> None:
     """Make a primary of a standby."""
     other.execute("SELECT pg_promote()")
     wait_for(lambda: other.execute("SELECT pg_is_in_recovery()") == [(False,)], "the standby is promoted")
+
+
+def demote(server: Server) -> None:
+    """Make a standby of a primary, of nobody: it lists no transactions that run, and can be promoted."""
+    server.stop()
+    _signal(server.postmaster.data, "standby.signal")
+    server.start()
+
+
+def branch_off(server: Server) -> None:
+    """Recover from an archive that is empty: that ends as a promotion does."""
+    server.set(restore_command="/bin/false")
+    server.stop()
+    _signal(server.postmaster.data, "recovery.signal")
+    server.start()
+    wait_for(lambda: server.execute("SELECT pg_is_in_recovery()") == [(False,)], "recovery ends")
+
+
+def _signal(data: Path, name: str) -> None:
+    (data / name).touch()
+    ServerUser.choose().own(data / name)
 
 
 def _copy(data: Path, folder: Path) -> None:

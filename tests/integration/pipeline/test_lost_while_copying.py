@@ -111,16 +111,17 @@ def test_while_late_tables_wait_for_their_copy(source: Source) -> None:
 @pytest.mark.full
 def test_while_late_tables_take_what_was_kept_for_them(source: Source) -> None:
     """Their copy is in the lake, and is of a stream that is no more."""
-    with Mirrored(source.path, source.database.url(user="app"), "public.*") as mirror:
-        mirror.until(lambda: mirror.status().state == "running", "the beginning")
-        mirror.kill()
+    mirror = Mirrored(source.path, source.database.url(user="app"), "public.*")
+    try:
         mirror.start(environment={"HEADRACE_FAILPOINT": "late.replay.before=kill"})
-        mirror.until(lambda: mirror.status().owner["pid"] == mirror.pid, "the second run")  # type: ignore[index]
+        mirror.until(lambda: (mirror.status().owner or {}).get("pid") == mirror.pid, "a run of its own")
         with _barred(source):
             _ask(source, "tables.add", "late", "late_full")
             _of_late(source, LATE_CHANGE, "kept")
             mirror.until(lambda: bool(source.kept), "changes that are kept")
         assert mirror.wait() == -9, mirror.log()
+    finally:
+        mirror.close()
     _stands(source, State.JOINING)
     _lose(source)
     source.heal("PG_SLOT_MISSING", joining=LATE)

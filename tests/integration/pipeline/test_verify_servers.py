@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.core.errors import HeadraceError
-from headrace.testing.binaries import ServerUser
+from headrace.testing.copies import demote, promote
 from headrace.testing.postgres import postgres
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.verifying import config_of, outcomes, verified
@@ -30,13 +30,9 @@ def test_a_standby_and_a_promoted_server_are_refused(tmp_path: Path, spark: Spar
         mirrors = Mirrors(database, tmp_path / "lake", spark)
         mirrors.once()
         assert outcomes(verified(mirrors)) == {"public.t": "equal"}
-        server.stop()
-        signal = server.postmaster.data / "standby.signal"
-        signal.touch()
-        ServerUser.choose().own(signal)
-        server.start()
+        demote(server)
         assert _code(mirrors) == "VERIFY_STANDBY"
-        server.execute("SELECT pg_promote()")
+        promote(server)
         assert _code(mirrors) == "PG_TIMELINE_CHANGED"
 
 

@@ -34,7 +34,7 @@ from headrace.sources.postgres.session import Address, Identity, Session, connec
 from headrace.sources.postgres.snapshot import By, CopyRange, copy, lead
 from headrace.sources.postgres.upstream import ensure_publication, ensure_slot, object_name, writers
 from headrace.sources.postgres.visibility import page_start
-from headrace.testing.binaries import ServerUser
+from headrace.testing.copies import demote, promote
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
 
@@ -381,11 +381,7 @@ def _to_a_page_header(server: Server) -> None:
 def test_on_a_standby_only_a_slot_is_offered(tmp_path: Path) -> None:
     """A server in recovery: it replays until it is promoted, and lists nobody who runs."""
     with postgres() as server, server.database() as database:
-        server.stop()
-        signal = server.postmaster.data / "standby.signal"
-        signal.touch()
-        ServerUser.choose().own(signal)
-        server.start()
+        demote(server)
         address = Address.parse(database.url(user="app"))
         with closing(connect(address, role="test")) as session:
             identity = identify(session)
@@ -396,4 +392,4 @@ def test_on_a_standby_only_a_slot_is_offered(tmp_path: Path) -> None:
         with pytest.raises(Misconfigured) as caught:
             lead(address, identity, NAME, by="xid")
         assert caught.value.code == "PG_HANDOFF_STANDBY"
-        server.execute("SELECT pg_promote()")
+        promote(server)
