@@ -85,7 +85,7 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
     _clear(source, address, connection)
     footing = choosing.found(source, address, connection, names)
     erase(place.spool)
-    again = _again(source, footing, identity, ledger.position, upstream.wal_end(connection))
+    again = renewed(source, footing, identity, ledger.position, upstream.wal_end(connection))
     looks = resyncing.looked(connection, source, names)
     records = [_anew(ledger, record, looks, again.start) for record in known]
     if not any(record.stage is not None for record in records):
@@ -102,7 +102,7 @@ def _concerned(ledger: Ledger) -> list[TableRecord]:
     return [r for r in tables if r.state is not State.STOPPED or r.name in ledger.staged]
 
 
-def _again(
+def renewed(
     source: SourceRecord, footing: Footing, identity: Identity, reached: Lsn, end: Lsn
 ) -> SourceRecord:
     """The source on its new footing, where its positions go on behind what was `reached`."""

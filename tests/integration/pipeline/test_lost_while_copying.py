@@ -86,14 +86,15 @@ def _chosen(source: Source) -> None:
         _ask(source, "tables.add", "late", "late_full")
         _of_late(source, LATE_CHANGE, "kept")
         served.until(lambda: bool(source.kept), "changes that are kept")
-    _stands(source, State.CHOSEN)
+    assert _stand(source) == {State.CHOSEN}
 
 
-def _stands(source: Source, state: State) -> None:
-    for table in ("late", "late_full"):
-        record = source.record(table)
-        assert (record.state, record.kept) == (state, True)
+def _stand(source: Source) -> set[State]:
+    """Where the late tables are, each with what is kept for it."""
+    records = [source.record(table) for table in ("late", "late_full")]
+    assert all(record.kept for record in records)
     assert source.kept
+    return {record.state for record in records}
 
 
 def _lose(source: Source) -> None:
@@ -122,7 +123,7 @@ def test_while_late_tables_take_what_was_kept_for_them(source: Source) -> None:
         assert mirror.wait() == -9, mirror.log()
     finally:
         mirror.close()
-    _stands(source, State.JOINING)
+    assert State.JOINING in _stand(source)
     _lose(source)
     source.heal("PG_SLOT_MISSING", joining=LATE)
 
