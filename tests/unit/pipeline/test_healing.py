@@ -34,6 +34,14 @@ def test_positions_go_on_behind_what_was_reached(start: int, end: int, shift: in
     assert (again.publication_oid, again.incarnation) == (6, 2 if shift else 1)
 
 
+def test_a_server_that_was_set_back_twice_is_shifted_twice() -> None:
+    first = renewed(SOURCE, Footing(Lsn(0x1000), 6), SAME, REACHED, Lsn(0x2000))
+    reached = first.shifted(Lsn(0x3000))
+    again = renewed(first, Footing(Lsn(0x800), 7), SAME, reached, Lsn(0x900))
+    assert (again.shift, again.start, again.incarnation) == (2 * MORE, Lsn(2 * MORE + 0x800), 3)
+    assert again.start > reached
+
+
 @pytest.mark.parametrize("identity", [Identity("72", 1, 180004, "shop"), Identity("71", 2, 180004, "shop")])
 def test_another_server_or_timeline_is_another_incarnation(identity: Identity) -> None:
     again = renewed(SOURCE, Footing(REACHED, 6), identity, REACHED, REACHED)
