@@ -1,0 +1,52 @@
+"""What a source waits for, and what it may acknowledge, as its ledger sees it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.lake import formatfile
+from headrace.lake.store import open_store
+from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.reconciling import staged
+from headrace.pipeline.records import SourceRecord, TableRecord
+from headrace.pipeline.states import State
+from tests.unit.core.batches import text_table
+
+SOURCE = SourceRecord(
+    "postgres", "host=h", "71", 1, "shop", "s", "p", True, True, Lsn(0x10), ("public.*",), publication_oid=5
+)
+NAME = TableName("public", "late")
+WAITS = TableRecord(NAME, State.CHOSEN, 5, text_table(), {}, Lsn(0x20), late=True, kept=True)
+COPIED = replace(staged(WAITS, "1-0", Lsn(0x90)), state=State.JOINING)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    store = open_store(str(tmp_path / "lake"))
+    formatfile.create_lake(store)
+    made = Ledger(store, "main")
+    made.publish(Epoch("open", Lsn(0x80), records=(WAITS,), source=SOURCE))
+    return made
+
+
+def test_a_table_that_waits_for_its_copy_is_awaited(ledger: Ledger) -> None:
+    assert ledger.awaited == {NAME: WAITS}
+    assert ledger.settled == Lsn(0x80), "what the stream has for it from 0/20 on is kept in the lake"
+
+
+def test_while_a_lost_position_is_left_only_new_copies_are_awaited_and_followed(ledger: Ledger) -> None:
+    """The stream that the table waited in is no more; nor does it hold back the new one."""
+    behind = replace(WAITS, kept=False)
+    source = replace(SOURCE, healing=Lsn(0x90))
+    ledger.publish(Epoch("lost", Lsn(0x80), records=(behind, COPIED), source=source))
+    assert ledger.awaited == {}
+    assert ledger.late == []
+    assert ledger.followed == [COPIED]
+    assert ledger.settled == Lsn(0x90)
+    again = Ledger(ledger.store, "main")
+    assert (again.awaited, again.settled) == ({}, Lsn(0x90))
