@@ -11,6 +11,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake import formatfile
 from headrace.lake.store import open_store
+from headrace.pipeline.latecomers import Kept
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.reconciling import staged
 from headrace.pipeline.records import SourceRecord, TableRecord
@@ -50,3 +51,18 @@ def test_while_a_lost_position_is_left_only_new_copies_are_awaited_and_followed(
     assert ledger.settled == Lsn(0x90)
     again = Ledger(ledger.store, "main")
     assert (again.awaited, again.settled) == ({}, Lsn(0x90))
+
+
+def test_what_is_kept_of_the_stream_goes_when_every_table_has_taken_it(ledger: Ledger) -> None:
+    first, second = (
+        Kept(name, Lsn(reached), frozenset({NAME}), 10, 1, False)
+        for name, reached in (("1", 0x90), ("2", 0xA0))
+    )
+    for file in (first, second):
+        ledger.publish(Epoch("stream", file.reached, kept=file))
+    assert ledger.kept == {"1": first, "2": second}
+    taking = replace(WAITS, state=State.JOINING)
+    for applied, left in ((0x20, {"1", "2"}), (0x90, {"2"}), (0xA0, set())):
+        ledger.publish(Epoch("late", Lsn(0xA0), records=(replace(taking, applied=Lsn(applied)),)))
+        assert set(ledger.kept) == left
+    assert Ledger(ledger.store, "main").kept == {}
