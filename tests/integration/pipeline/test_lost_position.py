@@ -55,7 +55,9 @@ def test_each_loss_stops_the_source_and_nothing_is_made_anew(source: Source) -> 
     with database.server.database() as other:
         other.execute(TABLES, user="app")
         # By itself it is never followed there: the address may be wrong.
-        source.stops("PG_ANOTHER_SERVER", url=other.url(user="app"), reconcile="auto")
+        source.options["reconcile"] = "auto"
+        source.stops("PG_ANOTHER_SERVER", url=other.url(user="app"))
+        del source.options["reconcile"]
     name = source.publication
     database.execute(f"ALTER PUBLICATION {name} RENAME TO elsewhere")
     assert name in (source.stops("PG_PUBLICATION_MISSING").detail or "")
