@@ -293,7 +293,7 @@ def groups_of(routes: Routes) -> Iterator[tuple[int | None, Range | None, Range 
         held = Range(low=file.low, last=file.high)
         later = next((other.low for other in files[number + 1 :]), None)
         home = Range(low=file.low if number else None, below=later)
-        empty = later is not None and later == file.low
+        empty = number > 0 and later == file.low  # the first one's begins below all keys
         yield number, held, None if routes.births or empty else home
     if routes.births:
         edges = [None, *routes.births, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.pipeline.layers import Layer, Range, Struck
@@ -34,8 +34,11 @@ def padded(code: bytes) -> bytes:
     return code.ljust(WIDTH, b"\0")
 
 
+@example(files=[(b"b", b"c"), (b"b", b"d")], births=[], keys=[b"a"])
 @given(
-    st.lists(st.tuples(codes, codes), max_size=6), st.lists(codes, max_size=3), st.lists(codes, max_size=20)
+    files=st.lists(st.tuples(codes, codes), max_size=6),
+    births=st.lists(codes, max_size=3),
+    keys=st.lists(codes, max_size=20),
 )
 def test_groups_are_the_places_of_each_key(
     files: list[tuple[bytes, bytes]], births: list[bytes], keys: list[bytes]
