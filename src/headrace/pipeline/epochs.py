@@ -18,7 +18,7 @@ said of the layouts of tables holds only for what comes after.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +28,7 @@ from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Messages, alone, scan
 from headrace.pipeline import latecomers
 from headrace.pipeline.latecomers import Kept, read_piece
-from headrace.pipeline.tasks import KeptPiece, LakeAddress
+from headrace.pipeline.tasks import KeptPiece, LakeAddress, Small
 from headrace.sources.postgres.decoding import Inside, truncates
 from headrace.spool.layout import Kind, Records, damaged
 from headrace.spool.reader import SpoolReader
@@ -85,9 +85,12 @@ class Cut:
     inside: Inside | None = None
     own: Streamed | None = None  # addresses are those of this transaction's own files
     kept: KeptPiece | None = None  # addresses are those of a file of the lake
+    several: tuple[Small, ...] = ()  # it is these, as if they had come whole
 
     def read(self, reader: SpoolReader, most: int | None = None) -> Bytes:
         """Its bytes, or the first of them."""
+        if self.several:
+            return read_small(reader, self.several)[:most]
         if self.kept is not None:
             return read_piece(self.kept, self.start, self.stop)[:most]
         stop = self.stop if most is None else min(self.stop, self.start + most)
@@ -151,8 +154,32 @@ def cuts(reader: SpoolReader, transactions: Records) -> Iterator[Cut]:
             yield from Pieces(reader, start, known, None, _head(whole[first])).whole(stop)
         else:
             yield Cut(start, stop, tuple(reader.relations_before(start)))
-    for transaction in streamed:
-        yield from _of_streamed(reader, transaction)
+    yield from _of_streamed(reader, streamed)
+
+
+def _of_streamed(reader: SpoolReader, streamed: Records) -> Iterator[Cut]:
+    """Transactions that were streamed; each brings all layouts that it needs. Small ones go together."""
+    together: list[Small] = []
+    size = 0
+    for transaction in streamed[streamed["length"] > 0]:  # the others are blocks without a change of ours
+        own, length = own_files(transaction), int(transaction["length"])
+        head = _head(transaction, streamed=True, struck=tuple(reader.struck(own).tolist()))
+        if length > STRETCH_BYTES:
+            yield from Pieces(reader, 0, (), head, head, own).whole(length)
+            continue
+        if together and size + length > STRETCH_BYTES:
+            yield Cut(0, size, (), several=tuple(together))
+            together, size = [], 0
+        together.append(Small(own, length, head))
+        size += length
+    if together:
+        yield Cut(0, size, (), several=tuple(together))
+
+
+def read_small(reader: SpoolReader, several: Iterable[Small]) -> Bytes:
+    """Small streamed transactions, one behind the other, as if they had come whole."""
+    read = (small.inside.unstreamed(reader.read_streamed(small.own, 0, small.length)) for small in several)
+    return np.concatenate(list(read))
 
 
 def kept_cuts(lake: LakeAddress, source: str, files: Sequence[Kept]) -> Iterator[Cut]:
@@ -184,18 +211,6 @@ def _neighbours(whole: Records, described: Ints) -> Iterator[tuple[int, int]]:
             last = min(max(int(within) - 1, first), end)
             yield first, last
             first = last + 1
-
-
-def _of_streamed(reader: SpoolReader, transaction: np.void) -> Iterator[Cut]:
-    """A transaction that was streamed; it brings all layouts that it needs."""
-    if not transaction["length"]:
-        return  # blocks without a change of ours
-    own, length = own_files(transaction), int(transaction["length"])
-    head = _head(transaction, streamed=True, struck=tuple(reader.struck(own).tolist()))
-    if length <= 2 * STRETCH_BYTES:
-        yield Cut(0, length, (), head, own)
-    else:
-        yield from Pieces(reader, 0, (), head, head, own).whole(length)
 
 
 def own_files(transaction: np.void) -> Streamed:

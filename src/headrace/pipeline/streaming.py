@@ -289,33 +289,26 @@ def _wiser(task: TableTask, outcome: Outcome | None) -> TableTask:
 def _items(
     ledger: Ledger, workshop: Workshop, cuts: Sequence[Cut], look: Look, tasks: Mapping[int, TableTask]
 ) -> Iterable[bytes]:
-    """The stretches, small ones together: of streamed transactions there may be very many."""
     reader, tables = workshop.reader, tuple(tasks.items())
-    together: list[Stretch] = []
-    size = 0
     for number, cut in enumerate(cuts):
-        stretch = Stretch(
-            number=number,
-            epoch=ledger.mark.epoch + 1,
-            lake=ledger.address,
-            spool=workshop.spool,
-            start=cut.start,
-            stop=cut.stop,
-            xid_reference=look.xid_reference,
-            relations=cut.relations,
-            tables=tables,
-            inside=cut.inside,
-            own=cut.own,
-            data=cut.read(reader).tobytes() if workshop.ships_bytes and cut.kept is None else None,
-            kept=cut.kept,
+        yield pack(
+            Stretch(
+                number=number,
+                epoch=ledger.mark.epoch + 1,
+                lake=ledger.address,
+                spool=workshop.spool,
+                start=cut.start,
+                stop=cut.stop,
+                xid_reference=look.xid_reference,
+                relations=cut.relations,
+                tables=tables,
+                inside=cut.inside,
+                own=cut.own,
+                data=cut.read(reader).tobytes() if workshop.ships_bytes and cut.kept is None else None,
+                kept=cut.kept,
+                several=cut.several,
+            )
         )
-        if together and size + cut.stop - cut.start > epochs.STRETCH_BYTES:
-            yield pack(tuple(together))
-            together, size = [], 0
-        together.append(stretch)
-        size += cut.stop - cut.start
-    if together:
-        yield pack(tuple(together))
 
 
 def verdict(outcome: Outcome) -> HeadraceError | None:

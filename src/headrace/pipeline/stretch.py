@@ -28,7 +28,7 @@ from headrace.core.keycode import keycode
 from headrace.decode.kernel import Bytes
 from headrace.lake.store import open_store
 from headrace.pipeline import groups, shadows
-from headrace.pipeline.epochs import read_stretch
+from headrace.pipeline.epochs import read_small, read_stretch
 from headrace.pipeline.latecomers import read_piece
 from headrace.pipeline.merging import RESULTS
 from headrace.pipeline.tasks import Outcome, Part, Stretch, TableTask, join_ipc, pack, to_ipc, unpack
@@ -46,12 +46,8 @@ class _Context:
 
 
 def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
-    """The mapping side of an epoch's job: (group, order, blob) of one stretch, or of several small ones."""
-    for stretch in unpack(item, tuple):
-        yield from _split(stretch)
-
-
-def _split(stretch: Stretch) -> Iterable[tuple[str, int, bytes]]:
+    """The mapping side of an epoch's job: (group, order, blob)."""
+    stretch = unpack(item, Stretch)
     store = open_store(stretch.lake.url, dict(stretch.lake.options) or None)
     context = _Context(stretch, Writing(store, stretch.epoch))
     tables = dict(stretch.tables)
@@ -93,6 +89,8 @@ def bytes_of(stretch: Stretch) -> Bytes:
         return read_piece(stretch.kept, stretch.start, stretch.stop)
     if stretch.data is not None:
         return np.frombuffer(stretch.data, np.uint8)
+    if stretch.several:
+        return read_small(SpoolReader(Path(stretch.spool)), stretch.several)
     return read_stretch(SpoolReader(Path(stretch.spool)), stretch.own, stretch.start, stretch.stop)
 
 

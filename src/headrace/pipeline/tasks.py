@@ -75,6 +75,15 @@ class TableTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Small:
+    """A streamed transaction that is too small to be a stretch of its own."""
+
+    own: Streamed
+    length: int
+    inside: Inside
+
+
+@dataclass(frozen=True, slots=True)
 class Stretch:
     """A piece of the stream that one task decodes."""
 
@@ -91,6 +100,7 @@ class Stretch:
     own: Streamed | None = None  # addresses are those of this streamed transaction's own files
     data: bytes | None = None  # the bytes themselves, where tasks cannot read the spool
     kept: KeptPiece | None = None  # addresses are those of a file of the lake
+    several: tuple[Small, ...] = ()  # it is these, as if they had come whole
 
     @property
     def xid(self) -> int:

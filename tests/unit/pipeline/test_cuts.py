@@ -66,11 +66,9 @@ def test_streamed_transactions_between_whole_ones_do_not_cut_them(folder: Path, 
         whole(writer, time)
         streamed_one(writer, time + 2)
     reader = SpoolReader(folder)
-    cuts = list(epochs.cuts(reader, reader.transactions(0)))
-    [stretch] = [cut for cut in cuts if cut.own is None]
-    assert (stretch.start, stretch.stop) == (0, 199 * SIZE)
-    assert sorted(cut.own.xid for cut in cuts if cut.own is not None) == list(range(2, 402, 4))
-    assert all((cut.start, cut.stop) == (0, SIZE) for cut in cuts if cut.own is not None)
+    whole_ones, streamed_ones = epochs.cuts(reader, reader.transactions(0))
+    assert (whole_ones.start, whole_ones.stop) == (0, 199 * SIZE)
+    assert [small.own.xid for small in streamed_ones.several] == list(range(2, 402, 4))
 
 
 def test_a_layout_that_a_streamed_transaction_brought_begins_a_stretch(
@@ -80,7 +78,7 @@ def test_a_layout_that_a_streamed_transaction_brought_begins_a_stretch(
     for time in range(0, 24, 2):
         streamed_one(writer, time, layouts[time]) if time in layouts else whole(writer, time)
     reader = SpoolReader(folder)
-    cuts = [cut for cut in epochs.cuts(reader, reader.transactions(0)) if cut.own is None]
+    cuts = [cut for cut in epochs.cuts(reader, reader.transactions(0)) if not cut.several]
     # Said again it changes nothing.
     assert [cut.relations for cut in cuts] == [(), (b"one",), (b"other",)]
     assert [(cut.start // SIZE, cut.stop // SIZE) for cut in cuts] == [(0, 2), (3, 6), (7, 12)]

@@ -36,6 +36,7 @@ from headrace.decode.pgoutput.rare import (
     truncate,
     type_message,
 )
+from headrace.decode.pgoutput.unstreaming import whole
 
 __all__ = [
     "Begins",
@@ -62,4 +63,5 @@ __all__ = [
     "stream_commits",
     "truncate",
     "type_message",
+    "whole",
 ]

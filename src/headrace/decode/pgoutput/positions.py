@@ -63,6 +63,12 @@ def begins(data: Bytes, messages: Messages) -> Begins:
     )
 
 
+def begin_body(commit_lsn: int, commit_ts: int, xid: int) -> bytes:
+    """A BEGIN that says so, but for its letter."""
+    numbers = ((commit_lsn, 8), (commit_ts - _EPOCH, 8), (xid & 0xFFFFFFFF, 4))
+    return b"".join(number.to_bytes(size, "big", signed=number < 0) for number, size in numbers)
+
+
 def commits(data: Bytes, messages: Messages) -> Commits:
     """All COMMITs of the buffer."""
     row, body = _of(messages, COMMIT)

@@ -35,7 +35,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncation, Truncations
-from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate
+from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate, whole
 from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
 
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
@@ -66,6 +66,11 @@ class Inside:
     streamed: bool = False  # its messages carry the xid of their subtransaction
     struck: tuple[int, ...] = ()  # the subtransactions that were rolled back
     by_subtransaction: bool = False  # changes get the xid of their subtransaction, as the wire has it
+
+    def unstreamed(self, data: Bytes) -> Bytes:
+        """All of a streamed transaction's bytes as those of an ordinary one."""
+        messages = self.lasting(scan(data, in_stream=True))
+        return whole(data, messages, commit_lsn=self.time, commit_ts=self.commit_ts, xid=self.xid)
 
     def lasting(self, messages: Messages) -> Messages:
         """The messages without those of rolled-back subtransactions."""
@@ -188,7 +193,9 @@ def _versions(
     versions = {oid: [(-1, layout)] for oid, layout in known.items()}
     for row in np.flatnonzero(messages.kind == _RELATION):
         layout = relation(data, int(messages.body[row]), int(messages.stop[row]))
-        versions.setdefault(layout.oid, []).append((int(row), layout))
+        told = versions.setdefault(layout.oid, [])
+        if not told or told[-1][1] != layout:  # each transaction that was streamed says them again
+            told.append((int(row), layout))
     return versions
 
 
