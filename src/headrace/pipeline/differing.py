@@ -1,14 +1,15 @@
-"""Tasks: two contents of one table, compared range by range of its keys, and what is to be done about it.
+"""Tasks: two contents of one table, compared by ranges of its keys, and what is to be done about it.
 
     files of both ─ sample ─► bounds of ranges, each with about as many rows
-    files of both ─ apart ═ shuffle by range ═ compare ─► Compared: the difference as a file of events
+    each file     ─ sum_up ─► its rows and their digests, summed by range          `balance` says what differs
+    those ranges  ─ apart ═ shuffle by lots of ranges ═ compare ─► Compared: the difference, in files
     those files   ─ route ═ shuffle by file of the table ═ `merging` ─► files, history, errors
 
-What is the same costs a read and is not written again. Where events can't say it, in a table without a key or
+What is the same costs one read and goes nowhere. Where events can't say it, in a table without a key or
 one that has a key twice, or another identity than its files are sorted by, `rewrite` takes the place of the
 last two: all rows are written anew, and history tells what went and what came.
 
-Called by `reconciling`. A range is as large as memory allows a task, whatever the size of the table.
+Called by `balance` and `reconciling`. A lot is as large as memory allows a task, whatever the table's size.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core import difference
+from headrace.core.checksum import Sums
+from headrace.core.columns import Ints
 from headrace.core.difference import Moment
 from headrace.core.keycode import keycode
+from headrace.decode.digest import digests
 from headrace.lake import datafile
 from headrace.lake.store import Store, open_store
 from headrace.pipeline import groups, shadows
@@ -30,11 +34,13 @@ from headrace.pipeline.routing import FileRange, Prefixes, Routes, prefixes
 from headrace.pipeline.tasks import LakeAddress, Outcome, Part, TableTask, from_ipc, pack, to_ipc, unpack
 from headrace.pipeline.writing import Writing, write_history, write_sorted
 
-ROWS_PER_RANGE = 250_000
+ROWS_PER_RANGE = 2_500
+ROWS_PER_LOT = 250_000
+MOST_RANGES = 4096
 BLOB_BYTES = 16 << 20
-SAMPLES = 128  # keys of a file
+SAMPLES = 1024  # keys of a file
 
-_EVENTS_PER_RANGE = 1 << 32  # their ordinals do not meet those of another range
+_EVENTS_PER_LOT = 1 << 32  # their ordinals do not meet those of another lot
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,20 @@ class Half:
     file: FileRange
     new: bool
     bounds: tuple[bytes, ...] = ()
+    lots: tuple[tuple[int, int], ...] = ()  # the ranges whose rows are wanted, and the lot that each goes to
+
+    @property
+    def place(self) -> tuple[bool, str]:
+        """What tells it apart from all others of its comparison."""
+        return self.new, self.file.path
+
+
+@dataclass(frozen=True, slots=True)
+class FileSums:
+    """What the rows of a file come to, in the ranges in which it has any."""
+
+    ranges: Ints
+    sums: Sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +92,7 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What came of a range."""
+    """What came of a lot."""
 
     changes: int = 0
     doubled: bool = False  # a key is there twice: events can't tell rows apart
@@ -111,32 +131,53 @@ def _spread(rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 def bounds(samples: Iterable[bytes], rows: int) -> tuple[bytes, ...]:
     """Where each range but the first begins."""
     found = np.sort(np.frombuffer(b"".join(samples), dtype=prefixes(pa.array([], pa.large_binary())).dtype))
-    ranges = -(-rows // ROWS_PER_RANGE)
+    ranges = min(-(-rows // ROWS_PER_RANGE), MOST_RANGES)
     if ranges < 2 or not len(found):
         return ()
     cuts: Prefixes = np.unique(found[[len(found) * i // ranges for i in range(1, ranges)]])
     return tuple(cuts.tolist())
 
 
+# --- summing up ---------------------------------------------------------------------------------
+
+
+def sum_up(item: bytes) -> bytes:
+    """The task: the rows of a file, summed by range."""
+    half = unpack(item, Half)
+    rows = shadows.attach(half.given.store, half.task, _read(half))
+    names = shadows.extend(half.given.table).names
+    ranges, which = np.unique(_ranges(half, rows), return_inverse=True)
+    whole = digests(keycode([rows.column(name) for name in names]))
+    return pack(FileSums(ranges, Sums.of(len(ranges), which, whole, np.ones(rows.num_rows, np.int64))))
+
+
+def _ranges(half: Half, rows: pa.Table) -> Ints:
+    """The range of each row."""
+    edges = np.array(half.bounds, dtype=prefixes(pa.array([], pa.large_binary())).dtype)
+    return np.searchsorted(edges, prefixes(_identities(half, rows)), side="right").astype(np.int64)
+
+
 # --- comparing ----------------------------------------------------------------------------------
 
 
 def apart(item: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """The mapping side: the rows of a file, range by range."""
+    """The mapping side: the wanted rows of a file, lot by lot."""
     half = unpack(item, Half)
-    store = half.given.store
-    rows = shadows.attach(store, half.task, _read(half))
+    rows = _read(half)
+    wanted = np.array(half.lots, np.int64).reshape(-1, 2)
+    ranges = _ranges(half, rows)
+    inside = np.isin(ranges, wanted[:, 0])
+    rows = shadows.attach(half.given.store, half.task, rows.filter(pa.array(inside)))
     if not rows.num_rows:
         return
-    edges = np.array(half.bounds, dtype=prefixes(pa.array([], pa.large_binary())).dtype)
-    numbers = np.searchsorted(edges, prefixes(_identities(half, rows)), side="right")
-    order = np.argsort(numbers, kind="stable")
-    starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    lots = wanted[np.searchsorted(wanted[:, 0], ranges[inside]), 1]
+    order = np.argsort(lots, kind="stable")
+    starts = np.flatnonzero(np.diff(lots[order], prepend=-1))
     for low, high in zip(starts, [*starts[1:], len(order)], strict=True):
         mine = rows.take(pa.array(order[low:high]))
         for piece in _pieces(mine):
             share = _Rows(half.given, half.new, to_ipc(piece))
-            yield f"{int(numbers[order[low]]):012d}", int(half.new), pack(share)
+            yield f"{int(lots[order[low]]):012d}", int(half.new), pack(share)
 
 
 def _read(half: Half) -> pa.Table:
@@ -157,10 +198,10 @@ def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def compare(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
-    """The reducing side: the events of a range, in a file of their own where there are any."""
+    """The reducing side: the events of a lot, in a file of their own where there are any."""
     given, old, new = _sides(blobs)
     schema = shadows.extend(given.table)
-    moment = replace(given.moment, first=int(group) * _EVENTS_PER_RANGE)
+    moment = replace(given.moment, first=int(group) * _EVENTS_PER_LOT)
     if schema.is_multiset:
         yield pack(Compared(changes=difference.history(schema, old, new, moment).num_rows))
         return
@@ -178,10 +219,10 @@ def compare(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
 
 
 def rewrite(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
-    """The reducing side where events can't say it: the new rows of a range, and what history tells."""
+    """The reducing side where events can't say it: the new rows of a lot, and what history tells."""
     given, old, new = _sides(blobs)
     writing = Writing(given.store, given.epoch)
-    moment = replace(given.moment, first=int(group) * _EVENTS_PER_RANGE)
+    moment = replace(given.moment, first=int(group) * _EVENTS_PER_LOT)
     rows = shadows.drop(given.table, new)
     told = difference.history(given.table.schema, shadows.drop(given.table, old), rows, moment)
     yield pack(
@@ -212,7 +253,7 @@ def _sides(blobs: Iterator[bytes]) -> tuple[Comparison, pa.Table, pa.Table]:
 
 
 def route(item: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """The mapping side of the merge: the events of a range, by the file that each concerns."""
+    """The mapping side of the merge: the events of a lot, by the file that each concerns."""
     applying = unpack(item, Applying)
     data = applying.given.store.get(applying.events)
     assert data is not None, "the comparison wrote it"

@@ -38,7 +38,8 @@ from headrace.pipeline.tasks import Outcome, Outcomes, pack, unpack
 from headrace.spark.jobs import Jobs
 
 if TYPE_CHECKING:
-    from headrace.pipeline.requesting import Errand, Owner, Steps
+    from headrace.pipeline.errands import Errand
+    from headrace.pipeline.requesting import Owner, Steps
 
 EPOCH_BYTES = 256 << 20
 DRIVER_BYTES = 32 << 20  # so much is put together quicker here than Spark can say hello

@@ -1,9 +1,11 @@
 """Reconcile: a table is copied anew beside the old one, and the difference becomes updates in one mark.
 
     asked for ─► a new copy, CHOSEN ─► JOINING ─► LIVE       its files are staged, and in no mark
-    the table    as it was: live and in the marks, or stopped        │  both stand at the same place
+    the table    as it was: live and in the marks, or stopped        │  both stand at one place, and go on
                                                                      ▼
-                 compared by ranges of keys (`differing`) ─► one epoch: the difference, at a time of its own
+                 weighed file by file (`balance`), beside the loop, until little is left
+                                                                     ▼
+                 what differs (`differing`) ─► one epoch: the difference, at a time of its own
 
 The old contents stay what every reader has until that epoch's mark, and history tells the difference as
 ordinary updates of no transaction (`_xid` 0). A table that was exact until then stays exact at all times of
@@ -14,14 +16,14 @@ The mark before the difference leaves room for it (`streaming.with_room`), since
 contents may have one time. Where the source is so idle that its position does not move, a slot is made and
 dropped for a moment: that moves it.
 
-Called by the loop of `lifecycle`. What a comparison writes for itself lies in the copy's own folder, which is
-removed with it.
+Called by `renewal`, for the loop of `lifecycle`. What a comparison writes for itself lies in the copy's own
+folder, which is removed with it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,7 @@ from headrace.core.schema import TableSchema
 from headrace.lake import layout
 from headrace.lake.store import Store
 from headrace.pipeline import differing
+from headrace.pipeline.balance import Balance
 from headrace.pipeline.differing import Applying, Compared, Comparison, Half
 from headrace.pipeline.ledger import RECONCILE, Epoch, Ledger
 from headrace.pipeline.merging import merge
@@ -40,7 +43,7 @@ from headrace.pipeline.records import TableRecord
 from headrace.pipeline.routing import Routes
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.streaming import ROOM, verdict
-from headrace.pipeline.tasks import Outcome, Outcomes, join_ipc, pack, unpack
+from headrace.pipeline.tasks import Outcome, Outcomes, TableTask, join_ipc, pack, unpack
 from headrace.spark.jobs import Jobs
 
 if TYPE_CHECKING:
@@ -62,6 +65,12 @@ def staged(record: TableRecord, stage: str, applied: Lsn) -> TableRecord:
         kept=False,
         stage=stage,
     )
+
+
+def stage_of(copy: TableRecord) -> str:
+    """What a new copy is known by."""
+    assert copy.stage is not None
+    return copy.stage
 
 
 def refuse_other_columns(name: TableName, old: TableSchema, new: TableSchema) -> None:
@@ -92,18 +101,31 @@ def refused(ledger: Ledger) -> list[TableRecord]:
 
 
 def is_over(ledger: Ledger) -> bool:
-    """Whether a healing has nothing left to wait for."""
-    return ledger.healing and all(r.state in (State.LIVE, State.STOPPED) for r in ledger.staged.values())
+    """Whether a healing ends without any new copy: all of them failed."""
+    return ledger.healing and all(r.state is State.STOPPED for r in ledger.staged.values())
 
 
-def epoch(ledger: Ledger, workshop: Workshop, copies: Sequence[TableRecord]) -> Epoch:
+def near(ledger: Ledger, workshop: Workshop, copy: TableRecord, balance: Balance) -> bool:
+    """Whether the new copy can replace its table without making others wait; if not, that is worked at."""
+    if balance.busy:
+        return False
+    try:
+        pair = _pair(ledger, ledger.tables[copy.name], copy, ledger.position)
+    except Definite:  # told where it takes the place of its table
+        return True
+    return balance.near(pair.halves, workshop.fit)
+
+
+def epoch(
+    ledger: Ledger, workshop: Workshop, copies: Sequence[TableRecord], balances: Mapping[str, Balance]
+) -> Epoch:
     """The new copies in the place of their tables, and the end of those that failed."""
     frontier = Lsn(int(ledger.position) + ROOM)
     records, outcomes, created = [], [], []
     for copy in copies:
         old = ledger.tables[copy.name]
         try:
-            outcome = _replaced(ledger, workshop, old, copy, frontier)
+            outcome = _replaced(workshop, _pair(ledger, old, copy, frontier), balances[stage_of(copy)])
         except Definite as error:
             records.append(old.failed(error, ledger.frontier))
             continue
@@ -180,78 +202,76 @@ class _Pair:
     """The two contents of a table, ready to be compared."""
 
     given: Comparison
-    old: TableRecord
-    copy: TableRecord
-    jobs: Jobs
+    old: TableTask
+    copy: TableTask
     halves: tuple[Half, ...]
+    resorted: bool  # the files of the old one are sorted by another identity
+
+    @property
+    def rows(self) -> int:
+        return sum(half.file.rows for half in self.halves)
 
 
-def _replaced(
-    ledger: Ledger, workshop: Workshop, old: TableRecord, copy: TableRecord, frontier: Lsn
-) -> Outcome:
+def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Lsn) -> _Pair:
     refuse_other_columns(copy.name, old.schema, copy.schema)
-    pair = _pair(ledger, workshop, old, copy, frontier)
-    outcomes = [
-        unpack(a, Compared) for a in pair.jobs.run_grouped(differing.apart, differing.compare, _items(pair))
-    ]
-    changes = sum(found.changes for found in outcomes)
-    found = Outcome(copy.name, changes=changes, met=copy.shadows)
-    if not changes and old.schema.identity == copy.schema.identity:
-        return found
-    resorted = old.schema.identity != copy.schema.identity
-    if copy.schema.is_multiset or resorted or any(each.doubled for each in outcomes):
-        return _rewritten(ledger, pair).combine(found)
-    applied = _applied(ledger, pair, [each.events for each in outcomes if each.events is not None])
-    if (failure := verdict(applied)) is not None:
-        raise failure
-    # Each change of the difference was counted when it was found.
-    return replace(applied, changes=0).combine(found)
-
-
-def _pair(ledger: Ledger, workshop: Workshop, old: TableRecord, copy: TableRecord, frontier: Lsn) -> _Pair:
     if old.state is State.STOPPED:  # another program may have changed its files
         ledger.forget_folder(ledger.task_folder(old.name))
-    tasks = {False: ledger.task(replace(old, schema=copy.schema)), True: ledger.task(copy)}
+    old_task, new_task = ledger.task(replace(old, schema=copy.schema)), ledger.task(copy)
     both = tuple(sorted({*old.shadows, *copy.shadows}))
-    assert copy.stage is not None
     given = Comparison(
         epoch=ledger.mark.epoch + 1,
         lake=ledger.address,
-        table=replace(tasks[False], routes=Routes.over(()), shadows=both, handoff=None, layered=True),
+        table=replace(old_task, routes=Routes.over(()), shadows=both, handoff=None, layered=True),
         moment=Moment(int(frontier) - 1, time.time_ns() // 1000),
-        folder=f"{layout.staged_folder(ledger.name, copy.stage)}/difference",
+        folder=f"{layout.staged_folder(ledger.name, stage_of(copy))}/difference",
     )
-    halves = [h for new, task in tasks.items() for h in differing.halves(given, task, new=new)]
-    rows = sum(half.file.rows for half in halves)
-    jobs = workshop.jobs(rows)
-    bounds: tuple[bytes, ...] = ()
-    if rows > differing.ROWS_PER_RANGE:
-        bounds = differing.bounds(jobs.run(differing.sample, [pack(half) for half in halves]), rows)
-    return _Pair(given, old, copy, jobs, tuple(replace(half, bounds=bounds) for half in halves))
+    halves = (
+        *differing.halves(given, old_task, new=False),
+        *differing.halves(given, new_task, new=True),
+    )
+    return _Pair(given, old_task, new_task, halves, old.schema.identity != copy.schema.identity)
 
 
-def _items(pair: _Pair) -> list[bytes]:
-    return [pack(half) for half in pair.halves]
+def _replaced(workshop: Workshop, pair: _Pair, balance: Balance) -> Outcome:
+    jobs = workshop.jobs(pair.rows)
+    balance.weigh(pair.halves, jobs)
+    different = balance.different(pair.halves)
+    answers = jobs.run_grouped(differing.apart, differing.compare, [pack(half) for half in different])
+    outcomes = [unpack(answer, Compared) for answer in answers]
+    # Each change of the difference is counted where it is found.
+    found = Outcome(
+        pair.copy.name, changes=sum(each.changes for each in outcomes), met=pair.given.table.shadows
+    )
+    if not found.changes and not pair.resorted:
+        return found
+    if pair.copy.schema.is_multiset or pair.resorted or any(each.doubled for each in outcomes):
+        return _rewritten(jobs, pair, balance).combine(found)
+    events = [each.events for each in outcomes if each.events is not None]
+    applied = _applied(jobs, pair, events, balance)
+    if (failure := verdict(applied)) is not None:
+        raise failure
+    return replace(applied, changes=0).combine(found)
 
 
-def _applied(ledger: Ledger, pair: _Pair, events: Iterable[str]) -> Outcome:
+def _applied(jobs: Jobs, pair: _Pair, events: Iterable[str], balance: Balance) -> Outcome:
     """The difference, merged into the files that it concerns."""
-    task = replace(pair.given.table, routes=ledger.task(pair.old).routes)
-    bounds = pair.halves[0].bounds
-    if len(bounds) > 1 and 2 * ledger.rows(pair.old.name) < sum(h.file.rows for h in pair.halves if h.new):
-        task = replace(task, routes=replace(task.routes, births=bounds))
+    task = replace(pair.given.table, routes=pair.old.routes)
+    rows = {new: sum(half.file.rows for half in pair.halves if half.new == new) for new in (False, True)}
+    if 2 * rows[False] < rows[True] and (cuts := balance.cuts(pair.halves)):
+        task = replace(task, routes=replace(task.routes, births=cuts))
     items = [pack(Applying(pair.given, task, each)) for each in events]
-    return _summed(pair, pair.jobs.run_grouped(differing.route, merge, items))
+    return _summed(pair, jobs.run_grouped(differing.route, merge, items))
 
 
-def _rewritten(ledger: Ledger, pair: _Pair) -> Outcome:
+def _rewritten(jobs: Jobs, pair: _Pair, balance: Balance) -> Outcome:
     """All rows anew."""
-    outcome = _summed(pair, pair.jobs.run_grouped(differing.apart, differing.rewrite, _items(pair)))
-    old = ledger.task(pair.old)
+    items = [pack(half) for half in balance.everything(pair.halves)]
+    outcome = _summed(pair, jobs.run_grouped(differing.apart, differing.rewrite, items))
     errors = None
-    for part in differing.standing_errors(pair.given, old, ledger.task(pair.copy)):
+    for part in differing.standing_errors(pair.given, pair.old, pair.copy):
         errors = join_ipc(errors, part)
-    return replace(outcome, remove=tuple(file.path for file in old.routes.files), errors=errors)
+    gone = tuple(half.file.path for half in pair.halves if not half.new)
+    return replace(outcome, remove=gone, errors=errors)
 
 
 def _summed(pair: _Pair, answers: Iterable[bytes]) -> Outcome:

@@ -1,6 +1,6 @@
 """What the loop of a source does about new copies, once a turn: see `reconciling` for what they are.
 
-ready     compared and put in the place of their tables, in one epoch
+ready     weighed beside the loop; then what differs takes its place in one epoch
 failed    given up; a table that was followed until then still is
 waiting   for the source's position to move, which is helped where nothing else moves it
 """
@@ -17,7 +17,9 @@ from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline import reconciling
+from headrace.pipeline.balance import Balance
 from headrace.pipeline.ledger import Epoch
+from headrace.pipeline.records import TableRecord
 from headrace.pipeline.states import State
 from headrace.sources.postgres import upstream
 
@@ -32,16 +34,17 @@ class Renewal:
     """The new copies of one attempt."""
 
     moved_at: float = field(default_factory=time.monotonic)
+    balances: dict[str, Balance] = field(default_factory=dict)  # by the stage of the copy
 
     def turn(self, run: Run) -> None:
         """Put in place what is ready, give up what failed, help what waits."""
-        ready = reconciling.ready(run.ledger)
+        ready = self._near(run)
         if ready or reconciling.is_over(run.ledger):
             look = run.look(ready)
             if look.changed:
                 fail(run, look.changed)
             elif not look.locked:
-                epoch = reconciling.epoch(run.ledger, run.workshop, ready)
+                epoch = reconciling.epoch(run.ledger, run.workshop, ready, self.balances)
                 failpoint("reconcile.before")
                 run.publish(epoch)
                 failpoint("reconcile.after")
@@ -49,6 +52,18 @@ class Renewal:
         elif not run.ledger.healing:
             self._give_up(run)
         self._stir(run)
+
+    def _near(self, run: Run) -> list[TableRecord]:
+        """The new copies that can replace their tables at once; one that is ready may be too far from it."""
+        ready = reconciling.ready(run.ledger)
+        stages = [reconciling.stage_of(copy) for copy in ready]
+        self.balances = {stage: self.balances.get(stage) or Balance() for stage in stages}
+        near = [
+            copy
+            for stage, copy in zip(stages, ready, strict=True)
+            if reconciling.near(run.ledger, run.workshop, copy, self.balances[stage])
+        ]
+        return [] if run.ledger.healing and len(near) < len(ready) else near
 
     def _give_up(self, run: Run) -> None:
         failed = reconciling.refused(run.ledger)

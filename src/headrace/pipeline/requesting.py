@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,6 +32,7 @@ from headrace.lake import requests
 from headrace.lake.requests import Request
 from headrace.lake.store import LocalStore
 from headrace.pipeline import reaching, roster
+from headrace.pipeline.errands import Errand, beside
 from headrace.pipeline.maintaining import maintain
 from headrace.pipeline.resyncing import resync
 
@@ -63,7 +64,6 @@ class Owner(Protocol):
 
 
 Answer = Mapping[str, Any]
-Errand = Callable[[], Any]
 Steps = Generator[Errand, Any, Answer]
 Deed = Callable[[Owner, Mapping[str, Any]], Answer | Steps]
 
@@ -143,7 +143,7 @@ class Desk:
         except StopIteration as end:
             answer: Answer = end.value
             return answer
-        self.in_hand = _InHand(request, steps, _beside(errand))
+        self.in_hand = _InHand(request, steps, beside(errand))
         return None
 
     def _answered(self, owner: Owner, request: Request, act: Callable[[], Answer | None]) -> None:
@@ -169,11 +169,3 @@ def at_once(owner: Owner, kind: str, arguments: Mapping[str, Any]) -> Answer:
     except StopIteration as end:
         answer: Answer = end.value
         return answer
-
-
-def _beside(errand: Errand) -> Future[Any]:
-    """Do it in a thread of its own."""
-    with_one = ThreadPoolExecutor(1, "headrace-errand")
-    done = with_one.submit(errand)
-    with_one.shutdown(wait=False)
-    return done

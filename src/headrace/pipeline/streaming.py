@@ -64,12 +64,16 @@ class Workshop:
     counts: Counts = field(default_factory=Counts)
 
     def jobs(self, rows: int) -> Jobs:
-        """A tiny epoch is quicker in the driver than Spark can say hello."""
+        """Who does an epoch of so many rows; it is counted."""
         if rows <= self.driver_epochs:
             self.counts.driver += 1
-            return self.driver
-        self.counts.spark += 1
-        return self.spark
+        else:
+            self.counts.spark += 1
+        return self.fit(rows)
+
+    def fit(self, rows: int) -> Jobs:
+        """A tiny epoch is quicker in the driver than Spark can say hello."""
+        return self.driver if rows <= self.driver_epochs else self.spark
 
 
 def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -> Epoch:

@@ -1,0 +1,161 @@
+"""Two contents of one table on the scales: in which ranges of its keys they differ, file by file.
+
+    sums of the old files  −  sums of the new files  =  nothing       range by range: there they are equal
+
+Files never change, and sums add up (`core.checksum`). So what was summed stays known while the stream
+exchanges files on both sides, and at any later moment only files that are new since have to be read. That
+lets a large table be compared beside the loop: round by round fewer rows are left, until so few are that the
+rest is done in an epoch's place (`near`). Where the stream exchanges files as fast as they are read, the
+rounds end, too.
+
+`reconciling` asks what differs; `differing` has the tasks. A balance is the memory of one attempt: whoever
+comes after a crash weighs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from headrace.core.checksum import Sums
+from headrace.core.columns import Ints
+from headrace.core.errors import Definite
+from headrace.core.failpoint import failpoint
+from headrace.pipeline import differing
+from headrace.pipeline.differing import FileSums, Half
+from headrace.pipeline.errands import beside
+from headrace.pipeline.tasks import pack, unpack
+from headrace.spark.jobs import Jobs
+
+NEAR_ROWS = 500_000
+
+_Known = dict[tuple[bool, str], FileSums]
+
+
+@dataclass(slots=True)
+class Balance:
+    """The two contents of one table, as far as they are summed."""
+
+    bounds: tuple[bytes, ...] | None = None  # of the ranges; None: not chosen yet
+    _shadows: tuple[int, ...] = ()
+    _known: _Known = field(default_factory=dict)
+    _left: float = float("inf")  # rows that were not summed when the last round began
+    _round: Future[Any] | None = None
+
+    # --- beside the loop ------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a round is under way."""
+        return self._round is not None and not self._round.done()
+
+    def near(self, halves: Sequence[Half], jobs: Callable[[int], Jobs]) -> bool:
+        """Whether so little is left that it can be done at once; else a round begins."""
+        if self._round is not None:
+            _ended(self._round)
+            self._round = None
+        missing = self._missing(halves)
+        left = sum(half.file.rows for half in missing)
+        if left <= NEAR_ROWS or 2 * left > self._left:
+            return True
+        self._left = left
+        self._round = beside(partial(self._weigh_beside, missing, jobs(left)))
+        return False
+
+    def _weigh_beside(self, halves: Sequence[Half], jobs: Jobs) -> None:
+        failpoint("reconcile.weigh")
+        self.weigh(halves, jobs)
+
+    # --- weighing -------------------------------------------------------------------------------
+
+    def weigh(self, halves: Sequence[Half], jobs: Jobs) -> None:
+        """Sum up those of the files that are not summed yet."""
+        missing = self._missing(halves)
+        if not missing:
+            return
+        if self.bounds is None:
+            rows = sum(half.file.rows for half in halves)
+            few = rows <= differing.ROWS_PER_RANGE
+            self.bounds = () if few else _bounds(halves, rows, jobs)
+        bounded = [replace(half, bounds=self.bounds) for half in missing]
+        answers = jobs.run(differing.sum_up, [pack(half) for half in bounded])
+        for half, answer in zip(missing, answers, strict=True):
+            self._known[half.place] = unpack(answer, FileSums)
+
+    def _missing(self, halves: Sequence[Half]) -> list[Half]:
+        """The files that have to be summed, for what they hold now."""
+        if halves:
+            given = halves[0].given.table
+            # A text without a lake form may come or go in a table without a key and leave its file alone.
+            if self._shadows != given.shadows or (given.shadows and given.schema.is_multiset):
+                self._known.clear()
+            self._shadows = given.shadows
+        return [half for half in halves if half.place not in self._known]
+
+    # --- what came of it ------------------------------------------------------------------------
+
+    def different(self, halves: Iterable[Half]) -> list[Half]:
+        """The files with rows in ranges that differ; each knows these ranges, and their lots."""
+        halves = list(halves)
+        both = self._rows(halves)
+        difference = self._sums(half for half in halves if half.new) - self._sums(
+            half for half in halves if not half.new
+        )
+        return self._lots(halves, both, difference.uneven())
+
+    def everything(self, halves: Iterable[Half]) -> list[Half]:
+        """All files, with all ranges."""
+        halves = list(halves)
+        both = self._rows(halves)
+        return self._lots(halves, both, np.flatnonzero(both))
+
+    def cuts(self, halves: Iterable[Half]) -> tuple[bytes, ...]:
+        """Where each lot but the first begins, if all rows are meant."""
+        lots = np.cumsum(self._rows(halves)) // differing.ROWS_PER_LOT
+        return tuple((self.bounds or ())[i] for i in np.flatnonzero(np.diff(lots)))
+
+    @property
+    def _ranges(self) -> int:
+        return len(self.bounds or ()) + 1
+
+    def _sums(self, halves: Iterable[Half]) -> Sums:
+        total = Sums.zero(self._ranges)
+        for half in halves:
+            found = self._known[half.place]
+            total.counts[found.ranges] += found.sums.counts
+            total.low[found.ranges] += found.sums.low
+            total.high[found.ranges] += found.sums.high
+        return total
+
+    def _rows(self, halves: Iterable[Half]) -> Ints:
+        """How many rows there are in each range, on both sides together."""
+        return self._sums(halves).counts
+
+    def _lots(self, halves: Iterable[Half], rows: Ints, wanted: Ints) -> list[Half]:
+        """Neighbouring ranges go together to one task, as many as make a lot."""
+        before = np.cumsum(rows[wanted]) - rows[wanted]
+        lots = dict(zip(wanted.tolist(), (before // differing.ROWS_PER_LOT).tolist(), strict=True))
+        found = []
+        for half in halves:
+            mine = [number for number in self._known[half.place].ranges.tolist() if number in lots]
+            if mine:
+                pairs = tuple((number, lots[number]) for number in mine)
+                found.append(replace(half, bounds=self.bounds or (), lots=pairs))
+        return found
+
+
+def _bounds(halves: Sequence[Half], rows: int, jobs: Jobs) -> tuple[bytes, ...]:
+    return differing.bounds(jobs.run(differing.sample, [pack(half) for half in halves]), rows)
+
+
+def _ended(done: Future[Any]) -> None:
+    """What is wrong with the table itself shows again where it is compared in an epoch's place."""
+    try:
+        done.result()
+    except Definite:
+        return

@@ -1,0 +1,146 @@
+"""Laws of the balance: it finds what differs, whatever files the rows lie in, and reads no file twice."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.core import difference
+from headrace.core.difference import Moment
+from headrace.core.names import TableName
+from headrace.core.schema import Column, TableSchema
+from headrace.lake.store import open_store
+from headrace.pipeline import differing
+from headrace.pipeline.balance import Balance
+from headrace.pipeline.differing import Compared, Comparison, Half
+from headrace.pipeline.routing import FileRange, Routes
+from headrace.pipeline.tasks import LakeAddress, TableTask, from_ipc, pack, unpack
+from headrace.pipeline.writing import Writing, write_sorted
+from headrace.spark.jobs import DriverRunner
+
+COLUMNS = (
+    Column("id", pa.int64(), "int", "bigint", nullable=False),
+    Column("s", pa.string(), "text", "text"),
+)
+SCHEMA = TableSchema(COLUMNS, ("id",), full=False)
+AT = Moment(time=41, commit_ts=7)
+
+Contents = dict[int, str]
+contents = st.dictionaries(st.integers(0, 60), st.sampled_from(["a", "b", "c"]), max_size=60)
+
+
+@dataclass
+class Counting(DriverRunner):
+    """Counts the files that are summed."""
+
+    summed: list[str] = field(default_factory=list)
+
+    def run(self, task: Any, items: Sequence[bytes]) -> list[bytes]:
+        if task is differing.sum_up:
+            self.summed += [unpack(item, Half).file.path for item in items]
+        return super().run(task, items)
+
+
+@dataclass
+class Side:
+    """One of the two contents, in files."""
+
+    given: Comparison
+    folder: str
+    new: bool
+    files: dict[str, tuple[FileRange, Contents]] = field(default_factory=dict)
+
+    def write(self, rows: Contents, parts: int) -> None:
+        """The rows, dealt out to so many files."""
+        task = replace(self.given.table, folder=self.folder)
+        for part in range(parts):
+            mine = {key: text for key, text in rows.items() if key % parts == part}
+            for new in write_sorted(Writing(self.given.store, 1), task, table(mine)):
+                ranged = FileRange(new.file.path, new.file.size, new.file.rows, new.low, new.high)
+                self.files[new.file.path] = (ranged, mine)
+
+    @property
+    def rows(self) -> Contents:
+        return {key: text for _, rows in self.files.values() for key, text in rows.items()}
+
+    @property
+    def halves(self) -> list[Half]:
+        routes = Routes.over([ranged for ranged, _ in self.files.values()])
+        task = replace(self.given.table, folder=self.folder, routes=routes)
+        return differing.halves(self.given, task, new=self.new)
+
+
+def table(rows: Contents) -> pa.Table:
+    return pa.table({"id": list(rows), "s": list(rows.values())}, schema=SCHEMA.arrow())
+
+
+@contextmanager
+def scene() -> Iterator[tuple[Side, Side, Balance, Counting]]:
+    """Ranges and lots so small that there are many."""
+    with tempfile.TemporaryDirectory() as lake, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(differing, "ROWS_PER_RANGE", 4)
+        patch.setattr(differing, "ROWS_PER_LOT", 9)
+        task = TableTask(TableName("public", "t"), SCHEMA, "old", "h", "e", Routes.over(()), 0)
+        given = Comparison(1, LakeAddress(lake), task, AT, "difference")
+        yield Side(given, "old", new=False), Side(given, "new", new=True), Balance(), Counting()
+
+
+def told(balance: Balance, halves: list[Half], jobs: DriverRunner) -> set[tuple[int, int]]:
+    """What the comparison says: which key, and what happens to it."""
+    balance.weigh(halves, jobs)
+    items = [pack(half) for half in balance.different(halves)]
+    answers = jobs.run_grouped(differing.apart, differing.compare, items)
+    found = [unpack(answer, Compared) for answer in answers]
+    store = open_store(halves[0].given.lake.url) if halves else None
+    events = [store.get(each.events) for each in found if store is not None and each.events]
+    rows = [row for data in events if data is not None for row in from_ipc(data).to_pylist()]
+    assert sum(each.changes for each in found) == len(rows)
+    return {(row["c0"], row["_event"]) for row in rows}
+
+
+def wanted(old: Contents, new: Contents) -> set[tuple[int, int]]:
+    found = difference.events(SCHEMA, table(old), table(new), AT).to_pylist()
+    return {(row["c0"], row["_event"]) for row in found}
+
+
+@settings(max_examples=25)
+@given(contents, contents, st.integers(1, 4), st.integers(1, 4), st.data())
+def test_it_finds_what_differs_now_and_after_files_were_exchanged(
+    old: Contents, new: Contents, old_parts: int, new_parts: int, data: st.DataObject
+) -> None:
+    with scene() as (left, right, balance, jobs):
+        left.write(old, old_parts)
+        right.write(new, new_parts)
+        assert told(balance, left.halves + right.halves, jobs) == wanted(old, new)
+        first = set(jobs.summed)
+        for side in (left, right):
+            for path in data.draw(st.sets(st.sampled_from(sorted(side.files)))) if side.files else ():
+                _, rows = side.files.pop(path)
+                kept = data.draw(st.sets(st.sampled_from(sorted(rows))))
+                side.write({key: rows[key] + "!" for key in kept}, 1)
+        assert told(balance, left.halves + right.halves, jobs) == wanted(left.rows, right.rows)
+        assert len(jobs.summed) == len(set(jobs.summed))
+        assert first.isdisjoint(jobs.summed[len(first) :])
+
+
+def test_what_is_equal_is_not_read_again() -> None:
+    rows = dict.fromkeys(range(60), "a")
+    with scene() as (left, right, balance, jobs):
+        left.write(rows, 1)
+        right.write(rows | {30: "b"}, 3)
+        balance.weigh(left.halves + right.halves, jobs)
+        different = balance.different(left.halves + right.halves)
+        # Of the new side the file alone in which the row lies: a third of the keys of one range or two.
+        assert {half.file.path for half in different if not half.new} == set(left.files)
+        assert all(len(half.lots) <= 2 for half in different)
+        assert balance.bounds is not None
+        assert len(balance.bounds) > 8
+        assert len({lot for half in balance.everything(left.halves) for _, lot in half.lots}) > 4
