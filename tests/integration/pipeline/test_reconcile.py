@@ -210,7 +210,7 @@ def test_beside_a_running_mirror_nothing_else_is_disturbed(database: Database, t
         with mirror.held_up("copy.range.before@public.whole"):
             for number in range(3):
                 database.execute(KEEP.format(number + 1), user="app")
-                mirror.until(partial(_shows, mirror, f"row {number + 1}."), "the change in a mark")
+                mirror.until(partial(_shows, mirror, "whole", f"row {number + 1}."), "the change in a mark")
             assert set(mirror.lake.marks()[-1].versions) == {f"public.{name}" for name in NAMES}
         mirror.until(lambda: mirror.lake.catalog().keys().isdisjoint({"staged/public.whole"}), "new copy")
         assert mirror.stop() == 0, mirror.log()
@@ -225,7 +225,7 @@ def test_beside_a_running_mirror_nothing_else_is_disturbed(database: Database, t
 
 LARGE = f"""
 {TABLES}
-INSERT INTO whole SELECT i, 'row ' || i FROM generate_series(1, {NEAR_ROWS // 2 + 50_000}) i;
+INSERT INTO plain SELECT i, 'row ' || i FROM generate_series(1, {NEAR_ROWS // 2 + 50_000}) i;
 """
 
 
@@ -235,28 +235,28 @@ def test_a_large_table_is_compared_while_the_marks_go_on_with_it(database: Datab
     mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*")
     try:
         assert mirror.once() == 0, mirror.log()
-        damage_at(mirror.lake, "whole")
-        resync_at(mirror.lake_path, database, "public.whole")
+        damage_at(mirror.lake, "plain")
+        resync_at(mirror.lake_path, database, "public.plain")
         with mirror.held_up("reconcile.weigh"):
-            database.execute("UPDATE whole SET s = 'mended' WHERE id IN (1, 50)", user="app")
-            mirror.until(partial(_shows, mirror, "mended"), "the change in a mark")
-            database.execute("INSERT INTO plain VALUES (1, 'others go on')", user="app")
-            mirror.until(lambda: mirror.lake.at().arrow("public.plain").num_rows == 1, "the other table")
+            database.execute("UPDATE plain SET s = 'mended' WHERE id IN (1, 50)", user="app")
+            mirror.until(partial(_shows, mirror, "plain", "mended"), "the change in a mark")
+            database.execute("INSERT INTO whole VALUES (1, 'others go on')", user="app")
+            mirror.until(lambda: mirror.lake.at().arrow("public.whole").num_rows == 1, "the other table")
             assert set(mirror.lake.marks()[-1].versions) == {f"public.{name}" for name in NAMES}
-        mirror.until(lambda: mirror.lake.catalog().keys().isdisjoint({"staged/public.whole"}), "new copy")
+        mirror.until(lambda: mirror.lake.catalog().keys().isdisjoint({"staged/public.plain"}), "new copy")
         assert mirror.stop() == 0, mirror.log()
         assert mirror.once() == 0, mirror.log()
         assert validators.exact(mirror.lake, database.url(), values=True) == []
         assert validators.definite(mirror.lake) == []
-        told = mirror.lake.history("public.whole").to_pylist()
+        told = mirror.lake.history("public.plain").to_pylist()
         assert [(r["id"], r["s"], r["_diff"]) for r in told if r["_xid"] == 0] == [(51, "row 51", 1)]
         assert (50, "damaged", -1) in [(r["id"], r["s"], r["_diff"]) for r in told]
     finally:
         mirror.close()
 
 
-def _shows(mirror: Mirrored, text: str) -> bool:
-    return text in mirror.lake.at().arrow("public.whole")["s"].to_pylist()
+def _shows(mirror: Mirrored, table: str, text: str) -> bool:
+    return text in mirror.lake.at().arrow(f"public.{table}")["s"].to_pylist()
 
 
 @pytest.mark.parametrize(
