@@ -7,9 +7,11 @@ they are there, parts that were summed apart add up, and taking updates away fro
 away from the contents' sum. So nobody has to have a whole collection in one place to know its checksum.
 
 A collection is summed in *buckets*, by a digest of what tells its rows apart (the key, or the whole row of a
-multiset), so that a difference says where to look. Numbers of rows are summed beside the digests.
+multiset) or by ranges of it, so that a difference says where to look. Numbers of rows are summed beside the
+digests.
 
-Called by the tasks of verify (which digest rows) and by its driver (which adds up and compares). Pure.
+Called by the tasks of verify and of a reconcile (which digest rows) and by their drivers (which add up and
+compare). Pure.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from headrace.pipeline.errands import beside
 from headrace.pipeline.tasks import pack, unpack
 from headrace.spark.jobs import Jobs
 
-NEAR_ROWS = 500_000
+NEAR_ROWS = 200_000
 
 _Known = dict[tuple[bool, str], FileSums]
 
