@@ -21,8 +21,8 @@ import pytest
 
 from headrace.spark.archive import Archive
 
-_VARIABLES = ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+VARIABLES = ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # Making the archive takes as long as ten starts with it save.
 _ENOUGH = 40
@@ -49,13 +49,13 @@ gateway.proc.wait()
 
 def shorten() -> None:
     """Every JVM from here on is one for a short life; what the user set in its place stays."""
-    for name in _VARIABLES:
-        os.environ.setdefault(name, _SHORT_LIVED)
+    for name in VARIABLES:
+        os.environ.setdefault(name, SHORT_LIVED)
 
 
 def as_users_have_it(patch: pytest.MonkeyPatch) -> None:
     """JVMs as they are without the above."""
-    for name in _VARIABLES:
+    for name in VARIABLES:
         patch.delenv(name, raising=False)
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from headrace.spark.jobs import Runner
 from headrace.spark.session import Session, SparkConfig, open_session
+from tests import jvms
 
 _ROOT = str(Path(__file__).resolve().parents[3])
 _CONFIGS = {
@@ -57,6 +58,7 @@ def started(name: str, events: Path, patch: pytest.MonkeyPatch) -> Iterator[Engi
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": events.as_uri(),
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.executor.extraJavaOptions": jvms.SHORT_LIVED,
     }
     config = _CONFIGS[name]
     with open_session(SparkConfig(config.master, config.remote, conf)) as session:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests import jvms
+
 pytestmark = pytest.mark.spark
 
 _HEAD = """
@@ -44,7 +46,8 @@ def environment(**changes: str) -> dict[str, str]:
     """This process's environment without what decides about Spark, with the changes."""
     decided = ("JAVA_HOME", "PYSPARK_", "SPARK_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(decided)}
-    return {**kept, **changes}
+    options = {name: os.environ[name] for name in jvms.VARIABLES}
+    return {**kept, **options, **changes}
 
 
 def without_java(folder: Path) -> str:
@@ -68,7 +71,8 @@ with open_session(SparkConfig()) as session:
 """
     home = tmp_path / "home"
     home.mkdir()
-    said = outcome(script, tmp_path, environment(PATH=without_java(tmp_path), HOME=str(home)))
+    environ = environment(PATH=without_java(tmp_path), HOME=str(home), **dict.fromkeys(jvms.VARIABLES, ""))
+    said = outcome(script, tmp_path, environ)
     assert said[:2] == ["local[*,4] True", "[b'a', b'b']"]
     assert Path(said[2]).is_relative_to(home)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["home", "script.py", "tools"]
