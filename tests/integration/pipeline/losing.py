@@ -6,7 +6,10 @@ loss done for real, with changes before, between and after; `Source.heal` is wha
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +88,28 @@ class Source:
     def change(self) -> None:
         self.number += 1
         self.database.execute(CHANGE.format(f"change {self.number}", self.number), user="app")
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Rows come all the time: what is in a copy and what is in the stream is told apart, or it fails."""
+        over = threading.Event()
+
+        def write() -> None:
+            with self.database.connect(user="app") as connection:
+                connection.autocommit = True
+                for number in itertools.count(1_000_000 * self.number):
+                    for table in ("plain", "whole"):
+                        connection.execute(f"INSERT INTO {table} VALUES ({number}, 'written')".encode())
+                    if over.wait(0.02):
+                        return
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def once(self, *, reconcile: bool = False, **options: Any) -> None:
         source = {"url": self.database.url(user="app"), **self.options, **options}

@@ -121,7 +121,9 @@ def test_a_server_that_was_restored_from_a_backup(source: Source) -> None:
     for handoff in ("xid", "chunks"):
         source.database.execute(DROP_SLOTS)
         source.change()
-        source.once(reconcile=True, handoff=handoff)
+        with source.writing():
+            source.once(reconcile=True, handoff=handoff)
+        source.once()
         source.proved()
 
 
