@@ -11,12 +11,14 @@ rewrites of the log; its meaning is the pipeline's own.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.core.errors import Definite
 from headrace.lake import layout, schemas
 from headrace.lake.plan import DataFile
 from headrace.lake.statistics import delta_statistics
@@ -67,7 +69,7 @@ def _repetitive(table: pa.Table, names: Sequence[str]) -> list[str]:
 
 def read_range(store: Store, folder: str, path: str) -> tuple[bytes, bytes] | None:
     """The key range that the file was written with, or None where it has none."""
-    with store.open_input(f"{folder}/{path}") as source:
+    with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         metadata = pq.read_metadata(source).metadata or {}
     if _RANGE not in metadata:
         return None
@@ -86,7 +88,7 @@ def read(
     """The file's rows; with `schema`, exactly that schema's columns: those the file lacks are NULL."""
     wanted = schema.names if schema is not None else columns
     lake_names = None if wanted is None else [layout.lake_column(name) for name in wanted]
-    with store.open_input(f"{folder}/{path}") as source:
+    with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         file = pq.ParquetFile(source)
         table = file.read(columns=lake_names)
     table = table.rename_columns([layout.unquote(name) for name in table.column_names])
@@ -94,6 +96,20 @@ def read(
     if schema is not None:
         return conform(table, schema)
     return table if columns is None else table.select(list(columns))
+
+
+@contextmanager
+def _readable(folder: str, path: str) -> Iterator[None]:
+    """A file that cannot be read is damaged, and that is true of its table."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise Definite(
+            "LAKE_FILE_UNREADABLE",
+            f'the file "{folder}/{path}" of the lake cannot be read',
+            detail=type(error).__name__,
+            hint="restore the file from a backup, or mirror the table into a new lake",
+        ) from None
 
 
 def describe(store: Store, folder: str, path: str) -> DataFile:

@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from headrace.core.checksum import Sums, buckets_of
 from headrace.core.collection import DIFF, consolidate, with_diff
 from headrace.core.columns import Ints, contiguous
-from headrace.core.errors import Definite
 from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.schema import Column, TableSchema
@@ -219,15 +218,7 @@ def read_history(item: bytes) -> bytes:
 
 def _read(task: FileTask, schema: pa.Schema) -> pa.Table:
     store = open_store(task.lake.url, dict(task.lake.options) or None)
-    try:
-        return datafile.read(store, task.folder, task.path, schema=schema)
-    except (pa.ArrowException, OSError) as error:
-        raise Definite(
-            "LAKE_FILE_UNREADABLE",
-            f'the file "{task.folder}/{task.path}" of the lake cannot be read',
-            detail=type(error).__name__,
-            hint="restore the file from a backup, or mirror the table into a new lake",
-        ) from None
+    return datafile.read(store, task.folder, task.path, schema=schema)
 
 
 # --- both -----------------------------------------------------------------------------------------

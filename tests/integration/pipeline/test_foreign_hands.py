@@ -72,6 +72,20 @@ def _stopped_alone(mirrors: Mirrors, others: int) -> bool:
     )
 
 
+def test_a_table_with_a_damaged_file_stops_alone(mirrored: Mirrors) -> None:
+    [file] = (mirrored.path / "tables/main/public/t").glob("*.parquet")
+    data = bytearray(file.read_bytes())
+    data[4:40] = bytes(36)  # of the first column's pages
+    file.write_bytes(data)
+    mirrored.database.execute("UPDATE t SET n = 0 WHERE id = 1; INSERT INTO other VALUES (2)", user="app")
+    with pytest.raises(Definite) as stopped:
+        mirrored.once()
+    assert stopped.value.code == "LAKE_FILE_UNREADABLE"
+    cut = mirrored.lake.at()
+    assert set(cut.marks["main"].versions) == {"public.other"}
+    assert cut.arrow("public.other").num_rows == 2
+
+
 def test_a_table_that_another_program_changed_stops_alone(mirrored: Mirrors) -> None:
     last = mirrored.lake.marks()[-1]
     _append(mirrored)
