@@ -40,7 +40,7 @@ from headrace.pipeline.tasks import Outcome
 from headrace.sources.patterns import Pattern
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.preflight import Report, Wish, examine
-from headrace.sources.postgres.session import Address, Identity, connect, identify, query, verify
+from headrace.sources.postgres.session import Address, Identity, connect, identify, verify
 
 if TYPE_CHECKING:
     from headrace.pipeline.requesting import Owner, Steps
@@ -146,8 +146,8 @@ def _publish(
         if source.owns_publication and names:
             upstream.ensure_publication(connection, source.publication, names, make=False)
         looks = catalog.look_by_name(connection, names, [source.publication])
-        [(position,)] = query(connection, "select pg_catalog.pg_current_wal_insert_lsn()::text")
-    return _Published(tuple(looks.values()), source.shifted(Lsn.parse(position)))
+        position = upstream.behind_all(connection)
+    return _Published(tuple(looks.values()), source.shifted(position))
 
 
 def _refuse_other_columns(ledger: Ledger, name: TableName, schema: TableSchema) -> None:

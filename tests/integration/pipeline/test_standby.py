@@ -13,6 +13,7 @@ import pytest
 import headrace
 from headrace.core.errors import HeadraceError
 from headrace.lake.reader import Lake
+from headrace.pipeline import asking
 from headrace.testing import validators
 from headrace.testing.copies import caught_up, standby
 from headrace.testing.postgres import Database, Server, postgres
@@ -81,6 +82,16 @@ def test_a_standby_is_mirrored_without_a_slot_on_its_primary(
                 wait_for(lambda: caught_up(server, other), "the standby has it")
                 headrace.mirror(config, spark, once=True)
                 assert validators.exact(lake, there.url(), values=True) == []
+            database.execute(
+                "CREATE TABLE u (id int PRIMARY KEY); INSERT INTO u VALUES (1);"
+                "ALTER PUBLICATION theirs ADD TABLE u",
+                user="app",
+            )
+            wait_for(lambda: caught_up(server, other), "the standby has it")
+            asking.ask(str(tmp_path / "lake"), "tables.add", {"tables": ["public.u"]}, url=source["url"])
+            headrace.mirror(config, spark, once=True)
+            assert set(lake.marks()[-1].versions) == {"public.t", "public.u"}
+            assert validators.exact(lake, there.url(), values=True) == []
             assert validators.definite(lake) == []
             assert server.execute("SELECT count(*) FROM pg_replication_slots") == [(0,)]
             assert other.execute("SELECT count(*) FROM pg_replication_slots") == [(1,)]

@@ -161,6 +161,16 @@ def wal_end(connection: Session) -> Lsn:
     return Lsn.parse(end)
 
 
+def behind_all(connection: Session) -> Lsn:
+    """A position behind everything that has happened, written or not; on a standby, that is seen there."""
+    [(end,)] = query(
+        connection,
+        "SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()"
+        " ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text",
+    )
+    return Lsn.parse(end)
+
+
 def stir(connection: Session) -> None:
     """Move the end of the log a little, on a primary where nobody else does: an empty transaction."""
     query(connection, "SELECT pg_current_xact_id()")
