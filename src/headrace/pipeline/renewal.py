@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.lifecycle import Run
 
 STIR_SECONDS = 1.0
+AGAIN_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -35,15 +36,18 @@ class Renewal:
 
     moved_at: float = field(default_factory=time.monotonic)
     balances: dict[str, Balance] = field(default_factory=dict)  # by the stage of the copy
+    again_at: float = 0.0  # a table that somebody held exclusively is asked for again, but not all the time
 
     def turn(self, run: Run) -> None:
         """Put in place what is ready, give up what failed, help what waits."""
-        ready = self._near(run)
+        ready = self._near(run) if time.monotonic() >= self.again_at else []
         if ready or reconciling.is_over(run.ledger):
             look = run.look(ready)
             if look.changed:
                 fail(run, look.changed)
-            elif not look.locked:
+            elif look.locked:
+                self.again_at = time.monotonic() + AGAIN_SECONDS
+            else:
                 epoch = reconciling.epoch(run.ledger, run.workshop, ready, self.balances)
                 failpoint("reconcile.before")
                 run.publish(epoch)
