@@ -118,8 +118,11 @@ def test_the_end_of_a_streamed_transaction_is_read_once(
     for _ in range(3):
         assert reader.running() == {running: SIZE}
         reader.discard(0)
+    edge = writer.address
     second = streamed_one(writer, 4)
     assert reader.running() == {running: SIZE}
     assert asked == [first, second]
+    reader.discard(edge)  # what begins there is still wanted
+    assert streamed.known(folder) == [second, running]
     reader.discard(writer.address)
     assert streamed.known(folder) == [running]
