@@ -108,7 +108,7 @@ def scene(path: Path, database: Database, handoff: str, seed: int) -> Iterator[S
             running = workload.running(kind, url, seed=seed + number, writers=1, pause=0.02)
             writers.enter_context(running)
         writers.enter_context(database.pgbench(clients=2, rate=60))
-        options = copied_by(handoff)
+        options = copied_by(handoff, 400_000)  # the tables grow while they are copied
         mirror = stack.enter_context(Mirrored(path / "lake", url, "public.pgbench_*", options=options))
         yield Scene(mirror, database, writers)
 
