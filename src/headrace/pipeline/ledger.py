@@ -257,10 +257,11 @@ class Ledger:
         places = {name: layout.late_key(self.name, name) for name in (*names, *self._stray)}
         self.store.sync([places[name] for name, record in names.items() if record is not None])
         self.log.sync(plan)
-        failpoint("late.remove.before")
-        for name, place in places.items():
-            if names.get(name) is None:
-                self.store.delete(place)
+        gone = [place for name, place in places.items() if names.get(name) is None]
+        if gone:
+            failpoint("late.remove.before")
+        for place in gone:
+            self.store.delete(place)
         self._stray = ()
 
     def _move_on(self, epoch: Epoch, after: _Records, source: SourceRecord | None) -> None:
