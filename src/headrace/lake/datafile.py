@@ -22,7 +22,7 @@ from headrace.core.errors import Definite
 from headrace.lake import layout, schemas
 from headrace.lake.plan import DataFile
 from headrace.lake.statistics import delta_statistics
-from headrace.lake.store import Store
+from headrace.lake.store import Store, told
 
 _RANGE = b"headrace.range"
 _ROW_GROUP = 256 * 1024
@@ -100,21 +100,25 @@ def read(
 
 @contextmanager
 def _readable(folder: str, path: str) -> Iterator[None]:
-    """A file that cannot be read is damaged, and that is true of its table."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise Definite(
-            "LAKE_FILE_UNREADABLE",
-            f'the file "{folder}/{path}" of the lake cannot be read',
-            detail=type(error).__name__,
-            hint="restore the file from a backup, or mirror the table into a new lake",
-        ) from None
+    """What is wrong with a file itself is true of its table; what keeps us from reading it may pass."""
+    with told(f"{folder}/{path}"):
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            # An error of the system has a number; what Arrow cannot make sense of has none.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise Definite(
+                "LAKE_FILE_UNREADABLE",
+                f'the file "{folder}/{path}" of the lake cannot be read',
+                detail=type(error).__name__,
+                hint="restore the file from a backup, or mirror the table into a new lake",
+            ) from None
 
 
 def describe(store: Store, folder: str, path: str) -> DataFile:
     """What an Add action says of a file that is there already."""
-    with store.open_input(f"{folder}/{path}") as source:
+    with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         size = source.size()
         table = pq.ParquetFile(source).read()
     table = table.rename_columns([layout.unquote(name) for name in table.column_names])

@@ -109,7 +109,7 @@ class S3Store:
     def open_input(self, key: str) -> Any:
         with _told(key):
             try:
-                return pa.PythonFile(_Reader(obstore.open_reader(self._bucket, key)), mode="r")
+                return pa.PythonFile(_Reader(key, obstore.open_reader(self._bucket, key)), mode="r")
             except FileNotFoundError as error:
                 raise missing(key) from error
 
@@ -123,8 +123,9 @@ class S3Store:
 class _Reader(io.RawIOBase):
     """obstore's reader as Python's own kind of file, which is what pyarrow takes."""
 
-    def __init__(self, inner: obstore.ReadableFile) -> None:
+    def __init__(self, key: str, inner: obstore.ReadableFile) -> None:
         super().__init__()
+        self._key = key
         self._inner = inner
 
     def readable(self) -> bool:
@@ -140,7 +141,8 @@ class _Reader(io.RawIOBase):
         return self._inner.tell()
 
     def read(self, size: int = -1) -> bytes:
-        return bytes(self._inner.read(None if size < 0 else size))
+        with _told(self._key):  # the connection may break between two reads
+            return bytes(self._inner.read(None if size < 0 else size))
 
 
 def open_s3(rest: str, given: Mapping[str, str]) -> S3Store:

@@ -96,7 +96,7 @@ class LocalStore:
         return f"{self.path}/{key}"
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        with _told(key), _temporary(self._file(key), data, durable=True) as temporary:
+        with told(key), _temporary(self._file(key), data, durable=True) as temporary:
             try:
                 os.link(temporary, self._file(key))
             except FileExistsError:
@@ -104,11 +104,11 @@ class LocalStore:
             return True
 
     def put(self, key: str, data: bytes) -> None:
-        with _told(key), _temporary(self._file(key), data, durable=False) as temporary:
+        with told(key), _temporary(self._file(key), data, durable=False) as temporary:
             os.replace(temporary, self._file(key))
 
     def get(self, key: str) -> bytes | None:
-        with _told(key):
+        with told(key):
             try:
                 return self._file(key).read_bytes()
             except (FileNotFoundError, NotADirectoryError):
@@ -116,7 +116,7 @@ class LocalStore:
 
     def list(self, prefix: str) -> tuple[str, ...]:
         root = Path(self.path)
-        with _told(prefix):
+        with told(prefix):
             found = [
                 path.relative_to(root).as_posix()
                 for path in (root / prefix).rglob("*")
@@ -125,7 +125,7 @@ class LocalStore:
         return tuple(sorted(found))
 
     def folders(self, prefix: str) -> tuple[str, ...]:
-        with _told(prefix):
+        with told(prefix):
             try:
                 entries = list(os.scandir(self._file(prefix)))
             except FileNotFoundError:
@@ -133,15 +133,15 @@ class LocalStore:
         return tuple(sorted(entry.name for entry in entries if entry.is_dir()))
 
     def delete(self, key: str) -> None:
-        with _told(key):
+        with told(key):
             self._file(key).unlink(missing_ok=True)
 
     def exists(self, key: str) -> bool:
-        with _told(key):
+        with told(key):
             return self._file(key).is_file()
 
     def empty(self) -> bool:
-        with _told(""):
+        with told(""):
             try:
                 return next(iter(os.scandir(self.path)), None) is None
             except FileNotFoundError:
@@ -152,7 +152,7 @@ class LocalStore:
     @contextmanager
     def open_output(self, key: str) -> Iterator[IO[bytes]]:
         file = self._file(key)
-        with _told(key):
+        with told(key):
             file.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with file.open("xb") as sink:
@@ -164,7 +164,7 @@ class LocalStore:
                 raise
 
     def open_input(self, key: str) -> Any:
-        with _told(key):
+        with told(key):
             try:
                 return pa.OSFile(str(self._file(key)))
             except FileNotFoundError as error:
@@ -177,7 +177,7 @@ class LocalStore:
             folder for file in files for folder in file.parents if folder == root or root in folder.parents
         }
         for path in [*files, *folders]:
-            with _told(path.name):
+            with told(path.name):
                 _sync(path)
 
     def sync_all(self) -> None:
@@ -248,7 +248,7 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _told(key: str) -> Iterator[None]:
+def told(key: str) -> Iterator[None]:
     """What the operating system refuses, as one of the families."""
     try:
         yield

@@ -11,9 +11,10 @@ transaction's head, the layouts in force, and how many changes of each table cam
     ┌ B … C ┬ B … C ┐   ┌ B ……………… ┬ ……………… ┬ … C ┐
     └── stretch 0 ──┘   └── 1 ────── 2 ────── 3 ──┘
 
-A transaction that was streamed while it ran lies in files of its own and is cut the same way; its pieces
-are told as well which of its subtransactions were rolled back. Stretches end before its commit: what it
-said of the layouts of tables holds only for what comes after.
+A transaction that was streamed while it ran lies in files of its own. A large one is cut the same way; its
+pieces are told as well which of its subtransactions were rolled back. Small ones share a stretch, as if they
+had come whole. Where one brought a layout of a table a stretch of the others ends before its commit: the
+layout holds only for what comes after.
 """
 
 from __future__ import annotations
