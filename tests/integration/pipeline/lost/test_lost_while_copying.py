@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,13 +17,12 @@ from headrace.pipeline import asking
 from headrace.pipeline.states import State
 from headrace.testing.copies import Backup
 from headrace.testing.mirrored import Mirrored
-from headrace.testing.postgres import Database, Server, postgres
 from tests.integration.pipeline.conftest import Mirrors
-from tests.integration.pipeline.losing import DROP_SLOTS, SETTINGS, Source, filled
+from tests.integration.pipeline.lost.losing import DROP_SLOTS, Source
 from tests.integration.pipeline.serving import serving
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
@@ -40,23 +38,11 @@ LATE_CHANGE = "UPDATE {0} SET s = '{1}' WHERE id % 5 = 0; DELETE FROM {0} WHERE 
 HALF = "INSERT INTO {0} VALUES (100, 'half')"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with postgres(settings=SETTINGS) as made:
-        yield made
-
-
 @pytest.fixture
-def database(server: Server) -> Iterator[Database]:
-    yield from filled(server)
-
-
-@pytest.fixture
-def source(tmp_path: Path, spark: SparkSession, database: Database) -> Source:
-    made = Source(tmp_path / "lake", spark, database)
-    made.begin()
-    database.execute(LATE_TABLES, user="app")
-    return made
+def source(source: Source) -> Source:
+    """With tables that come late."""
+    source.database.execute(LATE_TABLES, user="app")
+    return source
 
 
 def _of_late(source: Source, statement: str, *more: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +12,13 @@ from headrace.pipeline.records import source_of
 from headrace.testing import validators
 from headrace.testing.copies import Backup, caught_up, promote, standby
 from headrace.testing.mirrored import Mirrored
-from headrace.testing.postgres import Database, Server, postgres
+from headrace.testing.postgres import Database, postgres
 from headrace.testing.postmaster import wait_for
-from tests.integration.pipeline.losing import (
+from tests.integration.pipeline.lost.losing import (
     CHANGE,
     DROP_SLOTS,
-    SETTINGS,
     TABLES,
     Source,
-    filled,
     write_log,
 )
 
@@ -29,24 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with postgres(settings=SETTINGS) as made:
-        yield made
-
-
-@pytest.fixture
-def database(server: Server) -> Iterator[Database]:
-    yield from filled(server)
-
-
-@pytest.fixture
-def source(tmp_path: Path, spark: SparkSession, database: Database) -> Source:
-    made = Source(tmp_path / "lake", spark, database)
-    made.begin()
-    return made
 
 
 def test_each_loss_stops_the_source_and_nothing_is_made_anew(source: Source) -> None:
