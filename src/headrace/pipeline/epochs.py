@@ -51,6 +51,8 @@ class Batch:
 
     transactions: Records
     frontier: Lsn
+    next_address: int  # what lies before it was looked at, and is in this epoch or was in an earlier one
+    more: bool = False  # the spool holds further transactions
 
     @property
     def changes(self) -> int:
@@ -67,13 +69,13 @@ class Batch:
         return int(self.transactions["commit_ts"].max()) if len(self.transactions) else None
 
     @property
+    def earliest_commit_ts(self) -> int | None:
+        return int(self.transactions["commit_ts"].min()) if len(self.transactions) else None
+
+    @property
     def alone(self) -> np.void | None:
         """The large streamed transaction that is all of this epoch, if it is."""
         return self.transactions[0] if len(_alone(self.transactions)) == len(self.transactions) == 1 else None
-
-    @property
-    def next_address(self) -> int | None:
-        return int(self.transactions["stop"][-1]) if len(self.transactions) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +107,24 @@ def read_stretch(reader: SpoolReader, own: Streamed | None, start: int, stop: in
 
 def next_batch(reader: SpoolReader, address: int, before: Lsn) -> Batch | None:
     """What the next epoch takes from `address` on; None while the spool holds nothing new."""
-    frontier = reader.frontier()  # asked first: what is found afterwards is complete up to here
-    if frontier is None:
+    newest = reader.newest()  # asked first: what is found afterwards is complete up to here
+    if newest is None:
         return None
     found, more = _new(reader, address, before)
     taken = _within(found)
+    behind = int(taken["stop"][-1]) if len(taken) else max(address, _passed(newest))
     if len(taken) < len(found) or more:
-        return Batch(taken, Lsn(int(taken["end"][-1])))
-    newest = max(frontier, int(taken["end"][-1]) if len(taken) else 0)
-    return Batch(taken, max(Lsn(newest), before))
+        return Batch(taken, Lsn(int(taken["end"][-1])), behind, more=True)
+    frontier = max(int(newest["end"]), int(taken["end"][-1]) if len(taken) else 0)
+    return Batch(taken, max(Lsn(frontier), before), behind)
+
+
+def _passed(newest: np.void) -> int:
+    """The address before which every transaction has its record by now.
+
+    A segment may begin in the middle of one; where the source is said to be complete none is open.
+    """
+    return 0 if newest["kind"] == Kind.HEAD else int(newest["stop"])
 
 
 def _new(reader: SpoolReader, address: int, before: Lsn) -> tuple[Records, bool]:

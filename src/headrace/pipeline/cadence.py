@@ -1,0 +1,109 @@
+"""When the stream gets its next mark: what makes one due, and what makes it wait.
+
+    mark ── every ──► mark ── every ──► mark        a source with steady traffic
+    commit ─► mark              commit ─► mark      one that was quiet for longer: at once
+
+A mark waits because of its price: it costs a dozen files, whether it brings one transaction or a thousand.
+Who waits for something is not made to wait for that: a position that was asked for, a table that joins, a
+backlog. Where nothing was committed for us a mark is due once a minute, or when the log has gone on by some
+megabytes, so that the source is acknowledged.
+
+A table that somebody holds exclusively is left out of marks. Whether it is free is asked by looks alone, and
+less and less often while nothing changes: a lock may be held for days.
+
+Called by the loop (`lifecycle`), which publishes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.pipeline.epochs import Batch
+from headrace.pipeline.looking import Look
+from headrace.pipeline.records import TableRecord, exact_from
+from headrace.pipeline.states import State
+
+if TYPE_CHECKING:
+    from headrace.pipeline.lifecycle import Run
+
+IDLE_SECONDS = 60.0
+IDLE_BYTES = 16 << 20
+LOCKED_SECONDS = 0.5
+LOCKED_MOST_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Cadence:
+    """The pace of one source's marks, in one attempt."""
+
+    every: float
+    _more: bool = False  # the stream's last mark left something in the spool
+    _published: float = -math.inf
+    _left_out: frozenset[TableName] = frozenset()
+    _pause: float = LOCKED_SECONDS
+    _again: float = 0.0
+
+    def published(self, *, more: bool) -> None:
+        """The stream had a mark; `more`: the spool holds further transactions."""
+        self._published, self._more = time.monotonic(), more
+
+    def rests(self, run: Run) -> bool:
+        """Whether the next mark may wait for its time, as nobody waits for it."""
+        early = time.monotonic() - self._published < self.every
+        if not early or self._more or run.once or run.receiver.progress.full:
+            return False
+        wanted = run.wanted is not None and run.ledger.frontier < run.wanted
+        joining = any(r.state is State.JOINING for r in run.ledger.followed)
+        replacing = any(r.state is not State.CHOSEN for r in run.ledger.staged.values())
+        return not (wanted or joining or replacing)
+
+    def look_for(self, run: Run, batch: Batch, attached: Sequence[TableRecord]) -> Look | None:
+        """The look for the next mark, begun after its batch was received; None where there is to be none."""
+        if len(batch.transactions) or _due(run, batch.frontier):
+            run.read_clock()
+            return run.look(attached)
+        live = (name for name, record in run.ledger.tables.items() if record.state is State.LIVE)
+        left_out = frozenset(name for name in live if str(name) not in run.ledger.mark.versions)
+        if not self._worth_a_look(left_out):
+            return None
+        look = run.look(attached)
+        if left_out <= look.locked:
+            self._pause = min(2 * self._pause, LOCKED_MOST_SECONDS)
+            self._again = time.monotonic() + self._pause
+            return None
+        return look
+
+    def _worth_a_look(self, left_out: frozenset[TableName]) -> bool:
+        """Whether to ask now if these tables may be named again."""
+        now = time.monotonic()
+        if left_out != self._left_out:
+            self._left_out, self._pause, self._again = left_out, LOCKED_SECONDS, now + LOCKED_SECONDS
+        return bool(left_out) and now >= self._again
+
+
+def _due(run: Run, frontier: Lsn) -> bool:
+    """Whether a frontier without transactions deserves a mark."""
+    ledger = run.ledger
+    if run.once and not run.clock.began and run.clock.reaches(run.room(frontier)):
+        return True
+    behind = int(run.room(frontier)) - int(ledger.position)
+    joining = any(record.state is State.JOINING for record in ledger.followed)
+    asked = run.once and ledger.frontier < run.target
+    asked |= run.wanted is not None and ledger.frontier < run.wanted
+    moved = behind > 0 and (asked or joining or behind >= IDLE_BYTES)
+    return moved or time.monotonic() - run.published_at >= IDLE_SECONDS or _may_join(run, frontier)
+
+
+def _may_join(run: Run, frontier: Lsn) -> bool:
+    """Whether a table that was copied is exact at this frontier, without anything to apply."""
+    reached = run.room(frontier)
+    if reached < run.ledger.position:
+        return False
+    joining = (r for r in run.ledger.followed if r.state is State.JOINING)
+    return any(r.handoff is not None and exact_from(r.handoff) <= reached for r in joining)

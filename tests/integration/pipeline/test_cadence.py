@@ -1,0 +1,82 @@
+"""When marks come: at the pace that was asked for, at once where one is waited for, not while a lock lasts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from headrace.core.position import Lsn
+from headrace.lake import requests
+from headrace.lake.store import open_store
+from headrace.pipeline import reaching
+from headrace.testing.postgres import Database
+from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.serving import Served, serving
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def mirrors(unsparked: Mirrors, database: Database) -> Mirrors:
+    """Of two tables, copied."""
+    database.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)", user="app")
+    unsparked.once()
+    return unsparked
+
+
+def _end(database: Database) -> str:
+    [(end,)] = database.execute("SELECT pg_current_wal_insert_lsn()::text")
+    return str(end)
+
+
+def _seconds(served: Served, count: int) -> None:
+    """So many records of the mirror's status, one of which comes a second."""
+    until = served.records + count
+    served.until(lambda: served.records >= until, "its status")
+
+
+def test_a_mark_waits_for_its_time_unless_somebody_waits_for_it(mirrors: Mirrors, database: Database) -> None:
+    mirrors.options["every"] = "1h"
+    with serving(mirrors) as served:
+        database.execute("INSERT INTO a VALUES (1)", user="app")
+        served.until(lambda: served.holds("public.a", 1), "the first mark after a quiet time")
+        epoch = mirrors.lake.at().mark.epoch
+        database.execute("INSERT INTO a VALUES (2); INSERT INTO b VALUES (1)", user="app")
+        wanted = _end(database)
+        served.until(lambda: Lsn.parse(served.received) >= Lsn.parse(wanted), "the stream")
+        _seconds(served, 2)
+        assert mirrors.lake.at().mark.epoch == epoch
+        requests.ask(open_store(mirrors.path), "main", reaching.REACH, {"frontier": wanted})
+        served.until(
+            lambda: served.holds("public.a", 2) and served.holds("public.b", 1), "what was asked for"
+        )
+
+
+def test_marks_of_a_busy_source_come_at_the_pace_that_was_asked_for(
+    mirrors: Mirrors, database: Database
+) -> None:
+    mirrors.options["every"] = "1s"
+    with serving(mirrors) as served, database.connect(user="app") as connection:
+        connection.autocommit = True
+        first = mirrors.lake.at().mark.epoch
+        while mirrors.lake.at().mark.epoch < first + 4:
+            connection.execute("INSERT INTO a SELECT coalesce(max(id), 0) + 1 FROM a")
+            assert not served.ended
+    marks = [mark for mark in mirrors.lake.marks() if mark.epoch > first and mark.transactions]
+    gaps = [(two.published_at - one.published_at).total_seconds() for one, two in pairwise(marks)]
+    assert len(gaps) >= 3
+    assert min(gaps) > 0.9
+
+
+def test_a_table_that_stays_locked_costs_no_marks(mirrors: Mirrors, database: Database) -> None:
+    with serving(mirrors) as served:
+        with database.connect(user="app") as holder, holder.transaction():
+            holder.execute("LOCK TABLE a IN ACCESS EXCLUSIVE MODE")
+            database.execute("INSERT INTO b VALUES (1)", user="app")
+            served.until(lambda: served.holds("public.b", 1), "the mark of the other table")
+            mark = mirrors.lake.at().mark
+            assert "public.a" not in mark.versions
+            _seconds(served, 5)
+            assert mirrors.lake.at().mark.epoch == mark.epoch
+        served.until(lambda: "public.a" in mirrors.lake.at().mark.versions, "the table, once it is free")

@@ -1,0 +1,97 @@
+"""A moment of the source's clock: what was committed by then, one answer for ever, or none yet."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from headrace.core.errors import Misconfigured
+from headrace.lake.reader import Lake
+from headrace.lake.store import open_store
+from headrace.pipeline import asking
+from headrace.pipeline.ledger import Ledger
+from headrace.testing.postgres import Database
+from headrace.testing.postmaster import wait_for
+from tests.integration.pipeline.conftest import Mirrors
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def lake(unsparked: Mirrors, database: Database) -> Lake:
+    """Of a table with three rows, copied."""
+    database.execute("CREATE TABLE items (id int PRIMARY KEY)", user="app")
+    database.execute("INSERT INTO items SELECT generate_series(1, 3)", user="app")
+    return unsparked.once()
+
+
+def _held(lake: Lake, moment: datetime) -> int:
+    """How many rows were there, beside those that were copied."""
+    return int(lake.at(timestamp=moment).arrow("public.items").num_rows) - 3
+
+
+def test_a_moment_has_one_answer_for_ever_though_timestamps_go_backwards(
+    unsparked: Mirrors, lake: Lake, database: Database
+) -> None:
+    """A transaction that was replicated from elsewhere is streamed under the time of its first commit."""
+    begin = datetime.now(UTC)
+    offsets = [10, 30, 20, 40, 25, 60, 50]  # milliseconds
+    # How many of the transactions are in the longest prefix that is not later. Behind the fourth is a mark
+    # that is complete until after all of these moments: what comes after it counts as later.
+    want = {5: 0, 10: 1, 19: 1, 29: 1, 30: 3, 39: 3, 40: 4, 59: 4, 60: 4, 99: 4}
+
+    def held() -> dict[int, int]:
+        return {moment: _held(lake, begin + timedelta(milliseconds=moment)) for moment in want}
+
+    with database.connect() as connection:
+        connection.autocommit = True
+        connection.execute("SELECT pg_replication_origin_create('elsewhere')")
+        connection.execute("SELECT pg_replication_origin_session_setup('elsewhere')")
+        for number, offset in enumerate(offsets):
+            _commit(connection, number, begin + timedelta(milliseconds=offset))
+            if number == 3:
+                wait_for(lambda: datetime.now(UTC) > begin + timedelta(milliseconds=100), "those moments")
+                unsparked.once()
+                assert held() == want
+        connection.execute("SELECT pg_replication_origin_session_reset()")
+        connection.execute("SELECT pg_replication_origin_drop('elsewhere')")
+    unsparked.once()
+    assert held() == want
+    until = lake.at().mark.complete_until
+    assert until is not None
+    assert _held(lake, until) == 7
+    asking.ask(str(unsparked.path), "maintain", {"marks": "0s", "grace": "0s"})
+    assert held() == want
+
+
+def _commit(connection: psycopg.Connection[Any], number: int, moment: datetime) -> None:
+    with connection.transaction():
+        connection.execute("SELECT pg_replication_origin_xact_setup(%s, %s)", [f"0/{number + 1:X}", moment])
+        connection.execute("INSERT INTO public.items VALUES (%s)", [900 + number])
+
+
+def test_what_the_source_may_have_committed_and_no_mark_holds_is_refused(
+    unsparked: Mirrors, lake: Lake, database: Database
+) -> None:
+    database.execute("INSERT INTO items VALUES (900)", user="app")
+    moment = datetime.now(UTC)
+    Ledger(
+        open_store(unsparked.path), "main"
+    )  # whoever takes the source over publishes a mark that holds no more
+    assert lake.at().mark.published_at > moment
+    for ask in (
+        lambda: lake.at(timestamp=moment),
+        lambda: lake.changes(None, "public.items", until=moment),
+        lambda: lake.cut(moment.isoformat()),  # as `headrace sql --at` does
+    ):
+        with pytest.raises(Misconfigured) as refused:
+            ask()
+        assert refused.value.code == "LAKE_NOT_REACHED"
+    unsparked.once()
+    assert _held(lake, moment) == 1
+    still = datetime.now(UTC)
+    unsparked.once()  # which finds nothing new, and says so
+    assert _held(lake, still) == 1

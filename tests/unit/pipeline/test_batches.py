@@ -1,0 +1,86 @@
+"""What an epoch takes out of the spool, and how far the spool is not needed any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.core.position import Lsn
+from headrace.pipeline import epochs
+from headrace.spool.layout import Kind
+from headrace.spool.origin import prepare
+from headrace.spool.reader import SpoolReader
+from headrace.spool.segment import Segment
+from headrace.spool.writer import SpoolWriter
+from tests.unit.pipeline.test_cuts import SIZE, _bytes, _record, whole
+
+LIMIT = 4_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    prepare(tmp_path / "spool", {"system": "1", "slot": "s"}, 0)
+    return tmp_path / "spool"
+
+
+def _batch(reader: SpoolReader, address: int, before: int = 0) -> epochs.Batch:
+    found = epochs.next_batch(reader, address, Lsn(before))
+    assert found is not None
+    return found
+
+
+def test_a_source_that_is_idle_for_us_reads_its_index_once_and_frees_its_spool(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart the cursor is at nothing, though the spool has been kept."""
+    with SpoolWriter(folder, LIMIT, index_records=10) as writer:
+        whole(writer, 5)
+        for position in range(10, 60):
+            writer.progress(position)
+        assert writer.full()
+        reader = SpoolReader(folder)
+        assert reader.discard(0) == 0
+        batch = _batch(reader, 0, before=9)  # the transaction is in the lake
+        assert (len(batch.transactions), batch.frontier) == (0, Lsn(59))
+        assert batch.next_address == writer.address
+        read: list[int] = []
+        records = Segment.records
+
+        def counted(segment: Segment, start: int, stop: int) -> object:
+            read.append(stop - start)
+            return records(segment, start, stop)
+
+        monkeypatch.setattr(Segment, "records", counted)
+        again = _batch(reader, batch.next_address, before=9)
+        assert sum(read) <= 1  # the newest one, which tells the frontier
+        assert reader.discard(again.next_address) == 5
+        assert not writer.full()
+
+
+def test_after_what_was_seen_to_be_idle_nothing_is_passed_over(folder: Path) -> None:
+    with SpoolWriter(folder, 1 << 30, segment_bytes=SIZE) as writer:
+        whole(writer, 5)
+        writer.progress(9)
+        reader = SpoolReader(folder)
+        batch = _batch(reader, 0, before=9)  # what is there is in the lake
+        assert not len(batch.transactions)
+        start = writer.append(_bytes())
+        writer.append(_bytes())  # begins a segment in the middle of the transaction
+        batch = _batch(reader, batch.next_address, before=9)
+        assert not len(batch.transactions)
+        writer.commit(_record(Kind.TRANSACTION, 20, start, writer.address))
+        found = _batch(reader, batch.next_address, before=9)
+        assert found.transactions["time"].tolist() == [20]
+        assert found.next_address == writer.address
+
+
+def test_an_epoch_tells_whether_it_leaves_something(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SpoolWriter(folder, 1 << 30) as writer:
+        for time in (2, 4, 6):
+            whole(writer, time)
+        reader = SpoolReader(folder)
+        assert not _batch(reader, 0).more
+        monkeypatch.setattr(epochs, "EPOCH_BYTES", 2 * SIZE)
+        batch = _batch(reader, 0)
+        assert (batch.more, batch.next_address) == (True, 2 * SIZE)
