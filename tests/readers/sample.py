@@ -10,6 +10,7 @@ public.stopped        in the marks up to 2 only
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -157,7 +158,8 @@ class Sample:
         epoch = self._mark.epoch + 1
         time = int(frontier.split("/")[1], 16) - 1
         plan = Plan(SOURCE, epoch, f"p{epoch}", "stream", 0, frontier, time, steps=tuple(steps))
-        plan = Plan(**{**_fields(plan), "versions": dict(self._versions), "state": self._records()})
+        until = f"2026-01-{epoch:02}T00:00:00+00:00"
+        plan = replace(plan, versions=dict(self._versions), state=self._records(), complete_until=until)
         self._log.put_plan(plan)
         mark = self._log.finish(plan)
         assert isinstance(mark, Mark)
@@ -168,10 +170,6 @@ class Sample:
 
     def _expect(self, tables: dict[str, pa.Table]) -> None:
         self.expected |= {(self._mark.epoch, name): table for name, table in tables.items()}
-
-
-def _fields(plan: Plan) -> dict[str, Any]:
-    return {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
 
 
 def _folder(name: str) -> str:

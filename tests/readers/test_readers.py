@@ -123,7 +123,8 @@ def test_the_newest_cut_is_taken_without_arguments(lake: Lake, sample: Sample) -
 
 def test_a_cut_at_a_position_or_a_time_is_the_mark_there(lake: Lake, sample: Sample) -> None:
     assert lake.at(position="0/20").mark.epoch == 2
-    assert lake.at(timestamp=sample.newest.published_at).mark.epoch == 3
+    assert sample.newest.complete_until is not None
+    assert lake.at(timestamp=sample.newest.complete_until).mark.epoch == 3
 
 
 def test_between_two_marks_no_version_is_named(lake: Lake) -> None:

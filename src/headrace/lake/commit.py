@@ -297,7 +297,6 @@ class EpochLog:
 
     def _repeating(self, mark: Mark, kind: str) -> Plan:
         """A plan without steps whose mark says once more what `mark` says."""
-        upstream = mark.upstream_commit_ts
         return Plan(
             source=self.source,
             epoch=mark.epoch + 1,
@@ -306,8 +305,9 @@ class EpochLog:
             incarnation=mark.incarnation,
             frontier=mark.frontier,
             time=mark.time,
-            upstream_commit_ts=None if upstream is None else upstream.isoformat(),
+            upstream_commit_ts=_iso(mark.upstream_commit_ts),
             versions=dict(mark.versions),
+            complete_until=_iso(mark.complete_until),
         )
 
     def _attempts(self, epoch: int) -> list[Plan]:
@@ -335,6 +335,10 @@ def _restless(source: str) -> Transient:
         f'other programs keep committing to the tables of source "{source}"',
         hint="stop what else writes into this lake; the work resumes by itself",
     )
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
 
 
 def _epoch(mark: Mark | None) -> int:

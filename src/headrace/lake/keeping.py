@@ -10,9 +10,12 @@ in that mark too, was exact all the while (`since`), and its schema did not chan
 gap between two marks that stay, the one in its middle stays as well, and both halves are asked again: a
 table that joins, leaves or changes costs a handful of marks around the place.
 
-A mark that stays takes over what the marks before it told that went: the latest commit timestamp, by which
-a time of day is found, and the numbers of transactions and changes. Its place, its versions and its epoch
-never change.
+A mark that stays takes over what the marks before it told that went: the latest and the earliest commit
+timestamp, by which a time of day is found, and the numbers of transactions and changes. Its place, its
+versions and its epoch never change.
+
+A mark ends the prefix of each moment until which it is complete (`seek`). Where what follows it carries a
+timestamp no later than that, nothing else tells so, and the mark stays.
 
 Pure: called by `markfiles`, with marks in the order of their epochs. What is known of the tables at a mark is
 handed in, since only the pipeline can read its records.
@@ -75,7 +78,7 @@ def thinned(
     """The marks that stay of these; the first and the last always do."""
     if len(marks) < 3:
         return list(marks)
-    stay = sorted({0, len(marks) - 1, *_last_of_each(marks, now, keeping)})
+    stay = sorted({0, len(marks) - 1, *_last_of_each(marks, now, keeping), *_needed_for_times(marks)})
     also = [middle for first, last in pairwise(stay) for middle in _middles(marks, first, last, known)]
     return folded(marks, sorted({*stay, *also}))
 
@@ -91,6 +94,14 @@ def _last_of_each(marks: Sequence[Mark], now: datetime, keeping: Keeping) -> Ite
     slots = [_slot(mark.published_at, now, keeping) for mark in marks]
     for index, (slot, following) in enumerate(pairwise([*slots, None])):
         if slot is None or slot != following:
+            yield index
+
+
+def _needed_for_times(marks: Sequence[Mark]) -> Iterator[int]:
+    """The indices of marks behind which a transaction follows that was dated back behind them."""
+    for index, (mark, following) in enumerate(pairwise(marks)):
+        until, earliest = mark.complete_until, following.upstream_earliest_commit_ts
+        if until is not None and earliest is not None and earliest <= until:
             yield index
 
 
@@ -138,10 +149,12 @@ def _together(marks: Sequence[Mark]) -> Mark:
     """The last of them, with what all of them brought."""
     if len(marks) == 1:
         return marks[0]
-    told = [mark.upstream_commit_ts for mark in marks if mark.upstream_commit_ts is not None]
+    latest = [mark.upstream_commit_ts for mark in marks if mark.upstream_commit_ts is not None]
+    dated = [mark.upstream_earliest_commit_ts for mark in marks]
     return replace(
         marks[-1],
-        upstream_commit_ts=max(told, default=None),
+        upstream_commit_ts=max(latest, default=None),
+        upstream_earliest_commit_ts=min((moment for moment in dated if moment is not None), default=None),
         transactions=sum(mark.transactions for mark in marks),
         changes=sum(mark.changes for mark in marks),
     )

@@ -48,6 +48,8 @@ MARKS = pa.schema(
         pa.field("versions", pa.map_(pa.string(), pa.int64()), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
         pa.field("plan_id", pa.string(), nullable=False),
+        pa.field("complete_until", TIMESTAMP),
+        pa.field("upstream_earliest_commit_ts", TIMESTAMP),
     ]
 )
 
@@ -61,7 +63,11 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A published cut: where the source was, and which version of each lake table is exact there."""
+    """A published cut: where the source was, and which version of each lake table is exact there.
+
+    Whatever the source commits behind its frontier counts as later than `complete_until`, a moment of the
+    source's own clock (`seek`). None where nothing is known of that.
+    """
 
     epoch: int
     incarnation: int
@@ -74,24 +80,31 @@ class Mark:
     versions: Mapping[str, int] = field(default_factory=dict)
     kind: str = "stream"
     plan_id: str = ""
+    complete_until: datetime | None = None
+    upstream_earliest_commit_ts: datetime | None = None
 
 
 def mark_of(plan: Plan, published_at: datetime) -> Mark:
     """The mark that finishes this plan."""
-    upstream = plan.upstream_commit_ts
     return Mark(
         epoch=plan.epoch,
         incarnation=plan.incarnation,
         frontier=plan.frontier,
         time=plan.time,
-        upstream_commit_ts=None if upstream is None else datetime.fromisoformat(upstream).astimezone(UTC),
+        upstream_commit_ts=_moment(plan.upstream_commit_ts),
         published_at=published_at,
         transactions=plan.transactions,
         changes=plan.changes,
         versions=dict(plan.versions),
         kind=plan.kind,
         plan_id=plan.plan_id,
+        complete_until=_moment(plan.complete_until),
+        upstream_earliest_commit_ts=_moment(plan.upstream_earliest_commit_ts),
     )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,8 @@ class Plan:
     steps: tuple[TableStep, ...] = ()
     versions: Mapping[str, int] = field(default_factory=dict)  # of every table exact at the mark
     state: Mapping[str, Json] = field(default_factory=dict)  # catalog records; None removes one
+    complete_until: str | None = None  # ISO 8601, UTC, as the source's own clock
+    upstream_earliest_commit_ts: str | None = None  # ISO 8601, UTC
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)

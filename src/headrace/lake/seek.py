@@ -13,9 +13,18 @@ not in it. A mark carries the latest commit timestamp of its epoch; where in an 
 transaction stands is asked of `late`, which looks into history. Transactions that changed no mirrored row
 have no part in that.
 
-    marks      ──┬──────────────┬────────────────┬──►
-    latest       12:00          12:07            12:06
-    T = 12:05    ├── ok ──┬─ x ─┤                x: the first transaction later than T; the place is before it
+    marks           ──┬──────────────┬────────────────┬──►
+    latest            12:00          12:07            12:06
+    complete_until    12:01          12:08            12:09
+    T = 12:05         ├── ok ──┬─ x ─┤                   the place is before x, the first that is later than T
+    T = 12:08         ├── ok ────────┤                   none is later up to the mark that is complete until T
+    T = 12:10                                            refused: what is committed then may have yet to come
+
+A question has one answer for ever. So a moment is answered only where nothing that comes can change that: a
+later transaction is there, or a mark is complete until that moment or a later one: the source's own clock had
+passed it when the source was where the mark is. A transaction behind a mark counts as later than the mark's
+`complete_until`, also if it is dated back: replicated from elsewhere under the time of its first commit, or
+made after a clock was set back.
 
 Marks are handed in as a sequence in the order of their epochs, and looked into where need be: it may be
 hundreds of thousands (`headrace.lake.marks.Kept`).
@@ -35,6 +44,8 @@ from headrace.lake.marks import Kept, Mark
 # (before, mark): of the transactions between the two marks, the time of the first that is later than T, and
 # whether there are others before it; None where none is later.
 Late = Callable[[Mark | None, Mark], tuple[int, bool] | None]
+
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +120,9 @@ def at_position(marks: Sequence[Mark], position: str) -> Place:
 def at_timestamp(marks: Sequence[Mark], moment: datetime | str, late: Late) -> Place:
     """The place of the longest prefix of the commit order with no commit timestamp after this moment."""
     limit = instant(moment)
-    last = newest(marks)
-    for at in _later(marks, limit):
+    newest(marks)
+    end = bisect_left(marks, limit, key=lambda mark: mark.complete_until or _BEGINNING)
+    for at in _later(marks, limit, min(end + 1, len(marks))):
         before = marks[at - 1] if at else None
         if before is None and marks[at].epoch > 1:
             # What came before the first mark that is kept may be gone, and with it the answer.
@@ -123,14 +135,17 @@ def at_timestamp(marks: Sequence[Mark], moment: datetime | str, late: Late) -> P
             raise _none(marks, f"the lake does not reach back to {limit.isoformat()}")
         time, others = found
         return at_time(marks, time - 1) if others or before is None else place_of(before)
-    if limit > last.published_at:
-        raise _ahead(marks, f"nothing was published in this lake at or after {limit.isoformat()}")
-    return place_of(last)
+    if end == len(marks):
+        raise _ahead(marks, f"the lake does not hold yet all that was committed up to {limit.isoformat()}")
+    if not end and marks[0].epoch > 1:
+        # One of those before it may have been complete until then, too.
+        raise _none(marks, f"the lake does not reach back to {limit.isoformat()}")
+    return at_time(marks, marks[end].time)
 
 
-def _later(marks: Sequence[Mark], limit: datetime) -> Iterator[int]:
-    """The places in `marks` of those with a transaction after the limit."""
-    spans = [(0, len(marks))]
+def _later(marks: Sequence[Mark], limit: datetime, end: int) -> Iterator[int]:
+    """The places in `marks`, before `end`, of those with a transaction after the limit."""
+    spans = [(0, end)]
     if isinstance(marks, Kept):
         blocks = enumerate(marks.blocks)
         spans = [
@@ -139,7 +154,7 @@ def _later(marks: Sequence[Mark], limit: datetime) -> Iterator[int]:
             if block.latest is None or block.latest > limit
         ]
     for start, stop in spans:
-        for at in range(start, stop):
+        for at in range(start, min(stop, end)):
             latest = marks[at].upstream_commit_ts
             if latest is not None and latest > limit:
                 yield at
@@ -212,7 +227,9 @@ def _ahead(marks: Sequence[Mark], primary: str) -> Misconfigured:
 def kept(marks: Sequence[Mark]) -> str:
     """What there is, for a person."""
     first, last = marks[0], marks[-1]
+    until = last.complete_until
+    clock = "" if until is None else f", complete up to {until.isoformat()} by the source's clock"
     return (
         f'kept are the epochs {first.epoch} to {last.epoch}, positions "{first.frontier}" to '
-        f'"{last.frontier}", the last of them published at {last.published_at.isoformat()}'
+        f'"{last.frontier}", the last of them published at {last.published_at.isoformat()}{clock}'
     )

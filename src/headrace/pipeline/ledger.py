@@ -12,7 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +43,7 @@ from headrace.pipeline.states import State
 from headrace.pipeline.tasks import LakeAddress, NewFile, Outcome, TableTask, from_ipc
 
 RECONCILE = "reconcile"  # the kind of an epoch that compared what was there, whoever wrote it
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 MAINTAIN = "maintain"  # the kind of an epoch that changes files and no contents
 
 
@@ -77,7 +78,9 @@ class Epoch:
     kept: Kept | None = None  # what the stream has for tables that are being copied
     transactions: int = 0
     changes: int = 0
-    commit_ts: int | None = None
+    commit_ts: int | None = None  # the latest of the transactions, microseconds since 1970
+    earliest_commit_ts: int | None = None
+    complete_until: int | None = None  # of the source's clock; None: what the mark before says
 
 
 class Ledger:
@@ -237,6 +240,8 @@ class Ledger:
             versions=self._versions(after.tables, steps, epoch.absent | unseen),
             state=_state(epoch, source if source != self.source else None)
             | latecomers.moves(self.kept, kept),
+            complete_until=_complete_until(self.mark, epoch),
+            upstream_earliest_commit_ts=_iso(epoch.earliest_commit_ts),
         )
         self.log.put_plan(plan)
         outcome = self.log.finish(plan)
@@ -433,7 +438,18 @@ def _state(epoch: Epoch, source: SourceRecord | None) -> dict[str, Any]:
     return state
 
 
+def _complete_until(before: Mark, epoch: Epoch) -> str | None:
+    """What was once said of a moment stays true, whatever a clock does."""
+    both = (before.complete_until, _moment(epoch.complete_until))
+    return max((moment.isoformat() for moment in both if moment is not None), default=None)
+
+
 def _iso(commit_ts: int | None) -> str | None:
-    if commit_ts is None:
+    moment = _moment(commit_ts)
+    return None if moment is None else moment.isoformat()
+
+
+def _moment(microseconds: int | None) -> datetime | None:
+    if microseconds is None:
         return None
-    return datetime.fromtimestamp(commit_ts / 1_000_000, UTC).isoformat()
+    return _BEGINNING + timedelta(microseconds=microseconds)  # a float would not hold every one

@@ -100,6 +100,7 @@ def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -
         transactions=0 if ledger.healing else len(batch.transactions),
         changes=sum(outcome.changes for outcome in tables.outcomes),
         commit_ts=None if ledger.healing else batch.commit_ts,
+        earliest_commit_ts=None if ledger.healing else batch.earliest_commit_ts,
     )
 
 

@@ -36,6 +36,7 @@ def _row(epoch: int) -> dict[str, Any]:
         "versions": [(f"public.t{number}", epoch) for number in range(10)],
         "kind": "stream",
         "plan_id": f"p{epoch}",
+        "complete_until": START + timedelta(seconds=epoch + 1),
     }
 
 

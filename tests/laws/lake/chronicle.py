@@ -120,8 +120,14 @@ class Chronicle:
         self._publish(at, steps, None, records=list(contents))
         self._remember(at - 1)
 
-    def publish(self, transactions: Sequence[Transaction], *, absent: Sequence[str] = ()) -> None:
-        """One epoch of whole transactions."""
+    def publish(
+        self,
+        transactions: Sequence[Transaction],
+        *,
+        absent: Sequence[str] = (),
+        until: datetime | None = None,
+    ) -> None:
+        """One epoch of whole transactions; its mark is complete until that moment of the source's clock."""
         self.now = START + timedelta(minutes=2)
         touched = sorted({name for each in transactions for name in each.updates})
         for each in transactions:
@@ -132,7 +138,7 @@ class Chronicle:
         steps += [self._history(name, transactions) for name in touched]
         latest = max((each.committed for each in transactions), default=None)
         frontier = max((each.lsn for each in transactions), default=self._mark.time) + 1
-        self._publish(frontier, steps, latest, absent=absent)
+        self._publish(frontier, steps, latest, absent=absent, until=until)
         self._remember(self._mark.time)
 
     def state(self, time: int) -> dict[str, Counter[bytes]]:
@@ -159,6 +165,7 @@ class Chronicle:
         *,
         absent: Sequence[str] = (),
         records: Sequence[str] = (),
+        until: datetime | None = None,
     ) -> None:
         plan = Plan(
             source=SOURCE,
@@ -172,6 +179,7 @@ class Chronicle:
             steps=tuple(steps),
             versions={name: at for name, at in self._versions.items() if name not in absent},
             state={f"table/{name}": {"since": self.since} for name in records},
+            complete_until=None if until is None else until.isoformat(),
         )
         self._log.put_plan(plan)
         mark = self._log.finish(plan)

@@ -81,6 +81,7 @@ def test_a_timestamp_is_the_longest_prefix_that_is_not_later(
     """Timestamps are drawn at random: they go backwards as often as not."""
     with tempfile.TemporaryDirectory() as folder:
         chronicle = _made(*made, folder)
+        chronicle.publish([], until=START + timedelta(seconds=61))
         cut = chronicle.lake.at(timestamp=START + timedelta(seconds=second))
         time = 999
         for each in (each for epoch in made[1] for each in epoch):

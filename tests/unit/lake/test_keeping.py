@@ -55,6 +55,18 @@ def test_of_older_ones_the_last_of_each_hour_stays_and_tells_what_the_others_tol
     assert told == [None, None, NOW, None]
 
 
+def test_a_mark_stays_where_what_follows_is_dated_back_behind_it() -> None:
+    marks = [
+        replace(mark, complete_until=mark.published_at, upstream_earliest_commit_ts=mark.published_at)
+        for mark in _marks(180, timedelta(hours=48), MINUTE)
+    ]
+    marks[70] = replace(marks[70], upstream_earliest_commit_ts=marks[69].published_at)
+    stay = thinned(marks, NOW, Keeping(), _known)
+    assert [mark.epoch for mark in stay] == [1, 60, 70, 120, 180]
+    earliest = [mark.upstream_earliest_commit_ts for mark in stay]
+    assert earliest[2:4] == [marks[60].published_at, marks[69].published_at]
+
+
 def test_after_a_week_the_last_of_each_day_stays() -> None:
     marks = _marks(96, timedelta(days=12), timedelta(hours=1))
     stay = thinned(marks, NOW, Keeping(), _known)

@@ -30,7 +30,7 @@ MARKS = [
     _mark(3, 5, "0/C0"),
     _mark(4, 3, "0/D0"),  # committed later, with an earlier timestamp
     _mark(5, None, "0/D0"),
-    _mark(6, 9, "0/E0"),
+    replace(_mark(6, 9, "0/E0"), complete_until=END),
 ]
 
 
@@ -67,10 +67,35 @@ def test_a_timestamp_before_everything_is_refused() -> None:
     assert "0/A0" in str(raised.value.detail)
 
 
-def test_a_timestamp_after_what_was_published_is_refused() -> None:
+def test_a_timestamp_until_which_no_mark_is_complete_is_refused() -> None:
+    assert _mark_of(_at_timestamp(END)) == 6
     with pytest.raises(Misconfigured) as raised:
         _at_timestamp(END + timedelta(seconds=1))
     assert raised.value.code == "LAKE_NOT_REACHED"
+    assert END.isoformat() in str(raised.value.detail)
+
+
+def test_what_is_dated_back_behind_a_mark_counts_as_later_than_that_mark_says() -> None:
+    marks = [replace(mark, complete_until=START + timedelta(minutes=6)) for mark in MARKS[2:5]]
+    marks = [*MARKS[:2], *marks, MARKS[5]]
+    place = seek.at_timestamp(marks, START + timedelta(minutes=5), lambda before, mark: (mark.time, False))
+    assert _mark_of(place) == 3
+
+
+def test_of_marks_that_do_not_tell_of_the_clock_only_later_transactions_do() -> None:
+    marks = [replace(mark, complete_until=None) for mark in MARKS]
+    place = seek.at_timestamp(marks, START + timedelta(minutes=8), lambda before, mark: (mark.time, False))
+    assert _mark_of(place) == 5
+    with pytest.raises(Misconfigured) as raised:
+        seek.at_timestamp(marks, START + timedelta(minutes=9), lambda before, mark: (mark.time, False))
+    assert raised.value.code == "LAKE_NOT_REACHED"
+
+
+def test_a_moment_until_which_a_mark_that_went_may_have_been_complete_is_refused() -> None:
+    marks = [replace(mark, complete_until=END) for mark in MARKS[4:]]
+    with pytest.raises(Misconfigured) as raised:
+        seek.at_timestamp(marks, START + timedelta(minutes=10), lambda before, mark: (mark.time, False))
+    assert raised.value.code == "LAKE_NO_MARK"
 
 
 @pytest.mark.parametrize("text", ["2026-11-20T12:05:00Z", "2026-11-20T13:05:00+01:00"])
