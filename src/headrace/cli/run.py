@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+from dataclasses import replace
 from typing import Any
 
 from headrace.cli.progress import Progress
+from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
 from headrace.pipeline import config as configuration
 from headrace.pipeline.config import Config
@@ -29,6 +31,11 @@ def register(subparsers: Any) -> None:
     command.add_argument("--slot", help="one of yours, to be used as it is")
     command.add_argument("--source", default="main", help="the source's name in the lake (default: main)")
     command.add_argument("--config", help="a headrace.toml, instead of the above")
+    command.add_argument(
+        "--every",
+        metavar="DURATION",
+        help="at least so long between two marks, such as 10s; 0s: as soon as possible (default: 1s)",
+    )
     command.add_argument("--once", action="store_true", help="stop when caught up with the position at start")
     command.add_argument(
         "--reconcile",
@@ -47,7 +54,13 @@ def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with Progress(as_json=args.json) as progress:
-        mirror(settled(args), once=args.once, stop=stop, listener=progress.tell, reconcile=args.reconcile)
+        mirror(
+            paced(settled(args), args.every),
+            once=args.once,
+            stop=stop,
+            listener=progress.tell,
+            reconcile=args.reconcile,
+        )
     return 0
 
 
@@ -74,6 +87,15 @@ def settled(args: argparse.Namespace) -> Config:
     source: dict[str, Any] = {"url": args.url, "tables": list(args.tables)}
     source |= {name: getattr(args, name) for name in ("publication", "slot") if getattr(args, name)}
     return configuration.parse({"lake": {"path": args.lake}, "source": {args.source: source}})
+
+
+def paced(config: Config, every: str | None) -> Config:
+    """The configuration with the pace that the command line asks for."""
+    if every is None:
+        return config
+    duration(every, "--every")
+    sources = {name: replace(source, every=every) for name, source in config.sources.items()}
+    return replace(config, sources=sources)
 
 
 def _in_lake(config: Config, lake: str | None) -> Config:

@@ -13,6 +13,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
 from headrace.lake.keeping import Keeping
 
@@ -38,6 +39,7 @@ class SourceConfig:
     tables: tuple[str, ...] = ()
     publication: str | None = None
     slot: str | None = None
+    every: str = "1s"
     handoff: str = "slot"
     streaming: str = "auto"
     strict: bool = False
@@ -111,11 +113,14 @@ def parse(raw: Mapping[str, Any]) -> Config:
     _table("source", raw["source"])
     lake = _value(LakeConfig, "lake", raw["lake"])
     Keeping.of(lake.retention, lake.marks, lake.grace)
+    sources = {
+        name: _value(SourceConfig, f"source.{name}", section) for name, section in raw["source"].items()
+    }
+    for source in sources.values():
+        duration(source.every, "every")
     return Config(
         lake=lake,
-        sources={
-            name: _value(SourceConfig, f"source.{name}", section) for name, section in raw["source"].items()
-        },
+        sources=sources,
         spark=_value(SparkSettings, "spark", raw.get("spark", {})),
     )
 

@@ -3,7 +3,7 @@
     ┌─► what did the receiver say?       a lost stream ends the attempt
     │   is a table's copy complete?      ──► epoch "copy":   its files, state JOINING
     │   has it to catch up with the rest? ──► epoch "late":  what was kept for it meanwhile
-    │   is there something in the spool? ──► epoch "stream": tables, history, a mark
+    │   is there something in the spool? ──► epoch "stream": tables, history, a mark, at its `cadence`
     │   has it been quiet for long?      ──► epoch "empty":  the same versions, a later frontier
     │   does a command ask for something? ──► `requesting`; has the lake gathered dust? ──► `upkeep` asks
     └── tell `status`, watch the slot
@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -29,30 +29,30 @@ from headrace.core.position import Lsn
 from headrace.lake.store import Store
 from headrace.pipeline import epochs, healing, looking, renewal
 from headrace.pipeline.acknowledging import Acknowledger
+from headrace.pipeline.cadence import Cadence
 from headrace.pipeline.config import LakeConfig, SourceConfig
 from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused
 from headrace.pipeline.copying import Copying
 from headrace.pipeline.harvest import Harvest
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.receiver import Receiver
-from headrace.pipeline.records import TableRecord, exact_from
+from headrace.pipeline.records import TableRecord
 from headrace.pipeline.renewal import Renewal
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.requesting import Desk
+from headrace.pipeline.sourceclock import SourceClock
 from headrace.pipeline.states import State
 from headrace.pipeline.streaming import Workshop, catch_up, stream_epoch, with_room
 from headrace.pipeline.underway import Underway
 from headrace.pipeline.upkeep import Upkeep
-from headrace.sources.postgres import upstream
+from headrace.sources.postgres import clock, upstream
 from headrace.sources.postgres.session import Address, Identity, Session
 from headrace.spark.awaited import Awaited
 from headrace.spark.jobs import Jobs
 
-IDLE_SECONDS = 60.0
-IDLE_BYTES = 16 << 20
-AGAIN_SECONDS = 0.5
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 5.0
+CLOCK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,9 @@ class Run:
     published_at: float = field(default_factory=time.monotonic)
     watched_at: float = 0.0
     renewal: Renewal = field(default_factory=Renewal)
+    clock: SourceClock = field(default_factory=SourceClock)
+    cadence: Cadence = field(default_factory=lambda: Cadence(0.0))
+    caught_up_at: float | None = None
 
     # --- the loop -------------------------------------------------------------------------------
 
@@ -121,7 +124,16 @@ class Run:
             self.upkeep.finish(self)
 
     def _done(self) -> bool:
-        """Caught up with where the source was at the start, every table exact or stopped."""
+        """Caught up with where the source was at the start, and with its clock if the log tells soon."""
+        if not self._caught_up():
+            return False
+        now = time.monotonic()
+        self.caught_up_at = now if self.caught_up_at is None else self.caught_up_at
+        heard = self.clock.began or not self.clock.readings
+        return heard or now - self.caught_up_at >= CLOCK_SECONDS
+
+    def _caught_up(self) -> bool:
+        """Whether the newest mark is as far as the source was at the start, every table exact or stopped."""
         if self.ledger.staged or self.ledger.healing:
             return False
         settled = all(r.state in (State.LIVE, State.STOPPED) for r in self.ledger.tables.values())
@@ -192,14 +204,20 @@ class Run:
         attached = self.ledger.followed
         if not attached and not all(r.kept for r in self.ledger.awaited.values()):
             return False  # nothing to apply to yet, and the first copy needs the stream from its start
+        if self.cadence.rests(self):
+            return False
         reached = min([self.ledger.position, *(r.applied for r in attached if r.applied is not None)])
         batch = epochs.next_batch(self.workshop.reader, self.cursor, reached)
-        if batch is None or not (len(batch.transactions) or self._due(batch.frontier)):
+        if batch is None:
             return False
-        assert self.ledger.source is not None
-        look = self.look(attached)
+        if not len(batch.transactions):
+            self.cursor = batch.next_address  # nothing was found up to here, nor will be
+        look = self.cadence.look_for(self, batch, attached)
+        if look is None:
+            return False
         self.publish(stream_epoch(self.ledger, self.workshop, batch, look))
-        self.cursor = batch.next_address or self.cursor
+        self.cursor = batch.next_address
+        self.cadence.published(more=batch.more)
         if self.ledger.settled == self.ledger.position:
             self.workshop.reader.discard(self.cursor)
         return True
@@ -221,22 +239,6 @@ class Run:
         healing.check_publication(self.ledger.source, look.publication_oid)
         return look
 
-    def _due(self, frontier: Lsn) -> bool:
-        """Whether a frontier without transactions deserves a mark."""
-        behind = int(self.room(frontier)) - int(self.ledger.position)
-        joining = any(r.state is State.JOINING for r in self.ledger.followed)
-        asked = self.once and self.ledger.frontier < self.target
-        asked |= self.wanted is not None and self.ledger.frontier < self.wanted
-        unnamed = any(
-            r.state is State.LIVE and str(r.name) not in self.ledger.mark.versions
-            for r in self.ledger.tables.values()
-        )
-        quiet = time.monotonic() - self.published_at
-        moved = behind > 0 and (asked or joining or behind >= IDLE_BYTES)
-        # A table that sits marks out because it is locked is asked for again, but not all the time.
-        again = unnamed and quiet >= AGAIN_SECONDS
-        return moved or again or quiet >= IDLE_SECONDS or self._may_join(frontier)
-
     def reach(self, frontier: Lsn) -> None:
         """Have a mark at this frontier as soon as the stream is there."""
         self.wanted = frontier if self.wanted is None else max(self.wanted, frontier)
@@ -245,22 +247,22 @@ class Run:
         """How far a mark would go if the stream is complete up to here."""
         return with_room(frontier) if self.ledger.staged else frontier
 
-    def _may_join(self, frontier: Lsn) -> bool:
-        """Whether a table that was copied is exact at this frontier, without anything to apply."""
-        reached = self.room(frontier)
-        if reached < self.ledger.position:
-            return False
-        joining = (r for r in self.ledger.followed if r.state is State.JOINING)
-        return any(r.handoff is not None and exact_from(r.handoff) <= reached for r in joining)
-
     def publish(self, epoch: Epoch) -> None:
-        plan = self.ledger.publish(epoch)
+        until = self.clock.until(epoch.frontier, epoch.earliest_commit_ts)
+        plan = self.ledger.publish(replace(epoch, complete_until=until))
         gone = [record.name for record in epoch.removed if record.stage is None]
         self.copies.forget(gone)
         self.harvest.forget(gone)
         self.published_at = time.monotonic()
         self.acknowledger.published(plan, self.ledger.settled)
         self.reporter.published(plan)
+
+    def read_clock(self) -> None:
+        """Note what the source's clock says, for the marks that come as far as its log is by now."""
+        assert self.ledger.source is not None
+        reading = clock.read(self.connection)
+        if reading is not None:
+            self.clock.add(replace(reading, position=self.ledger.source.shifted(reading.position)))
 
     # --- the slot -------------------------------------------------------------------------------
 
@@ -270,6 +272,7 @@ class Run:
             return
         self.watched_at = now
         assert self.ledger.source is not None
+        self.read_clock()
         slot = upstream.slot_state(self.connection, self.ledger.source.slot)
         self.reporter.slot(slot)
         limit = self.place.config.max_wal

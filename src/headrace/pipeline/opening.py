@@ -16,10 +16,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
+from headrace.core.durations import duration
 from headrace.core.errors import Definite
 from headrace.lake.marks import Marks
 from headrace.pipeline import choosing, healing, reconciling
 from headrace.pipeline.acknowledging import Acknowledger
+from headrace.pipeline.cadence import Cadence
 from headrace.pipeline.healing import Remedy
 from headrace.pipeline.ledger import Ledger
 from headrace.pipeline.lifecycle import Place, Run
@@ -80,8 +82,10 @@ def opened(
             workshop=_workshop(stack, place, ledger),
             target=source.shifted(target),
             copies=Underway(place.config.snapshot_connections),
+            cadence=Cadence(duration(place.config.every, "every").total_seconds()),
         )
         stack.callback(run.copies.stop)
+        run.read_clock()
         yield run
 
 

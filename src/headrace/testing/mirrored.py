@@ -53,7 +53,7 @@ class Mirrored:
             self._environment["PGPASSWORD"] = password
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-mirrored-")
         self._config = Path(self._folder.name, "headrace.toml")
-        source = {"url": make_conninfo(**address), "tables": list(tables), **(options or {})}
+        source = {"url": make_conninfo(**address), "tables": list(tables), "every": "0s", **(options or {})}
         self._config.write_text(_toml(lake, source, {"master": "local[2]", **(spark or {})}))
         self._log = Path(self._folder.name, "log")
         self._process: subprocess.Popen[bytes] | None = None

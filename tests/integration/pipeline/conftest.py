@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import headrace
 from headrace.lake.reader import Lake
 from headrace.pipeline.records import TableRecord, tables_of
+from headrace.spark.jobs import DriverRunner
 from headrace.spark.session import SparkConfig, open_session
 from headrace.testing.postgres import Database
 
@@ -32,7 +34,7 @@ class Mirrors:
 
     database: Database
     path: Path
-    spark: SparkSession
+    spark: SparkSession | None
     options: dict[str, Any] = field(default_factory=dict)
 
     def once(self, *tables: str, **options: Any) -> Lake:
@@ -56,3 +58,11 @@ class Mirrors:
 def mirrors(database: Database, tmp_path: Path, spark: SparkSession) -> Mirrors:
     """The database's mirror, into a fresh lake."""
     return Mirrors(database, tmp_path / "lake", spark)
+
+
+@pytest.fixture
+def unsparked(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirrors:
+    """The database's mirror without a Spark: its jobs run in this process."""
+    module = importlib.import_module("headrace.pipeline.mirror")
+    monkeypatch.setattr(module, "_start", lambda *_: (DriverRunner(), lambda: None))
+    return Mirrors(database, tmp_path / "lake", None)

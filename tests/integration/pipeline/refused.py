@@ -19,7 +19,7 @@ from headrace.testing.postgres import Database
 
 def configuration(lake: Path, *tables: str, **source: Any) -> dict[str, Any]:
     """A configuration of one source."""
-    main = {"tables": list(tables or ("public.*",)), **source}
+    main = {"tables": list(tables or ("public.*",)), "every": "0s", **source}
     return {"lake": {"path": str(lake)}, "source": {"main": main}}
 
 

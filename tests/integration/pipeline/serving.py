@@ -28,12 +28,16 @@ class Served:
 
     mirrors: Mirrors
     state: str = "unheard of"
+    records: int = 0  # that it wrote, about one a second
+    received: str = "0/0"  # how far its stream has come
     codes: list[str] = field(default_factory=list)  # of the errors that it met and went on from
     ended: list[HeadraceError | None] = field(default_factory=list)
 
     def hear(self, record: Mapping[str, Any]) -> None:
         """Listen to a status record."""
         self.state = record["state"]
+        self.records += 1
+        self.received = record.get("position", {}).get("received", self.received)
         if record["error"]:
             self.codes.append(record["error"]["code"])
 

@@ -1,4 +1,4 @@
-"""When marks come: at the pace that was asked for, at once where one is waited for, not while a lock lasts."""
+"""When marks come: at the pace that was asked for, at once if one is waited for, not while a lock lasts."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def test_a_mark_waits_for_its_time_unless_somebody_waits_for_it(mirrors: Mirrors
         )
 
 
+@pytest.mark.full
 def test_marks_of_a_busy_source_come_at_the_pace_that_was_asked_for(
     mirrors: Mirrors, database: Database
 ) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
-import psycopg
 import pytest
 
 from headrace.core.names import TableName
@@ -101,35 +99,3 @@ def _by_sql(spark: Any, cut: Cut) -> dict[str, int]:
     cut.register(spark)
     rows = {name: spark.sql(f"SELECT * FROM `{name}`").toArrow().cast(cut.schema(name)) for name in TABLES}
     return {name: _hashed(lake_rows(table).frame) for name, table in rows.items()}
-
-
-def test_timestamps_that_go_backwards_cut_at_the_longest_prefix(mirrors: Mirrors, database: Database) -> None:
-    """A transaction that was replicated from elsewhere is streamed under the time of its first commit."""
-    _create(database)
-    lake = mirrors.once()
-    begin = datetime.now(UTC)
-    offsets = [10, 30, 20, 40, 25, 60, 50]  # milliseconds
-    states = [lake_rows(lake.at().arrow("public.items")).frame]
-    with database.connect() as connection:
-        connection.autocommit = True
-        connection.execute("SELECT pg_replication_origin_create('elsewhere')")
-        connection.execute("SELECT pg_replication_origin_session_setup('elsewhere')")
-        for number, offset in enumerate(offsets):
-            _commit(connection, number, begin + timedelta(milliseconds=offset))
-            states.append(source_rows(connection, TableName.parse("public.items")).frame)
-            if number == 3:
-                mirrors.once()
-        connection.execute("SELECT pg_replication_origin_session_reset()")
-        connection.execute("SELECT pg_replication_origin_drop('elsewhere')")
-    mirrors.once()
-    # By milliseconds: how many of the transactions belong to the longest prefix that is not later.
-    for moment, held in {5: 0, 10: 1, 19: 1, 29: 1, 30: 3, 39: 3, 40: 5, 59: 5, 60: 7, 99: 7}.items():
-        cut = lake.at(timestamp=begin + timedelta(milliseconds=moment))
-        have = lake_rows(cut.arrow("public.items")).frame
-        assert _hashed(have) == _hashed(states[held]), moment
-
-
-def _commit(connection: psycopg.Connection[Any], number: int, moment: datetime) -> None:
-    with connection.transaction():
-        connection.execute("SELECT pg_replication_origin_xact_setup(%s, %s)", [f"0/{number + 1:X}", moment])
-        connection.execute("INSERT INTO public.items VALUES (%s, 0, NULL)", [900 + number])
