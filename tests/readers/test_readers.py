@@ -116,6 +116,7 @@ def test_spark_has_every_table_of_a_cut_as_a_view(lake: Lake, sample: Sample, sp
 
 def test_the_newest_cut_is_taken_without_arguments(lake: Lake, sample: Sample) -> None:
     assert lake.at().mark == sample.newest
+    assert lake.at().epoch == sample.newest.epoch
     assert lake.sources() == ["main"]
     assert [mark.epoch for mark in lake.marks()] == [1, 2, 3]
     assert sorted(lake.at().tables()) == sorted(NAMES)

@@ -69,6 +69,11 @@ class Cut:
             raise _between(f'the position "{place.frontier}" is between two marks')
         return place.mark
 
+    @property
+    def epoch(self) -> int:
+        """The number of that mark."""
+        return self.mark.epoch
+
     def tables(self) -> list[str]:
         """The tables that are exact here, as `schema.table` (with the source before it if several)."""
         return [self._printed(name) for name in self.standings.names()]

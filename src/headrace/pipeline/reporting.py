@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Lsn
 from headrace.lake import statusfile
@@ -183,27 +185,39 @@ def _position(run: Run) -> dict[str, Any]:
     newest = run.workshop.reader.newest()
     frontier = run.ledger.frontier
     source_end = int(newest["source_end"]) if newest is not None else 0
+    source_end = max(source_end, 0 if run.clock.end is None else int(run.clock.end))
     received = int(newest["end"]) if newest is not None else 0
+    waiting = _waiting(run, received)
+    until = run.ledger.mark.complete_until
     acknowledged = run.acknowledger.acknowledged
     return {
         "frontier": str(frontier),
         "received": str(Lsn(received)),
         "source": str(Lsn(source_end)),
         "acknowledged": None if acknowledged is None else str(acknowledged),
-        "lag_bytes": max(0, source_end - int(frontier)),
-        "lag_seconds": _lag_seconds(run, received),
+        "complete_until": None if until is None else until.isoformat(),
+        "lag_bytes": max(0, source_end - (received if waiting is None else int(waiting["time"]))),
+        "lag_seconds": _age(waiting),
         "spool_bytes": run.workshop.reader.held_bytes(),
     }
 
 
-def _lag_seconds(run: Run, received: int) -> float:
-    """How old the oldest transaction is that is received and in no mark."""
+def _waiting(run: Run, received: int) -> np.void | None:
+    """The oldest transaction that is received and in no mark.
+
+    Where there is none, what was received and is in no mark is the log of others: nothing in it is for us.
+    """
     if received <= int(run.ledger.frontier):
+        return None
+    found = run.workshop.reader.transactions(run.cursor, 1)
+    return found[0] if len(found) else None
+
+
+def _age(transaction: np.void | None) -> float:
+    """How many seconds ago it was committed."""
+    if transaction is None:
         return 0.0
-    waiting = run.workshop.reader.transactions(run.cursor, 1)
-    if not len(waiting):
-        return 0.0
-    return max(0.0, round(time.time() - int(waiting["commit_ts"][0]) / 1e6, 3))
+    return max(0.0, round(time.time() - int(transaction["commit_ts"]) / 1e6, 3))
 
 
 def _slot(slot: SlotState | None) -> dict[str, Any] | None:

@@ -31,12 +31,14 @@ class SourceClock:
 
     readings: list[Reading] = field(default_factory=list)  # whose positions no mark has reached
     began: bool = False  # a mark has reached the position of one
+    end: Lsn | None = None  # how far the source's log went at the newest reading
     _latest: int | None = None  # of those whose positions were reached
     _back: int = 0  # how far transactions were dated back
 
     def add(self, reading: Reading) -> None:
         """Note a reading; while the stream is far behind, every other one will do."""
         self.readings.append(reading)
+        self.end = reading.position
         if len(self.readings) > MOST_READINGS:
             del self.readings[1::2]
 

@@ -17,6 +17,7 @@ import psutil
 
 import headrace
 from headrace.core.errors import HeadraceError
+from headrace.core.position import Lsn
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration
@@ -29,7 +30,7 @@ class Served:
     mirrors: Mirrors
     state: str = "unheard of"
     records: int = 0  # that it wrote, about one a second
-    received: str = "0/0"  # how far its stream has come
+    position: Mapping[str, Any] = field(default_factory=dict)  # what it last said of where it is
     codes: list[str] = field(default_factory=list)  # of the errors that it met and went on from
     ended: list[HeadraceError | None] = field(default_factory=list)
 
@@ -37,7 +38,7 @@ class Served:
         """Listen to a status record."""
         self.state = record["state"]
         self.records += 1
-        self.received = record.get("position", {}).get("received", self.received)
+        self.position = record.get("position", self.position)
         if record["error"]:
             self.codes.append(record["error"]["code"])
 
@@ -54,6 +55,10 @@ class Served:
         """Whether the newest mark names the table, with so many rows."""
         cut = self.mirrors.lake.at()
         return table in cut.marks["main"].versions and cut.arrow(table).num_rows == rows
+
+    def received(self, position: Lsn) -> bool:
+        """Whether its stream has come so far."""
+        return Lsn.parse(self.position.get("received", "0/0")) >= position
 
     @property
     def receiver(self) -> psutil.Process:

@@ -10,7 +10,7 @@ from headrace.core.position import Lsn
 from headrace.lake import requests
 from headrace.lake.store import open_store
 from headrace.pipeline import reaching
-from headrace.testing.postgres import Database
+from headrace.testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import Served, serving
 
@@ -25,9 +25,9 @@ def mirrors(unsparked: Mirrors, database: Database) -> Mirrors:
     return unsparked
 
 
-def _end(database: Database) -> str:
+def _end(database: Database) -> Lsn:
     [(end,)] = database.execute("SELECT pg_current_wal_insert_lsn()::text")
-    return str(end)
+    return Lsn.parse(end)
 
 
 def _seconds(served: Served, count: int) -> None:
@@ -41,13 +41,15 @@ def test_a_mark_waits_for_its_time_unless_somebody_waits_for_it(mirrors: Mirrors
     with serving(mirrors) as served:
         database.execute("INSERT INTO a VALUES (1)", user="app")
         served.until(lambda: served.holds("public.a", 1), "the first mark after a quiet time")
-        epoch = mirrors.lake.at().mark.epoch
+        epoch = mirrors.lake.at().epoch
         database.execute("INSERT INTO a VALUES (2); INSERT INTO b VALUES (1)", user="app")
         wanted = _end(database)
-        served.until(lambda: Lsn.parse(served.received) >= Lsn.parse(wanted), "the stream")
+        served.until(lambda: served.received(wanted), "the stream")
         _seconds(served, 2)
-        assert mirrors.lake.at().mark.epoch == epoch
-        requests.ask(open_store(mirrors.path), "main", reaching.REACH, {"frontier": wanted})
+        assert mirrors.lake.at().epoch == epoch
+        assert served.position["lag_bytes"] > 0
+        assert served.position["lag_seconds"] > 0
+        requests.ask(open_store(mirrors.path), "main", reaching.REACH, {"frontier": str(wanted)})
         served.until(
             lambda: served.holds("public.a", 2) and served.holds("public.b", 1), "what was asked for"
         )
@@ -60,8 +62,8 @@ def test_marks_of_a_busy_source_come_at_the_pace_that_was_asked_for(
     mirrors.options["every"] = "1s"
     with serving(mirrors) as served, database.connect(user="app") as connection:
         connection.autocommit = True
-        first = mirrors.lake.at().mark.epoch
-        while mirrors.lake.at().mark.epoch < first + 4:
+        first = mirrors.lake.at().epoch
+        while mirrors.lake.at().epoch < first + 4:
             connection.execute("INSERT INTO a SELECT coalesce(max(id), 0) + 1 FROM a")
             assert not served.ended
     marks = [mark for mark in mirrors.lake.marks() if mark.epoch > first and mark.transactions]
@@ -79,5 +81,18 @@ def test_a_table_that_stays_locked_costs_no_marks(mirrors: Mirrors, database: Da
             mark = mirrors.lake.at().mark
             assert "public.a" not in mark.versions
             _seconds(served, 5)
-            assert mirrors.lake.at().mark.epoch == mark.epoch
+            assert mirrors.lake.at().epoch == mark.epoch
         served.until(lambda: "public.a" in mirrors.lake.at().mark.versions, "the table, once it is free")
+
+
+def test_what_others_write_is_no_lag_of_ours(
+    mirrors: Mirrors, database: Database, postgres_server: Server
+) -> None:
+    with serving(mirrors) as served, postgres_server.database() as other:
+        other.execute("CREATE TABLE t AS SELECT repeat('x', 100) FROM generate_series(1, 30000)")
+        end = _end(database)
+        served.until(lambda: served.received(end), "the stream")
+        said = served.position
+        assert int(end) - int(Lsn.parse(said["frontier"])) > 3_000_000  # no mark was worth it
+        assert said["lag_bytes"] < 100_000
+        assert said["lag_seconds"] == 0
