@@ -13,6 +13,10 @@ from headrace.sources.postgres.upstream import blockers
 from headrace.sources.postgres.visibility import refuse_standby
 
 OLDEST, NEWEST = 15, 18
+# The first minor of each major that streams a table whole which came into the publication beside writers.
+# Before it, a walsender that decodes a transaction which was open then takes the table for unpublished, and
+# goes on so: changes of *later* transactions are left out, and W knows nothing of those.
+LATE_TABLES_WHOLE = {15: 150013, 16: 160009, 17: 170005}
 STANDBY_DECODES = 160000
 
 # Beside the copy's own: receiver, leader, its observer, and the look at the catalog.
@@ -51,7 +55,7 @@ def check_server(
     """Everything about the server that a run depends on."""
     facts = _facts(connection)
     yield from _identity(identity, wish)
-    yield from _version(identity)
+    yield from check_version(identity, wish)
     yield from _standby(identity, wish)
     yield from _settings(facts, identity)
     yield from _free(facts, wish)
@@ -85,7 +89,8 @@ def _identity(identity: Identity, wish: Wish) -> Iterator[Finding]:
         yield Finding(Level.ERROR, error)
 
 
-def _version(identity: Identity) -> Iterator[Finding]:
+def check_version(identity: Identity, wish: Wish) -> Iterator[Finding]:
+    """Whether this version of the server can be mirrored, and whether tables can be added later."""
     major = identity.version // 10000
     if major < OLDEST:
         yield Finding(
@@ -103,6 +108,17 @@ def _version(identity: Identity) -> Iterator[Finding]:
                 "PG_VERSION_NEW",
                 f"the server is PostgreSQL {major}, the newest that was tried is {NEWEST}",
                 hint="watch the first run, and see whether a newer headrace knows this version",
+            ),
+        )
+    if identity.version < LATE_TABLES_WHOLE.get(major, 0):
+        yield Finding(
+            Level.WARNING if wish.expected is None else Level.ERROR,
+            Misconfigured(
+                "PG_VERSION_LOSES",
+                f"PostgreSQL {major}.{identity.version % 10000} may leave out changes of a table "
+                "that is added to a source which runs",
+                hint=f"install PostgreSQL {major}.{LATE_TABLES_WHOLE[major] % 10000} or a later minor "
+                "release before headrace tables add; nothing has to be copied for it",
             ),
         )
 

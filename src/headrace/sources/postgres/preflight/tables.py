@@ -127,13 +127,11 @@ class Access:
 
 
 def access(connection: Session, oids: Sequence[int]) -> dict[int, Access]:
-    """The user's rights on each table."""
+    """The user's rights on each table. A copy locks it as a reader: SELECT on its columns does not do."""
     rows = query(
         connection,
         "SELECT c.oid::bigint, has_schema_privilege(c.relnamespace, 'USAGE'),"
-        " has_table_privilege(c.oid, 'SELECT') OR COALESCE((SELECT bool_and("
-        " has_column_privilege(c.oid, a.attnum, 'SELECT')) FROM pg_attribute a"
-        " WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), false),"
+        " has_table_privilege(c.oid, 'SELECT'),"
         " row_security_active(c.oid), pg_has_role(c.relowner, 'USAGE')"
         " FROM pg_class c WHERE c.oid = ANY (%s::oid[])",
         [list(oids)],
