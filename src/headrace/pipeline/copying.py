@@ -161,7 +161,7 @@ class Copying:
     def _looked(self, connection: Session, wanted: Set[TableName]) -> list[catalog.TableLook]:
         """The tables that are still what was recorded; the others are refused."""
         known = [self._records[name] for name in sorted(wanted)]
-        changed = looking.look(connection, self._source, known, self._source.start).changed
+        changed = looking.look(connection, self._source, known, self._source.start).changed(known)
         for name, error in changed.items():
             self.site.finished.put(Refused(name, error))
         present = [record.oid for record in known if record.name not in changed]

@@ -192,7 +192,7 @@ def _truncated(stretch: Stretch, data: Bytes) -> Iterable[int]:
 def _decoded(stretch: Stretch, data: Bytes, tables: dict[int, TableTask]) -> Iterator[decoding.TableChanges]:
     assert stretch.inside is not None
     # The times are not known yet, and with `since` 0 none is too early.
-    wanted = {oid: decoding.Wanted(task.name, task.schema, since=0) for oid, task in tables.items()}
+    wanted = {oid: task.wanted(since=0) for oid, task in tables.items()}
     return decoding.decode(
         data,
         decoding.relations_of(stretch.relations),

@@ -31,7 +31,7 @@ from headrace.core.difference import Moment
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.core.schema import TableSchema
+from headrace.core.schema import Column, TableSchema
 from headrace.lake import layout
 from headrace.lake.store import Store
 from headrace.pipeline import differing
@@ -75,13 +75,18 @@ def stage_of(copy: TableRecord) -> str:
 
 def refuse_other_columns(name: TableName, old: TableSchema, new: TableSchema) -> None:
     """The difference between contents of other columns can't be told in their history."""
-    if old.columns != new.columns:
+    if _forms(old) != _forms(new):
         raise Definite(
             "RECONCILE_COLUMNS_CHANGED",
             f"{name} has other columns than its history in the lake",
             detail=f"now {_named(new)}; in the lake {_named(old)}",
             hint="give it the old columns again, or mirror it into a new lake",
         )
+
+
+def _forms(schema: TableSchema) -> list[Column]:
+    """The columns as the lake knows them: how the source writes their types is for people."""
+    return [replace(column, source_type="") for column in schema.columns]
 
 
 def _named(schema: TableSchema) -> str:

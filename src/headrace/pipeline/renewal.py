@@ -43,8 +43,8 @@ class Renewal:
         ready = self._near(run) if time.monotonic() >= self.again_at else []
         if ready or reconciling.is_over(run.ledger):
             look = run.look(ready)
-            if look.changed:
-                fail(run, look.changed)
+            if changed := look.changed(ready):
+                fail(run, changed)
             elif look.locked:
                 self.again_at = time.monotonic() + AGAIN_SECONDS
             else:

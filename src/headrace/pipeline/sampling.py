@@ -45,7 +45,7 @@ def _sample(
     """Decode the beginning of a stretch; the bytes that were looked at."""
     data = cut.read(reader, SAMPLE_BYTES)
     wanted = {
-        oid: decoding.Wanted(task.name, task.schema, task.applied)
+        oid: task.wanted()
         for oid, task in tasks.items()
         # A table without a key is one group, but for what comes after a truncation.
         if not task.schema.is_multiset or task.truncations

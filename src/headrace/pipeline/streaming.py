@@ -135,12 +135,13 @@ def _applied(
     known: Mapping[TableName, TableRecord],
     way: _Way,
 ) -> _Side:
-    attached = [r for r in known.values() if r.attached and r.name not in look.changed]
+    changed = look.changed(known.values())
+    attached = [r for r in known.values() if r.attached and r.name not in changed]
     if not attached:
         outcomes = {}
     else:
         outcomes = way(ledger, workshop, batch, look, {r.oid: ledger.task(r) for r in attached})
-    good, lacking, failures = _judged(outcomes, look, (ledger.position, frontier))
+    good, lacking, failures = _judged(outcomes, changed, (ledger.position, frontier))
     moved = list(_moved(ledger, known, batch.frontier, frontier, good, failures, look))
     return _sided(ledger, workshop, known, moved, good, lacking)
 
@@ -149,10 +150,10 @@ _Found = dict[TableName, Outcome]
 
 
 def _judged(
-    outcomes: Mapping[TableName, Outcome], look: Look, span: tuple[Lsn, Lsn]
+    outcomes: Mapping[TableName, Outcome], changed: Mapping[TableName, HeadraceError], span: tuple[Lsn, Lsn]
 ) -> tuple[_Found, _Found, dict[TableName, HeadraceError]]:
     """The outcomes that are published, those of which a part is copied again, and what failed."""
-    failures: dict[TableName, HeadraceError] = dict(look.changed)
+    failures = dict(changed)
     where = f'in the stream between "{span[0]}" and "{span[1]}"'
     for name, outcome in outcomes.items():
         if (error := verdict(outcome)) is not None:
@@ -182,11 +183,12 @@ def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
     behind = {record.name: record for record in ledger.late}
     stand = {name: record.applied or ledger.frontier for name, record in behind.items()}
     taken = latecomers.portion(ledger.kept.values(), stand, ledger.frontier, epochs.EPOCH_BYTES)
-    tasks = {r.oid: ledger.task(r) for r in behind.values() if r.name not in look.changed}
+    changed = look.changed(behind.values())
+    tasks = {r.oid: ledger.task(r) for r in behind.values() if r.name not in changed}
     cuts = list(epochs.kept_cuts(ledger.address, ledger.name, taken.files))
     work = _Work(cuts, taken.changes, taken.truncates)
     outcomes = _worked(ledger, workshop, work, look, tasks) if cuts and tasks else {}
-    good, lacking, failures = _judged(outcomes, look, (min(stand.values()), taken.reached))
+    good, lacking, failures = _judged(outcomes, changed, (min(stand.values()), taken.reached))
     moved = [_caught_up(ledger, record, taken, good, failures, look) for record in behind.values()]
     side = _sided(ledger, workshop, behind, moved, good, lacking)
     return Epoch("late", ledger.frontier, records=side.records, outcomes=side.outcomes, absent=look.locked)
@@ -202,7 +204,7 @@ def _caught_up(
 ) -> TableRecord:
     if record.name in failures:
         return record.failed(failures[record.name], ledger.frontier)
-    after = _counted(replace(record, look=look.seen.get(record.name, record.look)), good)
+    after = _counted(look.renewed(record), good)
     if not taken.all:
         return replace(after, applied=max(after.applied or taken.reached, taken.reached))
     return _joining(replace(after, applied=None, kept=False), ledger.frontier, ledger.frontier, ledger)
@@ -341,7 +343,7 @@ def _moved(
             continue
         if not record.attached:
             continue
-        after = _counted(replace(record, look=look.seen.get(record.name, record.look)), outcomes)
+        after = _counted(look.renewed(record), outcomes)
         if record.state is State.JOINING:
             after = _joining(after, reached, frontier, ledger)
         if after != record:

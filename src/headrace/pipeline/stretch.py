@@ -77,7 +77,7 @@ def _decoded(stretch: Stretch) -> Iterator[decoding.TableChanges]:
     return decoding.decode(
         bytes_of(stretch),
         decoding.relations_of(stretch.relations),
-        {oid: decoding.Wanted(task.name, task.schema, task.applied) for oid, task in stretch.tables},
+        {oid: task.wanted() for oid, task in stretch.tables},
         inside=stretch.inside,
         xid_reference=stretch.xid_reference,
     )

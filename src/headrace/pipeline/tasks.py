@@ -25,7 +25,7 @@ from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncations
 from headrace.lake.plan import DataFile
 from headrace.pipeline.routing import Routes
-from headrace.sources.postgres.decoding import Inside
+from headrace.sources.postgres.decoding import Inside, Wanted
 from headrace.spool.streamed import Streamed
 
 T = TypeVar("T")
@@ -72,6 +72,11 @@ class TableTask:
     untold: int = 0  # a time: what the copy holds up to there is in the stream in part only, if at all
     met: bool = False  # errors/ may have rows of it
     rest: bool = False  # of a truncated file, only the rows whose keys no event touches
+    types: tuple[tuple[int, int], ...] = ()  # of its columns, as the source's catalog has them
+
+    def wanted(self, since: int | None = None) -> Wanted:
+        """What is to be decoded of it: from where it stands on, or from a time."""
+        return Wanted(self.name, self.schema, self.applied if since is None else since, self.types)
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,7 +272,7 @@ def _altered(record: TableRecord, look: Look) -> HeadraceError | None:
             f"somebody holds {record.name} exclusively",
             hint="verify it again when the statement that holds it has ended",
         )
-    return look.changed.get(record.name)
+    return look.changed([record]).get(record.name)
 
 
 def _placed(

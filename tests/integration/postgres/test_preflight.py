@@ -179,6 +179,17 @@ def test_a_table_that_may_not_be_read_is_refused_and_mended(db: Database) -> Non
     assert check(db, '"Pri vate".*', publication="theirs").errors == ()
 
 
+def test_the_right_to_read_columns_alone_is_not_enough_and_mended(db: Database) -> None:
+    """A copy locks the table as a reader, which asks for SELECT on the table."""
+    db.execute("CREATE TABLE cp (id int PRIMARY KEY, v text); CREATE PUBLICATION theirs FOR TABLE cp")
+    db.execute("GRANT SELECT (id, v) ON cp TO app")
+    report = check(db, "cp", publication="theirs")
+    assert [finding.code for finding in report.errors] == ["PG_TABLE_PRIVILEGE"]
+    mend(db, the(report, "PG_TABLE_PRIVILEGE"))
+    assert check(db, "cp", publication="theirs").errors == ()
+    db.execute("BEGIN; LOCK TABLE ONLY cp IN ACCESS SHARE MODE; COMMIT", user="app")
+
+
 def test_what_cannot_be_streamed_is_named_and_never_chosen(db: Database) -> None:
     db.execute(
         "CREATE VIEW v AS SELECT 1 AS x; CREATE MATERIALIZED VIEW m AS SELECT 1 AS x;"
@@ -262,6 +273,53 @@ def test_partitions_under_the_name_of_their_root_are_refused(db: Database) -> No
     assert [finding.code for finding in report.errors] == ["PG_PUBLICATION_ROOT"]
     mend(db, the(report, "PG_PUBLICATION_ROOT"))
     assert check(db, "leaf", publication="p").errors == ()
+
+
+TREE = (
+    "CREATE SCHEMA apart; CREATE TABLE root (id int PRIMARY KEY) PARTITION BY LIST (id);"
+    " CREATE TABLE leaf PARTITION OF root FOR VALUES IN (1);"
+    " CREATE TABLE gen (id int PRIMARY KEY, n int, twice int GENERATED ALWAYS AS (n * 2) STORED)"
+)
+LISTED_TWICE = (
+    # The partition's own row decides, whatever its root's says; a schema cancels its tables' filters only.
+    ("TABLE apart.root, leaf WHERE (id < 0)", "leaf", True),
+    ("TABLE apart.root, leaf", "leaf", False),
+    ("TABLE leaf WHERE (id < 0), TABLES IN SCHEMA apart", "leaf", True),
+    ("TABLES IN SCHEMA public, TABLE leaf WHERE (id < 0)", "leaf", False),
+    ("TABLES IN SCHEMA public, TABLE good WHERE (id < 0)", "good", False),
+)
+
+
+def test_what_a_publication_leaves_out_is_told_as_the_server_goes_by_it(db: Database) -> None:
+    db.execute(TREE, user="app")
+    db.execute("ALTER TABLE root SET SCHEMA apart")
+    db.execute("SELECT pg_create_logical_replication_slot('oracle', 'pgoutput')")
+    for published, table, limited in LISTED_TWICE:
+        db.execute(f"CREATE PUBLICATION p FOR {published}")
+        report = check(db, table, publication="p")
+        codes = [finding.code for finding in report.errors]
+        assert codes == (["PG_TABLE_LIMITED"] if limited else []), published
+        db.execute(f"DELETE FROM {table}; INSERT INTO {table} (id) VALUES (1)")
+        streamed = db.execute(
+            "SELECT 1 FROM pg_logical_slot_get_binary_changes('oracle', NULL, NULL, 'proto_version', '1',"
+            " 'publication_names', 'p') WHERE get_byte(data, 0) = ascii('I')"
+        )
+        assert bool(streamed) != limited, published
+        db.execute("DROP PUBLICATION p")
+
+
+def test_a_column_list_with_a_generated_column_is_refused_and_mended(db: Database) -> None:
+    """The server would send it, and the first change would stop the table (PostgreSQL 18)."""
+    db.execute(TREE, user="app")
+    for columns, refused in (("id, n", False), ("id, n, twice", True), ("id", True)):
+        db.execute(f"CREATE PUBLICATION p FOR TABLE gen ({columns})")
+        report = check(db, "gen", publication="p")
+        codes = [finding.code for finding in report.errors]
+        assert codes == (["PG_TABLE_LIMITED"] if refused else []), columns
+        if refused:
+            mend(db, the(report, "PG_TABLE_LIMITED"))
+            assert check(db, "gen", publication="p").errors == ()
+        db.execute("DROP PUBLICATION p")
 
 
 def test_a_column_list_of_every_column_is_no_limit(db: Database) -> None:

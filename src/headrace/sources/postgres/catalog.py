@@ -2,23 +2,26 @@
 
 The stream alone cannot be trusted to tell of DDL: a rewriting ALTER TABLE, an enum label renamed, a
 publication that loses the table send nothing when no row changes after them. So before each mark the
-pipeline looks again, and a table that differs from its last look leaves the marks:
+pipeline looks again, and a table that differs from its last look leaves the marks (`alteration`):
 
     look(connection, oids, publications)  ──►  {name: TableLook}     one statement, two where the
                                                                      tables use types of users
-    differs(last, now)                    ──►  None, or what changed
+    unfinished(connection, looks, since)  ──►  the tables that somebody may be changing just now
 
 A look holds all that can change what the stream or a copy of the table means, and nothing that
 changes by itself (statistics, sizes): two looks at an untouched table are equal. The statement asks
 for all tables at once and each table comes back as one JSON value, so that hundreds of tables take
-milliseconds. Names of types are kept for people and not compared.
+milliseconds.
 
-A new file node alone means nothing: TRUNCATE is in the stream, VACUUM FULL and CLUSTER move rows without
-changing one. Two statements change rows behind the stream's back, and both leave more than a new file node:
-
-    ALTER COLUMN ... TYPE ... USING     writes the column's row in the catalog, makes a new TOAST table
-    SET UNLOGGED, writes, SET LOGGED    makes a new TOAST table; without one there is no trace, but the
-                                        server forbids it for a table that a publication names
+lives       What may go from A to B and back to A between two looks is told by the transaction that wrote
+            its row (xmin), as narrowly as the catalog allows: of pg_class it would be another after each
+            GRANT and TRUNCATE. VACUUM, ANALYZE and VACUUM FULL of the catalog leave it alone; a server
+            that was upgraded or restored from a dump is another server, and nothing is compared with it.
+no waiting  Nothing here takes a lock that anybody's DDL conflicts with. pg_get_expr(), pg_get_indexdef(),
+            pg_relation_size() and their like lock the table that they are asked about: a table that is
+            held exclusively would make the look at all others wait.
+hidden      DDL that has written its commit record, and waits for a synchronous standby, is in the stream
+            while every look still shows the rows that it replaced. Those have an xmax (`replacing`).
 
 `candidates` lists what patterns are matched against, `sizes` what a copy will cost.
 """
@@ -29,6 +32,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
+from headrace.core.handoff import widen
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.sources.postgres.session import Session, query
@@ -48,8 +54,8 @@ class Attribute:
     typmod: int
     not_null: bool
     generated: str  # '' no, 's' stored, 'v' virtual
-    shown: str = field(compare=False)
-    made: str = field(default="", compare=False)  # the transaction that wrote the column's row in the catalog
+    shown: str
+    made: str = ""  # the transaction that wrote the column's row in the catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,7 @@ class ReplicaIdentity:
     kind: str  # pg_class.relreplident: d default, n nothing, f full, i index
     index: int  # the index's oid, 0 for none
     key: tuple[str, ...]  # its columns, in order
+    constraint: int = 0  # the primary key's oid, which outlives a REINDEX; 0 for none
 
     @property
     def full(self) -> bool:
@@ -70,14 +77,21 @@ class Membership:
     """How one publication holds the table: by name, by schema, by an ancestor, or with all tables.
 
     `made` tells a membership from one that looks the same and was made later: what was written between
-    the two is not in the stream. It names the publication's row, with the transaction that wrote it.
+    the two is not in the stream. It names the publication's row, with the transaction that wrote it, and
+    the row that lists the table: no statement alters that one in place, so filter and list are as they were.
+    `lives` does so for what makes the table a member without a row of its own: its place under an
+    ancestor, its place in a schema. None is a record of before this was asked for.
     """
 
     publication: str
-    row_filter: str | None
+    filtered: bool
     columns: tuple[int, ...] | None
     made: str
     named: bool = False  # the publication names this very table: the server keeps it logged
+    inherited: bool = False  # it is an ancestor that is the member
+    by_schema: bool = False  # the publication holds the member's schema
+    via_root: bool = False  # changes of partitions are sent under the name of an ancestor
+    lives: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +106,12 @@ class TableLook:
     identity: ReplicaIdentity
     attributes: tuple[Attribute, ...]
     ancestors: tuple[int, ...]  # partitioned tables above it, the nearest first
-    bound: str | None  # of a partition
     memberships: tuple[Membership, ...]
     policies: bool  # row-level security is on for the table
     types: tuple[TypeLook, ...]  # the types of users that its columns reach
-    toast: int = field(default=0, compare=False)  # the oid of its TOAST table, 0 for none
+    toast: int = 0  # the oid of its TOAST table, 0 for none
+    # Transactions (their 32 bits) that replaced a row which this was read from: not over yet, or rolled back.
+    replacing: frozenset[int] = field(default=frozenset(), compare=False)
 
     @property
     def columns(self) -> tuple[Attribute, ...]:
@@ -111,6 +126,16 @@ def schema_of(look: TableLook) -> TableSchema:
     # A key with a generated column (possible with identity FULL) is not ours to use.
     key = look.identity.key if set(look.identity.key) <= {c.name for c in columns} else ()
     return TableSchema(columns=columns, key=key, full=look.identity.full)
+
+
+def as_shown(schema: TableSchema, look: TableLook) -> TableSchema:
+    """A recorded schema with the types as the server writes them now: a varchar may have become longer.
+
+    All else stays as it was decided when the table was chosen.
+    """
+    shown = {attribute.name: attribute.shown for attribute in look.columns}
+    columns = (replace(c, source_type=shown.get(c.name, c.source_type)) for c in schema.columns)
+    return replace(schema, columns=tuple(columns))
 
 
 def identity_flaw(look: TableLook, server_version: int) -> str | None:
@@ -134,74 +159,16 @@ def identity_flaw(look: TableLook, server_version: int) -> str | None:
     return None
 
 
-def differs(last: TableLook, now: TableLook) -> str | None:
-    """What changed between two looks at a table, for a message; None where nothing did."""
-    if replace(last, filenode=now.filenode) == now and not _rewritten(last, now):
-        return None
-    checks: tuple[tuple[bool, str], ...] = (
-        (last.oid != now.oid, "the table was dropped and made again"),
-        (last.name != now.name, f"the table was renamed to {now.name}"),
-        (last.attributes != now.attributes, _columns_differ(last, now)),
-        (last.types != now.types, "a type of its columns was altered"),
-        (last.identity != now.identity, "its replica identity changed"),
-        (last.memberships != now.memberships, _memberships_differ(last, now)),
-        (last.ancestors != now.ancestors or last.bound != now.bound, "its place in a partition tree changed"),
-        (last.persistence != now.persistence, "it was made logged or unlogged"),
-        (_rewritten(last, now), "it was rewritten"),
-        (last.policies != now.policies, "row-level security was switched on or off"),
-    )
-    return next((what for changed, what in checks if changed), "it was altered")
-
-
-def _rewritten(last: TableLook, now: TableLook) -> bool:
-    """Whether the rows may hold other values: a new file node, and not by TRUNCATE or VACUUM FULL alone."""
-    proven = now.toast != 0 or any(membership.named for membership in now.memberships)
-    return last.filenode != now.filenode and (_made(last) != _made(now) or not proven)
-
-
-def is_news(last: TableLook, now: TableLook) -> bool:
-    """Whether a look that does not differ shows anything that the next one must be compared with."""
-    return last.filenode != now.filenode or _made(last) != _made(now)
-
-
-def _made(look: TableLook) -> tuple[int, list[str]]:
-    return look.toast, [attribute.made for attribute in look.attributes]
-
-
-def _columns_differ(last: TableLook, now: TableLook) -> str:
-    before = {a.number: a for a in last.attributes}
-    after = {a.number: a for a in now.attributes}
-    for number, attribute in before.items():
-        later = after.get(number)
-        if later is None:
-            return f'column "{attribute.name}" was dropped'
-        if later.name != attribute.name:
-            return f'column "{attribute.name}" was renamed to "{later.name}"'
-        if (later.type, later.typmod) != (attribute.type, attribute.typmod):
-            return f'the type of column "{later.name}" changed from {attribute.shown} to {later.shown}'
-        if later != attribute:
-            return f'column "{later.name}" was altered'
-    added = ", ".join(f'"{a.name}"' for number, a in after.items() if number not in before)
-    return f"column {added} was added"
-
-
-def _memberships_differ(last: TableLook, now: TableLook) -> str:
-    if len(last.memberships) > len(now.memberships):
-        return "it was taken out of the publication"
-    return "its publication, row filter or column list changed"
-
-
 # --- reading ------------------------------------------------------------------------------------
 
 _LOOK = """
 WITH chosen AS (
-    SELECT p.oid, p.xmin, p.pubname, p.puballtables
+    SELECT p.oid, p.xmin, p.xmax, p.pubname, p.puballtables, p.pubviaroot
       FROM pg_publication p WHERE p.pubname = ANY (%(publications)s::text[])
 )
 -- The column and not pg_relation_filenode(), which sees what was committed after the statement began.
 SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
        c.relkind::text, c.relpersistence::text, c.relreplident::text, c.relrowsecurity,
-       pg_get_expr(c.relpartbound, c.oid),
        (SELECT json_agg(json_build_array(
                    a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, a.attnotnull, a.attgenerated,
                    format_type(a.atttypid, a.atttypmod), a.xmin::text) ORDER BY a.attnum)
@@ -213,7 +180,9 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
                    (SELECT json_agg(a.attname ORDER BY k.place)
                       FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
                       JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
-                     WHERE k.place <= i.indnkeyatts))
+                     WHERE k.place <= i.indnkeyatts),
+                   (SELECT k.oid::bigint FROM pg_constraint k
+                     WHERE k.conrelid = c.oid AND k.contype = 'p' AND k.conindid = i.indexrelid))
           FROM pg_index i
          WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
            AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
@@ -224,18 +193,32 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
               FROM pg_partition_ancestors(c.oid) WITH ORDINALITY x(relid, place)
              WHERE x.relid <> c.oid) END,
        (SELECT json_agg(json_build_array(
-                   p.pubname, pg_get_expr(r.prqual, r.prrelid), r.prattrs::int2[],
+                   p.pubname, r.prqual IS NOT NULL, r.prattrs::int2[],
                    concat_ws(' ', p.oid, p.xmin, r.oid, s.oid),
-                   r.prrelid IS NOT DISTINCT FROM c.oid) ORDER BY p.pubname, r.prrelid)
+                   r.prrelid IS NOT DISTINCT FROM c.oid, over.relid <> c.oid, s.oid IS NOT NULL, p.pubviaroot,
+                   concat_ws('/', over.lives, d.xmin),
+                   concat_ws(' ', p.xmax, r.xmax, s.xmax, over.replacing, d.xmax)
+               ) ORDER BY p.pubname, r.prrelid, over.relid)
           FROM chosen p
           CROSS JOIN LATERAL (
-              SELECT c.oid AS relid
-              UNION ALL SELECT a.relid::oid FROM pg_partition_ancestors(c.oid) a(relid)
-                         WHERE c.relispartition AND a.relid <> c.oid) over
+              SELECT c.oid AS relid, NULL AS lives, NULL AS replacing
+              UNION ALL SELECT * FROM (
+                  -- With the rows of pg_inherits that lead from the table up to the ancestor.
+                  SELECT a.relid::oid, string_agg(i.xmin::text, ' ') OVER below,
+                         string_agg(i.xmax::text, ' ') OVER below
+                    FROM pg_partition_ancestors(c.oid) WITH ORDINALITY a(relid, place)
+                    LEFT JOIN pg_inherits i ON i.inhrelid = a.relid
+                   WHERE c.relispartition
+                  WINDOW below AS (ORDER BY a.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+                  ) up(relid, lives, replacing) WHERE up.relid <> c.oid) over
           LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = over.relid
           LEFT JOIN pg_publication_namespace s ON s.pnpubid = p.oid
                 -- As a scalar: a join would scan pg_class once for each table.
             AND s.pnnspid = (SELECT o.relnamespace FROM pg_class o WHERE o.oid = over.relid)
+          -- What says that the member is of its schema: SET SCHEMA alone writes it anew.
+          LEFT JOIN pg_depend d ON s.oid IS NOT NULL
+            AND d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = over.relid AND d.objsubid = 0
+            AND d.refclassid = 'pg_catalog.pg_namespace'::regclass
          WHERE r.oid IS NOT NULL OR s.oid IS NOT NULL OR (p.puballtables AND over.relid = c.oid))
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = ANY (%(oids)s::oid[])
@@ -261,12 +244,18 @@ SELECT t.oid::bigint, t.typtype::text, t.typbasetype::bigint, t.typtypmod,
        CASE WHEN e.typarray = t.oid THEN t.typelem::bigint ELSE 0 END, t.typdelim::text,
        COALESCE((SELECT g.rngsubtype::bigint FROM pg_range g
                   WHERE t.oid IN (g.rngtypid, g.rngmultitypid)), 0),
-       (SELECT json_agg(l.enumlabel ORDER BY l.enumsortorder)
+       (SELECT json_agg(json_build_array(l.enumlabel, concat_ws(' ', l.oid, l.xmin)) ORDER BY l.enumsortorder)
           FROM pg_enum l WHERE l.enumtypid = t.oid),
        (SELECT json_agg(json_build_array(
                    a.attnum, a.attname, a.atttypid::bigint, a.atttypmod) ORDER BY a.attnum)
           FROM pg_attribute a
-         WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped)
+         WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped),
+       (SELECT r.relnatts FROM pg_class r WHERE r.oid = t.typrelid AND t.typrelid <> 0),
+       concat_ws(' ',
+           (SELECT string_agg(l.xmax::text, ' ') FROM pg_enum l WHERE l.enumtypid = t.oid),
+           (SELECT r.xmax FROM pg_class r WHERE r.oid = t.typrelid AND t.typrelid <> 0),
+           (SELECT string_agg(a.xmax::text, ' ') FROM pg_attribute a
+             WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped))
   FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem
  WHERE t.oid IN (SELECT oid FROM reached)
 """
@@ -277,7 +266,7 @@ def look(
 ) -> dict[TableName, TableLook]:
     """Look at these tables; one that no longer exists is absent from the answer."""
     rows = query(connection, _LOOK, {"oids": list(oids), "publications": list(publications)})
-    used = {attribute[2] for row in rows for attribute in row[9] or ()}
+    used = {attribute[2] for row in rows for attribute in row[8] or ()}
     types = _types(connection, used)
     return {TableName(row[1], row[2]): _table(row, types) for row in rows}
 
@@ -299,29 +288,36 @@ def look_by_name(
 
 
 def _table(row: tuple[Any, ...], types: Mapping[int, TypeLook]) -> TableLook:
-    oid, schema, name, filenode, kind, persistence, identity, policies, bound = row[:9]
-    attributes, index, toast, ancestors, memberships = row[9:]
-    index_oid, key = index or (0, ())
+    oid, schema, name, filenode, kind, persistence, identity, policies = row[:8]
+    attributes, index, toast, ancestors, memberships = row[8:]
+    index_oid, key, constraint = index or (0, (), 0)
     columns = tuple(Attribute(*attribute) for attribute in attributes or ())
+    # What other tables of the same look reach must not matter: they come and go.
+    reached = _reached((column.type for column in columns if column.type not in _PLAIN), types)
+    rows = [membership.pop() for membership in memberships or ()]
     return TableLook(
         oid=oid,
         name=TableName(schema, name),
         filenode=filenode or 0,
         kind=kind,
         persistence=persistence,
-        identity=ReplicaIdentity(identity, index_oid, tuple(key or ())),
+        identity=ReplicaIdentity(identity, index_oid, tuple(key or ()), constraint or 0),
         attributes=columns,
         ancestors=tuple(ancestors or ()),
-        bound=bound,
         memberships=tuple(
-            Membership(publication, row_filter, None if listed is None else tuple(listed), made, named)
-            for publication, row_filter, listed, made, named in memberships or ()
+            Membership(publication, filtered, None if listed is None else tuple(listed), *rest)
+            for publication, filtered, listed, *rest in memberships or ()
         ),
         policies=policies,
         toast=toast,
-        # What other tables of the same look reach must not matter: they come and go.
-        types=_reached((column.type for column in columns if column.type not in _PLAIN), types),
+        types=reached,
+        replacing=_xids(rows).union(*(each.replacing for each in reached)),
     )
+
+
+def _xids(texts: Iterable[str]) -> frozenset[int]:
+    """Those that are written there; 0 is none."""
+    return frozenset(int(xid) for text in texts for xid in text.split()) - {0}
 
 
 def _types(connection: Session, used: Iterable[int]) -> dict[int, TypeLook]:
@@ -337,8 +333,11 @@ def _types(connection: Session, used: Iterable[int]) -> dict[int, TypeLook]:
             element=row[4],
             delimiter=row[5],
             subtype=row[6],
-            labels=tuple(row[7] or ()),
+            labels=tuple(label for label, _ in row[7] or ()),
             attributes=tuple((number, name, of, typmod) for number, name, of, typmod in row[8] or ()),
+            label_lives=tuple(life for _, life in row[7] or ()),
+            width=row[9] or 0,
+            replacing=_xids([row[10]]),
         )
         for row in query(connection, _TYPES, {"types": wanted})
     }
@@ -361,6 +360,31 @@ def _reached(start: Iterable[int], types: Mapping[int, TypeLook]) -> tuple[TypeL
         found[known.oid] = known
         ahead += [known.base, known.element, known.subtype, *(of for _, _, of, _ in known.attributes)]
     return tuple(found[oid] for oid in sorted(found))
+
+
+def unfinished(connection: Session, looks: Iterable[TableLook], xmin: int) -> frozenset[int]:
+    """The tables (by oid) that DDL may have changed already where no look can show it.
+
+    A row that was looked at was replaced by a transaction that was not over, or is not rolled back since.
+    All before `xmin`, of a snapshot from before the look, were over: what they left of themselves on a row
+    that is still there was rolled back, or a mere lock.
+    """
+    replaced = {look.oid: look.replacing for look in looks if look.replacing}
+    low = sorted(frozenset().union(*replaced.values()))
+    if not low:
+        return frozenset()
+    wide = dict(zip(low, widen(pa.array(low, pa.uint32()), xmin).to_pylist(), strict=True))
+    recent = [xid for xid in wide.values() if xid >= xmin]
+    alive = {xid for (xid,) in query(connection, _NOT_ROLLED_BACK, [recent])} if recent else set()
+    return frozenset(oid for oid, xids in replaced.items() if any(wide[xid] in alive for xid in xids))
+
+
+# CASE keeps the order: of a transaction that is to come the function knows nothing but an error.
+_NOT_ROLLED_BACK = """
+SELECT x.xid FROM unnest(%s::int8[]) x(xid)
+ WHERE CASE WHEN x.xid < pg_snapshot_xmax(pg_current_snapshot())::text::int8
+            THEN pg_xact_status(x.xid::text::xid8) IS DISTINCT FROM 'aborted' ELSE true END
+"""
 
 
 # --- choosing and measuring ---------------------------------------------------------------------

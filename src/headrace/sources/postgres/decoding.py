@@ -37,6 +37,7 @@ from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate, whole
 from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
+from headrace.sources.postgres.types import is_same_form
 
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _RELATION, _TRUNCATE = ord("R"), ord("T")
@@ -48,11 +49,16 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A table that the caller wants: updates with a time below `since` are left out."""
+    """A table that the caller wants: updates with a time below `since` are left out.
+
+    `types` are those of its columns (oid and modifier) as the catalog had them; without them they are
+    not compared with the stream's.
+    """
 
     name: TableName
     schema: TableSchema
     since: int
+    types: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +269,16 @@ def _as_recorded(layout: Relation, wanted: Wanted) -> bool:
     """Whether the stream describes the table as the catalog did when it was copied.
 
     DDL that was taken back is seen here and nowhere else: names of columns that were exchanged for a
-    while (so their order counts), another identity, whose old keys are not ours.
+    while (so their order counts), another type, under which values are printed otherwise, another
+    identity, whose old keys are not ours.
     """
     schema = wanted.schema
+    types = [(column.type_oid, column.typmod) for column in layout.columns]
     told = tuple(column.name for column in layout.columns)
     identity = {column.name for column in layout.columns if column.in_identity}
     return (
         told == schema.names
+        and (not wanted.types or all(map(is_same_form, wanted.types, types)))
         and TableName(layout.namespace or "pg_catalog", layout.name) == wanted.name
         and (layout.identity == _FULL) == schema.full
         and (schema.full or identity == set(schema.key))

@@ -24,7 +24,7 @@ form becomes NULL there and a row of the errors table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -72,6 +72,10 @@ class TypeLook:
     subtype: int = 0  # of a range or a multirange
     labels: tuple[str, ...] = ()  # of an enum, in order
     attributes: tuple[tuple[int, str, int, int], ...] = ()  # of a composite: number, name, type, typmod
+    # What tells these from others that look the same; None in a record of before they were asked for.
+    label_lives: tuple[str, ...] | None = None  # of an enum: the label's oid, and who wrote its row
+    width: int | None = None  # of a composite: its attributes, counting those that were dropped
+    replacing: frozenset[int] = field(default=frozenset(), compare=False)  # as in `catalog.TableLook`
 
 
 def column_of(name: str, type_oid: int, typmod: int, shown: str, types: Mapping[int, TypeLook]) -> Column:
@@ -95,6 +99,24 @@ def form_of(type_oid: int, typmod: int, types: Mapping[int, TypeLook]) -> tuple[
             arrow, form = _TEXT
         return pa.list_(arrow), f"array({form})"
     return _TEXT
+
+
+# Types whose text is the same under every type modifier: it limits what may be stored, and no more.
+_LIMITED = frozenset((1083, 1114, 1184, 1186, 1266, 1562))  # times and timestamps, interval, varbit
+_TEXTS = frozenset((25, 1043))  # text, varchar
+
+
+def is_same_form(before: tuple[int, int], after: tuple[int, int]) -> bool:
+    """Whether what is stored under two types (oid and modifier) prints alike and is decoded alike.
+
+    Only of values that the server leaves as they are when it alters a column's type: where it writes them
+    anew they may be others, and the look at the catalog shows it.
+    """
+    if before == after or {before[0], after[0]} <= _TEXTS:
+        return True
+    if before[0] != after[0]:
+        return False
+    return before[0] in _LIMITED or (before[0] == _NUMERIC and _numeric(before[1]) == _numeric(after[1]))
 
 
 def _numeric(typmod: int) -> tuple[pa.DataType, str]:

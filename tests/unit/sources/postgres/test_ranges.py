@@ -19,7 +19,7 @@ TABLE = TableName("public", "t")
 
 
 def look(oid: int = 1) -> TableLook:
-    return TableLook(oid, TABLE, 1, "r", "p", ReplicaIdentity("d", 0, ()), (), (), None, (), False, ())
+    return TableLook(oid, TABLE, 1, "r", "p", ReplicaIdentity("d", 0, ()), (), (), (), False, ())
 
 
 sizes = st.builds(Size, st.integers(0, 10**7), st.integers(0, 10**11), st.integers(0, 10**9))

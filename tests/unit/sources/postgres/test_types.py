@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.sources.postgres.types import TypeLook, column_of, doubtful_key, form_of
+from headrace.sources.postgres.types import TypeLook, column_of, doubtful_key, form_of, is_same_form
 
 
 def numeric(precision: int, scale: int) -> int:
@@ -79,3 +79,30 @@ def test_keys_that_may_hold_what_the_lake_cannot_are_known() -> None:
 
 def _doubtful(oid: int) -> bool:
     return doubtful_key(column_of("c", oid, -1, "shown", {})) is not None
+
+
+VARCHAR, TEXT, CHAR = 1043, 25, 1042
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ((VARCHAR, 14), (VARCHAR, 24), True),
+        ((VARCHAR, 14), (VARCHAR, -1), True),
+        ((VARCHAR, 14), (TEXT, -1), True),
+        ((CHAR, 14), (CHAR, 24), False),  # padded
+        ((CHAR, 14), (TEXT, -1), False),
+        ((1114, 3), (1114, 6), True),
+        ((1114, -1), (1184, -1), False),  # one has an offset
+        ((23, -1), (20, -1), False),
+        ((1700, numeric(10, 2)), (1700, numeric(10, 2)), True),
+        ((1700, numeric(10, 2)), (1700, numeric(12, 2)), False),  # another decimal
+        ((1700, numeric(50, 2)), (1700, -1), True),
+        ((1231, numeric(10, 2)), (1231, numeric(12, 2)), False),
+        ((1231, numeric(10, 2)), (1231, numeric(10, 2)), True),
+    ],
+)
+def test_a_modifier_matters_where_it_changes_the_text_or_the_column(
+    one: tuple[int, int], other: tuple[int, int], alike: bool
+) -> None:
+    assert is_same_form(one, other) == is_same_form(other, one) == alike

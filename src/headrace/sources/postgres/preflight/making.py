@@ -143,7 +143,7 @@ def _membership(name: str, look: TableLook, flawed: bool) -> Iterator[Finding]:
         Level.ERROR,
         Misconfigured(
             "PG_TABLE_LIMITED",
-            f'the publication "{name}" sends only a part of table {look.name}',
+            f'the publication "{name}" does not send table {look.name} as it is',
             detail=limited,
             hint=mended(mend) or "publish the partitions, or their root, without it",
         ),
@@ -153,14 +153,22 @@ def _membership(name: str, look: TableLook, flawed: bool) -> Iterator[Finding]:
 
 
 def _limits(look: TableLook) -> str | None:
-    memberships = look.memberships
-    if all(m.row_filter is not None for m in memberships):
+    """What the publication leaves out of the table.
+
+    The server goes by the table's own row where it has one, whatever its ancestors' say; and by no
+    filter where the publication holds the table's own schema.
+    """
+    deciding = [m for m in look.memberships if not m.inherited] or look.memberships
+    if all(m.filtered and not m.by_schema for m in deciding):
         return "it has a row filter"
-    listed = [set(m.columns) for m in memberships if m.columns is not None]
+    listed = [set(m.columns) for m in deciding if m.columns is not None]
+    if len(listed) < len(deciding):
+        return None
+    generated = [f'"{a.name}"' for a in look.attributes if a.generated and a.number in set().union(*listed)]
+    if generated:
+        return f"its column list sends {', '.join(generated)}, which is generated and not mirrored"
     wanted = {column.number for column in look.columns}
-    if len(listed) == len(memberships) and not any(columns >= wanted for columns in listed):
-        return "it has a column list"
-    return None
+    return None if any(columns >= wanted for columns in listed) else "it has a column list"
 
 
 def check_making(

@@ -1,0 +1,64 @@
+"""What is done to a table at its source without changing a row goes by; what is taken back does not.
+
+Rows are written under each of the layouts, so that the stream tells of them as well as the catalog.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.core.errors import Definite
+from headrace.pipeline.states import State
+from tests.integration.pipeline.conftest import Mirrors
+
+MAINTENANCE = """
+INSERT INTO t VALUES (2, 'bb', 'sad', 2)
+ALTER TABLE t ALTER name TYPE varchar(50)
+INSERT INTO t VALUES (3, repeat('c', 50), 'sad', 3)
+ALTER TYPE mood ADD VALUE 'mad' BEFORE 'sad'
+INSERT INTO t VALUES (4, 'dd', 'mad', 4)
+ALTER TABLE t ALTER n DROP NOT NULL
+INSERT INTO t VALUES (5, 'ee', 'sad', NULL)
+REINDEX TABLE CONCURRENTLY t
+UPDATE t SET n = 0 WHERE id = 2
+ALTER TABLE t ALTER name TYPE text
+INSERT INTO t VALUES (6, repeat('f', 5000), 'mad', 6)
+""".strip().splitlines()
+
+TAKEN_BACK = """
+SET timezone = 'UTC'
+ALTER TABLE u ALTER at TYPE timestamp
+INSERT INTO u VALUES (2, '2026-01-02 12:00')
+ALTER TABLE u ALTER at TYPE timestamptz
+""".strip().splitlines()
+
+
+def run(mirrors: Mirrors, statements: list[str]) -> None:
+    with mirrors.database.connect(user="app") as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def test_maintenance_goes_by_and_a_type_that_was_another_for_a_while_does_not(mirrors: Mirrors) -> None:
+    database = mirrors.database
+    database.execute(
+        "CREATE TYPE mood AS ENUM ('sad', 'glad');"
+        " CREATE TABLE t (id int PRIMARY KEY, name varchar(5), feeling mood, n int NOT NULL);"
+        " CREATE TABLE u (id int PRIMARY KEY, at timestamptz); INSERT INTO t VALUES (1, 'aa', 'glad', 1);"
+        " INSERT INTO u VALUES (1, '2026-01-01 12:00+00')",
+        user="app",
+    )
+    mirrors.once()
+    run(mirrors, MAINTENANCE)
+    run(mirrors, TAKEN_BACK)
+    # Nothing is left of it in the catalog, but rows were printed without an offset.
+    with pytest.raises(Definite) as stopped:
+        mirrors.once()
+    assert stopped.value.code == "TABLE_ALTERED"
+    cut = mirrors.lake.at()
+    assert set(cut.marks["main"].versions) == {"public.t"}
+    rows = database.execute("SELECT id, name, feeling::text, n FROM t ORDER BY id")
+    assert sorted(tuple(row.values()) for row in cut.arrow("public.t").to_pylist()) == rows
+    record = mirrors.record("public.t")
+    assert record.state is State.LIVE
+    assert record.schema.columns[1].source_type == "text"
