@@ -207,7 +207,10 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
                   SELECT a.relid::oid, string_agg(i.xmin::text, ' ') OVER below,
                          string_agg(i.xmax::text, ' ') OVER below
                     FROM pg_partition_ancestors(c.oid) WITH ORDINALITY a(relid, place)
-                    LEFT JOIN pg_inherits i ON i.inhrelid = a.relid
+                    LEFT JOIN LATERAL (
+                        -- OFFSET: by the index; a join would scan all of it once for each table.
+                        SELECT n.xmin, n.xmax FROM pg_inherits n WHERE n.inhrelid = a.relid OFFSET 0
+                        ) i ON true
                    WHERE c.relispartition
                   WINDOW below AS (ORDER BY a.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
                   ) up(relid, lives, replacing) WHERE up.relid <> c.oid) over
@@ -216,9 +219,11 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
                 -- As a scalar: a join would scan pg_class once for each table.
             AND s.pnnspid = (SELECT o.relnamespace FROM pg_class o WHERE o.oid = over.relid)
           -- What says that the member is of its schema: SET SCHEMA alone writes it anew.
-          LEFT JOIN pg_depend d ON s.oid IS NOT NULL
-            AND d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = over.relid AND d.objsubid = 0
-            AND d.refclassid = 'pg_catalog.pg_namespace'::regclass
+          LEFT JOIN LATERAL (
+              SELECT n.xmin, n.xmax FROM pg_depend n
+               WHERE s.oid IS NOT NULL
+                 AND n.classid = 'pg_catalog.pg_class'::regclass AND n.objid = over.relid AND n.objsubid = 0
+                 AND n.refclassid = 'pg_catalog.pg_namespace'::regclass OFFSET 0) d ON true
          WHERE r.oid IS NOT NULL OR s.oid IS NOT NULL OR (p.puballtables AND over.relid = c.oid))
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = ANY (%(oids)s::oid[])
