@@ -11,6 +11,7 @@ import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
+from headrace.sources.postgres import minors
 from headrace.sources.postgres.session import Address, Session, connect, query, replication
 from headrace.sources.postgres.upstream import (
     blockers,
@@ -73,6 +74,20 @@ def test_a_publication_is_made_once_and_grows(session: Session) -> None:
     assert published(session) == {T, U, ODD}
     withdraw(session, NAME, [U, KEYLESS])
     assert published(session) == {T, ODD}
+
+
+def test_nothing_is_added_to_a_stream_that_would_lose_its_changes(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a server before 15.13, 16.9 and 17.5, which is not to be had here: this one is called so."""
+    ensure_publication(session, NAME, [T])
+    major = session.info.server_version // 10000
+    monkeypatch.setitem(minors.LATE_TABLES_WHOLE, major, major * 10000 + 9999)
+    ensure_publication(session, NAME, [T], make=False)
+    with pytest.raises(Misconfigured) as caught:
+        ensure_publication(session, NAME, [T, U], make=False)
+    assert caught.value.code == "PG_VERSION_LOSES"
+    assert published(session) == {T}
 
 
 @pytest.mark.parametrize("first", [[KEYLESS], [T]])

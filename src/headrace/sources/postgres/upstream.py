@@ -29,6 +29,7 @@ from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName, quote_identifier
 from headrace.core.position import Lsn
 from headrace.sources.postgres.catalog import identity_flaw, look_by_name
+from headrace.sources.postgres.minors import late_tables_lost
 from headrace.sources.postgres.protocol import publication_missing, slot_lost, slot_taken, slot_unfit
 from headrace.sources.postgres.session import Address, Session, ask, ask_within, connect, query, replication
 
@@ -76,6 +77,8 @@ def ensure_publication(
         if held is None and not make:
             raise publication_missing(f'"{name}"')
         missing = [table for table in tables if held is None or table not in held]
+        if missing and not make and (lost := late_tables_lost(connection.info.server_version)) is not None:
+            raise lost
         if held is None:
             _execute(connection, publication_statement(name, tables))
         elif missing:

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
+from headrace.sources.postgres.minors import late_tables_lost
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
 from headrace.sources.postgres.session import Address, Identity, Session, query, replication, verify
 from headrace.sources.postgres.upstream import blockers
 from headrace.sources.postgres.visibility import refuse_standby
 
 OLDEST, NEWEST = 15, 18
-# The first minor of each major that streams a table whole which came into the publication beside writers.
-# Before it, a walsender that decodes a transaction which was open then takes the table for unpublished, and
-# goes on so: changes of *later* transactions are left out, and W knows nothing of those.
-LATE_TABLES_WHOLE = {15: 150013, 16: 160009, 17: 170005}
 STANDBY_DECODES = 160000
 
 # Beside the copy's own: receiver, leader, its observer, and the look at the catalog.
@@ -110,17 +107,9 @@ def check_version(identity: Identity, wish: Wish) -> Iterator[Finding]:
                 hint="watch the first run, and see whether a newer headrace knows this version",
             ),
         )
-    if identity.version < LATE_TABLES_WHOLE.get(major, 0):
-        yield Finding(
-            Level.WARNING if wish.expected is None else Level.ERROR,
-            Misconfigured(
-                "PG_VERSION_LOSES",
-                f"PostgreSQL {major}.{identity.version % 10000} may leave out changes of a table "
-                "that is added to a source which runs",
-                hint=f"install PostgreSQL {major}.{LATE_TABLES_WHOLE[major] % 10000} or a later minor "
-                "release before headrace tables add; nothing has to be copied for it",
-            ),
-        )
+    lost = late_tables_lost(identity.version)
+    if lost is not None:
+        yield Finding(Level.WARNING if wish.expected is None else Level.ERROR, lost)
 
 
 def _standby(identity: Identity, wish: Wish) -> Iterator[Finding]:
