@@ -15,7 +15,8 @@ maintenance alters and no row depends on:
     names        of types are for people
 
 A new file node alone means nothing: TRUNCATE is in the stream, VACUUM FULL and CLUSTER move rows without
-changing one. Two statements change rows behind the stream's back, and both leave more than a new file node:
+changing one. Two statements change rows behind the stream's back, and both leave more than a new file node.
+Where the table has a TOAST table that alone is asked, for a column's row is written by much else, too:
 
     ALTER COLUMN ... TYPE ... USING     writes the column's row in the catalog, makes a new TOAST table
     SET UNLOGGED, writes, SET LOGGED    makes a new TOAST table; without one there is no trace, but the
@@ -148,8 +149,12 @@ def _was_moved(last: TableLook, now: TableLook) -> bool:
 
 def _rewritten(last: TableLook, now: TableLook) -> bool:
     """Whether the rows may hold other values: a new file node, and not by TRUNCATE or VACUUM FULL alone."""
-    proven = now.toast != 0 or any(membership.named for membership in now.memberships)
-    return last.filenode != now.filenode and (_made(last) != _made(now) or not proven)
+    if last.filenode == now.filenode:
+        return False
+    if last.toast and now.toast:
+        return last.toast != now.toast
+    named = any(membership.named for membership in now.memberships)
+    return _made(last) != _made(now) or not (now.toast or named)
 
 
 def _made(look: TableLook) -> tuple[int, list[str]]:
