@@ -79,7 +79,13 @@ class Lake:
         sources = self.sources() if source is None and not by_number else [self._source(source)]
         if not sources:
             seek.newest([])
-        return Cut(self.store, {name: self._place(name, epoch, position, timestamp) for name in sources})
+        places = {}
+        for name in sources:
+            try:
+                places[name] = self._place(name, epoch, position, timestamp)
+            except Misconfigured as error:
+                raise error if len(sources) == 1 else error.adding(f'of source "{name}"') from None
+        return Cut(self.store, places)
 
     def changes(
         self,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake import formatfile
+from headrace.lake.reader import Lake
 from headrace.lake.store import open_store
 from headrace.pipeline.latecomers import Kept
 from headrace.pipeline.ledger import Epoch, Ledger
@@ -51,6 +54,35 @@ def test_while_a_lost_position_is_left_only_new_copies_are_awaited_and_followed(
     assert ledger.settled == Lsn(0x90)
     again = Ledger(ledger.store, "main")
     assert (again.awaited, again.settled) == ({}, Lsn(0x90))
+
+
+def test_until_when_a_mark_is_complete_is_said_again_by_those_that_bring_nothing(ledger: Ledger) -> None:
+    """A copy, a stop, a takeover; and a clock that was set back."""
+    moment = datetime(2026, 11, 22, 12, 0, 0, 123457, tzinfo=UTC)
+    ledger.publish(Epoch("stream", Lsn(0x90), complete_until=int(moment.timestamp()) * 1_000_000 + 123_457))
+    ledger.publish(Epoch("stop", Lsn(0x90)))
+    ledger.publish(Epoch("stream", Lsn(0xA0), complete_until=5))
+    Ledger(ledger.store, "main")
+    told = [mark.complete_until for mark in Lake(ledger.store.url).marks()]
+    assert told == [None, None, moment, moment, moment, moment]
+
+
+def test_of_several_sources_the_one_that_has_not_reached_a_moment_is_named(ledger: Ledger) -> None:
+    moment = datetime(2026, 11, 22, tzinfo=UTC)
+    until = int(moment.timestamp()) * 1_000_000
+    ledger.publish(Epoch("empty", Lsn(0x90), complete_until=until + 1))
+    other = Ledger(ledger.store, "other")
+    other.publish(Epoch("open", Lsn(0x80), source=SOURCE, complete_until=until - 1))
+    lake = Lake(ledger.store.url)
+    with pytest.raises(Misconfigured) as refused:
+        lake.at(timestamp=moment)
+    assert refused.value.code == "LAKE_NOT_REACHED"
+    assert 'source "other"' in str(refused.value.detail)
+    other.publish(Epoch("empty", Lsn(0x80), complete_until=until))
+    assert {name: place.time for name, place in lake.at(timestamp=moment).places.items()} == {
+        "main": 0x8F,
+        "other": 0x7F,
+    }
 
 
 def test_what_is_kept_of_the_stream_goes_when_every_table_has_taken_it(ledger: Ledger) -> None:
