@@ -24,7 +24,7 @@ handed in, since only the pipeline can read its records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -35,6 +35,8 @@ from headrace.lake.marks import Mark
 # By table: from which frontier on it is exact, and whatever must not have changed for history to lead on.
 Known = Mapping[str, tuple[int | None, object]]
 
+# A mark a second leaves some fifteen files: what is kept for each of them decides how large a lake is.
+MARKS, GRACE = "5m", "45m"
 HOURLY = timedelta(days=7)
 # Delta's checkpoints remember for seven days when a file was removed; what is to be kept for longer after its
 # removal would look like a file that nobody knows.
@@ -46,11 +48,11 @@ class Keeping:
     """How long what is kept. `retention` of None: history goes back to the beginning, for ever."""
 
     retention: timedelta | None = None
-    marks: timedelta = timedelta(days=1)
-    grace: timedelta = timedelta(days=1)
+    marks: timedelta = field(default_factory=lambda: duration(MARKS, "marks"))
+    grace: timedelta = field(default_factory=lambda: duration(GRACE, "grace"))
 
     @classmethod
-    def of(cls, retention: str | None = None, marks: str = "1d", grace: str = "1d") -> Keeping:
+    def of(cls, retention: str | None = None, marks: str = MARKS, grace: str = GRACE) -> Keeping:
         """From the words of a configuration or of a command line."""
         found = cls(
             None if retention is None else duration(retention, "retention"),

@@ -38,6 +38,10 @@ from headrace.lake.marks import MARKS, Marks
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable
 
+# So much longer than asked for files are kept: clocks differ, and a sweep takes its time. What it does not
+# get to within a part of that it leaves for the next one.
+_SLACK = timedelta(minutes=15)
+_SWEPT_WITHIN = timedelta(minutes=10)
 _CHECKPOINTED = 50  # commits without a checkpoint, after which one is made
 _LOG = re.compile(r"(\d{20})\.(json|checkpoint\.parquet)\Z")
 
@@ -75,9 +79,9 @@ class Broom:
 
     @property
     def hours(self) -> int:
-        """For how long removed files are kept; one more than asked for, since clocks are set."""
+        """For how long removed files are kept: whole hours are what delta-rs can tell apart."""
         dense = self.keeping.dense
-        return math.ceil(dense / timedelta(hours=1)) + 1 if dense else 0
+        return math.ceil((dense + _SLACK) / timedelta(hours=1)) if dense else 0
 
     @property
     def before(self) -> datetime:
@@ -94,6 +98,8 @@ class Broom:
         for folder, table in self._folders():
             if table in self.busy:
                 continue
+            if self.keeping.dense and datetime.now(UTC) - self.now > _SWEPT_WITHIN:
+                break  # files of marks that were young when it began would be taken for old ones
             try:
                 self._table(folder, there.versions.get(folder, ()), found)
             except HeadraceError as error:

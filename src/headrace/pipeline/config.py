@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
-from headrace.lake.keeping import Keeping
+from headrace.lake.keeping import GRACE, MARKS, Keeping
 
 T = TypeVar("T")
 
@@ -26,8 +26,8 @@ class LakeConfig:
 
     path: str
     retention: str | None = None
-    marks: str = "1d"
-    grace: str = "1d"
+    marks: str = MARKS
+    grace: str = GRACE
     maintain: str = "auto"
 
 

@@ -1,7 +1,7 @@
 """When a run maintains its lake by itself: it leaves itself a request, as a command would.
 
-Due after a thousand marks, or an hour, whichever comes first; what a thousand marks leave behind is what
-makes a lake slow to open. At its start a run counts what it finds, so that runs that are short (`--once`)
+Due after some hundred marks, or an hour, whichever comes first: what they leave behind makes a lake slow to
+open, and large. At its start a run counts what it finds, so that runs that are short (`--once`)
 come to it too. The request is carried out between epochs like any other (`maintaining`); an error of it is
 a warning in the status, and never ends the run: the next hour tries again.
 """
@@ -21,7 +21,7 @@ from headrace.pipeline.requesting import at_once
 if TYPE_CHECKING:
     from headrace.pipeline.lifecycle import Run
 
-EVERY_MARKS = 1000
+EVERY_MARKS = 500
 EVERY_SECONDS = 3600.0
 KIND = "maintain"
 WARNING = "MAINTENANCE_FAILED"

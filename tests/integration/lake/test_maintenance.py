@@ -62,7 +62,7 @@ def test_everything_is_as_it_was_after_it_and_after_what_comes_then(household: H
 def test_marks_stay_for_their_time_then_one_a_day(household: Household) -> None:
     marks = household.lake.marks()
     young = [mark.epoch for mark in marks if household.now - mark.published_at < DAY]
-    assert household.maintained()["marks"]["dropped"] > 0
+    assert household.maintained(marks="1d")["marks"]["dropped"] > 0
     kept = household.lake.marks()
     assert {mark.epoch for mark in kept} >= set(young)
     days = [mark.published_at.date() for mark in kept if household.now - mark.published_at > 7 * DAY]

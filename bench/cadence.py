@@ -1,0 +1,133 @@
+"""What a mirror costs beside a quiet application, by the cadence of its marks.
+
+    python bench/cadence.py [--seconds N] [--rate N] [--every 0s 1s ...]
+
+The application commits so many transactions a second, each of which touches one of three tables of some
+thousand rows: an insert, and updates of rows from before. Counted are the processor time of the mirror's
+processes (Spark's rests), and the files and bytes that came into its lake, before maintenance has taken any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from headrace.testing.mirrored import Mirrored
+from headrace.testing.postgres import Database, postgres
+
+TABLES = ("orders", "lines", "customers")
+ROWS = 5_000
+CACHES = ("spool", "status", "requests")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one cadence: what was counted in so many seconds."""
+
+    every: str
+    seconds: float
+    marks: int
+    processor: float
+    files: int
+    size: int
+
+    def line(self) -> str:
+        marks = max(1, self.marks)
+        return (
+            f"{self.every:>6} {self.marks / self.seconds:>8.2f} {self.processor / self.seconds:>8.2f} "
+            f"{self.files / self.seconds:>8.1f} {self.size / self.seconds / 1000:>8.1f} "
+            f"{self.files / marks:>10.1f} {self.size / marks / 1000:>10.1f} "
+            f"{self.processor / marks * 1000:>10.0f}"
+        )
+
+
+def processor(pid: int) -> float:
+    """The seconds that a process and its children have used by now."""
+    tree = psutil.Process(pid)
+    times = [process.cpu_times() for process in (tree, *tree.children(recursive=True))]
+    return float(sum(each.user + each.system for each in times))
+
+
+def contents(lake: Path) -> tuple[int, int]:
+    """The files of a lake and their bytes, without what is written over and over."""
+    caches = tuple(str(lake / "_headrace" / name) for name in CACHES)
+    sizes = [
+        path.stat().st_size for path in lake.rglob("*") if path.is_file() and not str(path).startswith(caches)
+    ]
+    return len(sizes), sum(sizes)
+
+
+def write(database: Database, rate: float, seconds: float, first: int) -> int:
+    """Commit at this rate for so long; the next free key."""
+    with database.connect(user="app") as connection:
+        connection.autocommit = True
+        begun, count = time.monotonic(), 0
+        while time.monotonic() - begun < seconds:
+            table = TABLES[first % len(TABLES)]
+            connection.execute(
+                f"BEGIN; INSERT INTO {table} VALUES ({first}, 0, 'new'); UPDATE {table} SET n = n + 1"
+                f" WHERE id IN ({first * 7 % ROWS}, {first * 13 % ROWS}); COMMIT".encode()
+            )
+            first, count = first + 1, count + 1
+            time.sleep(max(0.0, begun + count / rate - time.monotonic()))
+    return first
+
+
+def measured(database: Database, every: str, rate: float, seconds: float) -> Cost:
+    with tempfile.TemporaryDirectory() as folder:
+        lake = Path(folder) / "lake"
+        url = database.url(user="app")
+        with Mirrored(lake, url, "public.*", options={"every": every}) as mirror:
+            mirror.until_live()
+            [(first,)] = database.execute("SELECT max(id) + 1 FROM orders")
+            first = write(database, rate, 5, int(first) + ROWS)  # what is loaded once is loaded by then
+            before, files, used, begun = (
+                mirror.lake.at().mark.epoch,
+                contents(lake),
+                processor(mirror.pid),
+                time.monotonic(),
+            )
+            write(database, rate, seconds, first)
+            spent = processor(mirror.pid) - used
+            now = contents(lake)
+            cost = Cost(
+                every,
+                time.monotonic() - begun,
+                mirror.lake.at().mark.epoch - before,
+                spent,
+                now[0] - files[0],
+                now[1] - files[1],
+            )
+    return cost
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="the cost of marks beside a quiet application")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--rate", type=float, default=5)
+    parser.add_argument("--every", nargs="+", default=["0s", "1s", "5s", "10s"])
+    args = parser.parse_args()
+    print(f"{args.rate:g} transactions a second over {len(TABLES)} tables, {args.seconds:g} s each")
+    print(
+        f"{'every':>6} {'marks/s':>8} {'cores':>8} {'files/s':>8} {'kB/s':>8} "
+        f"{'files/mark':>10} {'kB/mark':>10} {'ms/mark':>10}"
+    )
+    with postgres() as server:
+        for every in args.every:
+            with server.database() as database:
+                for table in TABLES:
+                    database.execute(
+                        f"CREATE TABLE {table} (id bigint PRIMARY KEY, n int, t text);"
+                        f" INSERT INTO {table} SELECT i, 0, md5(i::text) FROM generate_series(1, {ROWS}) i",
+                        user="app",
+                    )
+                print(measured(database, every, args.rate, args.seconds).line(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
