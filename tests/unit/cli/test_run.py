@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main as cli
+from headrace.cli import run
 from headrace.lake import formatfile, statusfile
 from headrace.lake.store import open_store
 
@@ -35,6 +36,25 @@ def _refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     assert out == ""
     assert "\nhint: " in err
     return err.removeprefix("error: ").split(":")[0]
+
+
+def test_the_pace_of_marks_is_for_every_source_of_a_run(tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    text = CONFIG.format(lake=tmp_path / "lake", url=URL) + f'[source.other]\nurl = "{URL}"\nevery = "5s"\n'
+    file.write_text(text)
+    arguments = cli.parser().parse_args(["run", "--config", str(file)])
+    paces = [source.every for source in run.paced(run.settled(arguments), None).sources.values()]
+    assert paces == ["1s", "5s"]
+    paces = [source.every for source in run.paced(run.settled(arguments), "0s").sources.values()]
+    assert paces == ["0s", "0s"]
+
+
+def test_a_pace_that_is_no_duration_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code = _refused(
+        capsys, "run", URL, "--lake", str(tmp_path / "lake"), "--tables", "a.b", "--every", "fast"
+    )
+    assert code == "DURATION_MALFORMED"
+    assert not (tmp_path / "lake").exists()
 
 
 def test_run_without_arguments_says_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,7 @@ def test_the_url_is_never_shown() -> None:
         ({**WHOLE, "source": {"main": {"url": "x", "strict": "yes"}}}, "CONFIG_BAD_VALUE"),
         ({**WHOLE, "source": {"main": {"url": "x", "snapshot_connections": True}}}, "CONFIG_BAD_VALUE"),
         ({**WHOLE, "source": {"main": {"url": "x", "on_max_wal": "panic"}}}, "CONFIG_BAD_VALUE"),
+        ({**WHOLE, "source": {"main": {"url": "x", "every": "soon"}}}, "DURATION_MALFORMED"),
     ],
 )
 def test_what_is_wrong_is_refused_with_a_hint(raw: dict[str, Any], code: str) -> None:
