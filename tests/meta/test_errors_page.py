@@ -62,6 +62,12 @@ def test_a_room_describes_a_code_once_a_family() -> None:
     assert [key for key, count in counted.items() if count > 1] == []
 
 
+def test_a_code_is_of_one_family() -> None:
+    """What follows, and a command's exit code, must not hang on who noticed it."""
+    counted = Counter(code for code, _ in _all_raised())
+    assert [code for code, count in counted.items() if count > 1] == []
+
+
 def test_the_page_is_in_step_with_its_fragments() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(entries()), "run: make docs"
 

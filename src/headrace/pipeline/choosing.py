@@ -18,6 +18,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake import layout
 from headrace.pipeline.config import SourceConfig
+from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
@@ -53,7 +54,8 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
     source = replace(source, start=footing.start, publication_oid=footing.publication_oid)
     looks = catalog.look(connection, [look.oid for look in report.tables], [source.publication])
     records = tuple(chosen(look, source.start) for look in looks.values())
-    ledger.publish(Epoch("open", source.start, records=records, source=source))
+    begun = LastCommits(source.start)
+    ledger.publish(Epoch("open", source.start, records=records, source=source, commits=begun))
 
 
 def _source(place: Place, identity: Identity) -> SourceRecord:

@@ -25,6 +25,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline import choosing, reconciling, resyncing
 from headrace.pipeline.choosing import Footing
+from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
@@ -92,7 +93,9 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
         raise next(record.error for record in records if record.error is not None)
     anew = {record.name for record in records if record.stage is not None}
     gone = tuple(copy for name, copy in ledger.staged.items() if name not in anew)
-    ledger.publish(Epoch("lost", ledger.frontier, records=tuple(records), removed=gone, source=again))
+    begun = LastCommits(again.start)
+    epoch = Epoch("lost", ledger.frontier, records=tuple(records), removed=gone, source=again, commits=begun)
+    ledger.publish(epoch)
     reconciling.clean_up(ledger)
 
 

@@ -96,8 +96,10 @@ class Intake:
         found = _match(data, messages, blocks, self._open)
         ended = self.running.take(data, messages)
         ends = _ends(data, messages, found, ended)
-        self._hear(data, messages, ends, found)
+        alive = self._hear(data, messages, ends, found)
         self._in_order(ends)
+        self._known.passed(alive)
+        self._reached = max(self._reached, alive)
         place = self._store(data, messages, blocks, found, ends)
         self._describe(data, messages, blocks, place, ended)
         self._index(messages, place, found, ends, ended)
@@ -105,17 +107,16 @@ class Intake:
     def _is_known(self, commit_lsn: int) -> bool:
         return commit_lsn < self._floor
 
-    def _hear(self, data: Bytes, messages: pgoutput.Messages, ends: Records, found: _Found) -> None:
-        """Learn from the last keepalive how far the server is."""
+    def _hear(self, data: Bytes, messages: pgoutput.Messages, ends: Records, found: _Found) -> int:
+        """Up to where the server has sent all there is, by the last keepalive; 0 where that says nothing."""
         alive = pgoutput.keepalives(data, messages)
         if not len(alive.row):
-            return
+            return 0
         self._writer.heard(int(alive.wal_end[-1]), int(alive.time[-1]))
         self.asked = self.asked or bool(alive.reply_requested.any())
-        if found.last_is_open or self._in_stream:
-            return
-        if not len(ends) or alive.row[-1] > ends["row"][-1]:
-            self._reached = max(self._reached, int(alive.wal_end[-1]))
+        if found.last_is_open or self._in_stream or (len(ends) and alive.row[-1] < ends["row"][-1]):
+            return 0
+        return int(alive.wal_end[-1])
 
     def _in_order(self, ends: Records) -> None:
         """Commits come in the order of the log, and what comes again is what came before."""

@@ -1,66 +1,141 @@
-"""What the spool knows of the past, held against what a server sends again.
+"""What was received of a server before, held against what it sends again.
 
 After a restart the server sends again what was not acknowledged. A server that now tells another history
 at the same positions was restored or replaced: that is a definite error, whatever its identity says.
 
+    since            slot's start                                  until
+      │ known ...... │ known, known, known ......................... │ new
+                     └── each of them comes, in order, with nothing ─┘
+                         in between, before anything later: another
+                         commit, or the word that there is none
+
+What is known is complete within [since, until): what the spool holds, and what the lake remembers of its
+newest marks (`lastcommits`), so that it holds where the spool was lost too. Commits are the same if their
+position, transaction and timestamp are: two lives that began at one moment may well agree in the first two.
+
 Of a transaction that changed nothing of ours, or took it all back, the server may tell or not: nothing if it
 comes whole, its commit if it was streamed while it ran, and which of the two it is depends on what else the
-server had in its memory. Such transactions are left out on both sides.
+server had in its memory. Such transactions are left out on both sides. Of a table that has left the
+publication what came before that comes again: the server reads its catalog as it was then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 
 from headrace.core.errors import Definite
 from headrace.core.position import Lsn
-from headrace.decode.kernel import Ints
+from headrace.pipeline.lastcommits import Commit, LastCommits
+from headrace.sources.postgres.protocol import history_changed
 from headrace.spool.layout import Records
 from headrace.spool.reader import SpoolReader
 
-MOST_KNOWN = 1_000_000  # transactions of which the position is remembered for comparison
+MOST_KNOWN = 1_000_000  # transactions that are remembered for comparison
+
+Commits = npt.NDArray[np.void]
+_COMMIT = np.dtype([("time", "<i8"), ("xid", "<i8"), ("commit_ts", "<i8")])
 
 
 class Known:
-    """The newest transactions that the spool held when the session began, to compare with."""
+    """The newest transactions that are known when a session begins, to compare with."""
 
-    def __init__(self, times: Ints, xids: Ints) -> None:
-        self._times = times
-        self._xids = xids
-        self._next = -1 if len(times) else 0  # which must come next; -1 while none has come
+    def __init__(self, commits: Commits, since: int, until: int) -> None:
+        self._commits = commits
+        self._since = since
+        self._until = until
+        self._next = 0  # which must come next
+        self._reached = 0  # everything before this position has come
 
     @classmethod
-    def of(cls, reader: SpoolReader) -> Known:
-        times: Ints = np.empty(0, np.int64)
-        xids: Ints = np.empty(0, np.int64)
+    def of(cls, reader: SpoolReader, last: LastCommits | None = None, position: int = 0) -> Known:
+        """What the spool holds, and what the lake remembers of what came before its `position`."""
+        spooled = cls._of_spool(reader)
+        if last is None:
+            return spooled
+        lake = cls(_as_commits(last.commits), int(last.since), position)
+        return lake._joined(spooled)
+
+    @classmethod
+    def _of_spool(cls, reader: SpoolReader) -> Known:
+        since, until = reader.complete()
+        found = _as_commits(())
         after = 0
-        while len(found := reader.transactions(after)):
-            mine = found[found["changes"] > 0]
-            times = np.concatenate([times, mine["time"]])[-MOST_KNOWN:]
-            xids = np.concatenate([xids, mine["xid"]])[-MOST_KNOWN:]
-            after = int(found["stop"][-1])
-        return cls(times, xids)
+        while len(records := reader.transactions(after)):
+            mine = records[(records["changes"] > 0) & (records["time"] >= since)]
+            found = np.concatenate([found, _commits(mine)])
+            if len(found) > MOST_KNOWN:
+                found = found[-MOST_KNOWN:]
+                since = int(found["time"][0])
+            after = int(records["stop"][-1])
+        return cls(found, since, until)
+
+    def _joined(self, other: Known) -> Known:
+        """Both together; of two between which something may be missing, the one that reaches further."""
+        first, second = sorted((self, other), key=lambda known: (known._until, -known._since))
+        if first._until < second._since:
+            return second
+        both = np.concatenate([first._commits, second._commits])
+        _, places = np.unique(both["time"], return_index=True)
+        return Known(both[places], min(first._since, second._since), second._until)
+
+    def from_start(self, start: int) -> Known:
+        """What a server has to send again that begins at this position."""
+        again = self._commits[self._commits["time"] >= start]
+        return Known(again, max(self._since, start), self._until)
 
     def compare(self, ends: Records) -> None:
         """Refuse a server that sends other transactions than it did before."""
-        ends = ends[ends["changes"] > 0]
-        times, xids = ends["time"], ends["xid"]
-        if self._next == len(self._times) or not len(times):
+        came = _commits(ends[ends["changes"] > 0])
+        if not len(came) or self._is_over:
             return
-        again = (times >= self._times[0]) & (times <= self._times[-1])
-        mine = times[again]
-        if not len(mine) and self._next < 0:
-            return
-        begin = int(np.searchsorted(self._times, mine[0])) if self._next < 0 else self._next
-        self._next = begin + len(mine)
-        if (
-            not np.array_equal(mine, self._times[begin : self._next])
-            or not np.array_equal(xids[again], self._xids[begin : self._next])
-            or (times[-1] > self._times[-1] and self._next < len(self._times))
-        ):
-            raise Definite(
-                "PG_HISTORY_CHANGED",
-                "the server sends other transactions than it did before at the same positions",
-                detail=f"between {Lsn(int(times[0]))} and {Lsn(int(times[-1]))}",
-                hint="it was restored or replaced: headrace run --reconcile",
-            )
+        times = came["time"]
+        mine = came[(times >= self._since) & (times < self._until)]
+        self._expect(mine, self._before(int(times[-1]) + 1))
+
+    def passed(self, frontier: int) -> None:
+        """Refuse a server that has sent all there is before this position, if that lacks something."""
+        if not self._is_over:
+            self._expect(_as_commits(()), self._before(frontier))
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether everything that can be compared has come."""
+        return self._reached >= self._until
+
+    def _before(self, frontier: int) -> int:
+        """How many of the known ones have come when everything before this position has."""
+        self._reached = max(self._reached, frontier)
+        return int(np.searchsorted(self._commits["time"], self._reached))
+
+    def _expect(self, came: Commits, upto: int) -> None:
+        due = self._commits[self._next : upto]
+        self._next = upto
+        if not np.array_equal(came, due):
+            raise _other_history(due, came)
+
+
+def _commits(records: Records) -> Commits:
+    found = np.empty(len(records), _COMMIT)
+    for name in _COMMIT.names or ():
+        found[name] = records[name]
+    return found
+
+
+def _as_commits(commits: Sequence[Commit]) -> Commits:
+    return np.array([tuple(commit) for commit in commits], _COMMIT)
+
+
+def _other_history(due: Commits, came: Commits) -> Definite:
+    return history_changed(f"of its transactions it sent {_shown(due)}, and sends {_shown(came)} again")
+
+
+def _shown(commits: Commits) -> str:
+    """Where these commits lie, for a person."""
+    if not len(commits):
+        return "none"
+    first, last = Lsn(int(commits["time"][0])), Lsn(int(commits["time"][-1]))
+    where = f"at {first}" if first == last else f"from {first} to {last}"
+    return f"{len(commits)} {where}"

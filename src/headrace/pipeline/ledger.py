@@ -29,6 +29,7 @@ from headrace.lake.plan import DataFile, Plan, TableStep
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable, LiveFile
 from headrace.pipeline import latecomers
+from headrace.pipeline.lastcommits import COMMITS_KEY, LastCommits, last_commits_of
 from headrace.pipeline.latecomers import KEY, Kept, kept_of
 from headrace.pipeline.records import (
     SOURCE_KEY,
@@ -76,6 +77,7 @@ class Epoch:
     rewrites: tuple[Rewrite, ...] = ()
     looked: bool = False  # all were looked at: those that sat out the mark before may be named again
     source: SourceRecord | None = None
+    commits: LastCommits | None = None  # the newest of the stream, where that is news
     kept: Kept | None = None  # what the stream has for tables that are being copied
     transactions: int = 0
     changes: int = 0
@@ -104,6 +106,7 @@ class Ledger:
         self.tables = tables_of(self._catalog.records)
         self.staged = tables_of(self._catalog.records, STAGED_PREFIX)
         self.source = source_of(self._catalog.records)
+        self.last_commits = last_commits_of(self._catalog.records)
         self.kept = kept_of(self._catalog.records)
         stray = {key.rpartition("/")[2] for key in store.list(layout.late_folder(name))} - self.kept.keys()
         self._stray = tuple(sorted(stray))  # of epochs that came to nothing
@@ -252,6 +255,7 @@ class Ledger:
             raise _moved(outcome.step.path, outcome.error)
         self.mark = outcome
         self.kept = kept
+        self.last_commits = epoch.commits or self.last_commits
         self._move_on(epoch, after, source)
         self._catalog = self._catalog.after(plan)
         catalog.save(self.store, self._catalog)
@@ -437,6 +441,8 @@ def _state(epoch: Epoch, source: SourceRecord | None) -> dict[str, Any]:
     state |= {record.key: record.as_record() for record in epoch.records}
     if source is not None:
         state[SOURCE_KEY] = source.as_record()
+    if epoch.commits is not None:
+        state[COMMITS_KEY] = epoch.commits.as_record()
     return state
 
 

@@ -16,8 +16,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-from headrace.core.durations import duration
-from headrace.core.errors import Definite
 from headrace.lake.marks import Marks
 from headrace.pipeline import choosing, healing, reconciling
 from headrace.pipeline.acknowledging import Acknowledger
@@ -33,7 +31,14 @@ from headrace.pipeline.streaming import Workshop
 from headrace.pipeline.tasks import TableTask
 from headrace.pipeline.underway import Underway
 from headrace.sources.postgres import upstream
-from headrace.sources.postgres.session import Address, Identity, connect, identify
+from headrace.sources.postgres.session import (
+    Address,
+    Identity,
+    another_server,
+    connect,
+    identify,
+    timeline_changed,
+)
 from headrace.spool.reader import SpoolReader
 
 STREAMING_WITHIN = 30.0
@@ -92,20 +97,12 @@ def opened(
 def prove_same(source: SourceRecord, identity: Identity) -> None:
     """The server behind the address is the one that the mirror is of, on the same timeline."""
     if (identity.system_id, identity.database) != (source.system_id, source.database):
-        raise Definite(
-            "PG_ANOTHER_SERVER",
-            "the address leads to another server or database than the mirror is of",
-            detail=f"system {identity.system_id}, was {source.system_id}; "
-            f'database "{identity.database}", was "{source.database}"',
-            hint="correct the address; if the server was replaced: headrace run --reconcile",
+        raise another_server(
+            f"system {identity.system_id}, was {source.system_id}; "
+            f'database "{identity.database}", was "{source.database}"'
         )
     if identity.timeline != source.timeline:
-        raise Definite(
-            "PG_TIMELINE_CHANGED",
-            "the server is on another timeline: it was promoted, or restored to a point in time",
-            detail=f"timeline {identity.timeline}, was {source.timeline}",
-            hint="headrace run --reconcile copies its tables anew and writes the difference",
-        )
+        raise timeline_changed(identity.timeline, source.timeline)
 
 
 def _receiving(
@@ -126,6 +123,8 @@ def _receiving(
         place.spool,
         streaming=place.config.streaming == "auto",
         shift=ledger.source.shift,
+        last=ledger.last_commits,
+        position=ledger.position,
     )
     receiver = Receiver(feed)
     receiver.start(ledger.settled)

@@ -36,6 +36,7 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Lsn
 from headrace.pipeline.intake import Intake
 from headrace.pipeline.known import Known
+from headrace.pipeline.lastcommits import LastCommits
 from headrace.sources.postgres.session import Address, Identity
 from headrace.sources.postgres.stream import Stream, Wanted
 from headrace.spool.reader import SpoolReader
@@ -62,15 +63,19 @@ class Orders:
     silence: float | None = None
     streaming: bool = False  # large transactions while they run, where the server can
     shift: int = 0  # what is added to the server's positions
+    last: LastCommits | None = None  # what the lake remembers of the stream before `position`
+    position: int = 0
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        last = None if self.last is None else self.last.as_record()
+        return json.dumps({**asdict(self), "last": last})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Orders:
         raw = json.loads(text)
         raw["publications"] = tuple(raw["publications"])
         raw["identity"] = Identity(**raw["identity"]) if raw["identity"] else None
+        raw["last"] = LastCommits.from_record(raw["last"]) if raw["last"] else None
         return cls(**raw)
 
 
@@ -188,7 +193,7 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
     commands.start()
     folder = Path(orders.folder)
     with SpoolWriter(folder, orders.limit_bytes, orders.frontier) as writer:
-        known = Known.of(SpoolReader(folder))
+        known = Known.of(SpoolReader(folder), orders.last, orders.position)
         wanted = Wanted(
             slot=orders.slot,
             publications=orders.publications,
@@ -197,6 +202,7 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
             identity=orders.identity,
             streaming=orders.streaming,
             silence=orders.silence,
+            xid=None if orders.last is None else orders.last.xid,
         )
         with Stream.open(Address(orders.conninfo), wanted) as stream:
             emit(
@@ -206,7 +212,8 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
                 frontier=writer.frontier,
                 identity=asdict(stream.identity),
             )
-            Receiving(stream, writer, known, commands, orders.shift).run()
+            again = known.from_start(int(stream.start) + orders.shift)
+            Receiving(stream, writer, again, commands, orders.shift).run()
 
 
 def main() -> int:

@@ -28,6 +28,7 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient, from_record
 from headrace.core.position import Lsn
+from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.receive import Orders
 from headrace.sources.postgres.session import Address, Identity
 from headrace.spool.origin import prepare
@@ -68,6 +69,8 @@ class Feed:
     silence: float | None = None
     streaming: bool = False  # large transactions while they run, where the server can
     shift: int = 0  # what is added to the server's positions
+    last: LastCommits | None = None  # what the lake remembers of the stream before `position`
+    position: Lsn = ORIGIN
 
     @property
     def origin(self) -> Mapping[str, Any]:
@@ -92,6 +95,8 @@ class Feed:
             silence=self.silence,
             streaming=self.streaming,
             shift=self.shift,
+            last=self.last,
+            position=int(self.position),
         )
 
 

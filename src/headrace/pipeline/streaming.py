@@ -23,6 +23,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline import epochs, latecomers, stretch
 from headrace.pipeline.epochs import Batch, Cut
+from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.latecomers import Kept, Portion
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.looking import Look
@@ -96,12 +97,21 @@ def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -
         absent=frozenset() if ledger.healing else look.locked,
         looked=True,
         source=source,
+        commits=_commits(ledger, batch, look),
         kept=None if ledger.healing else _kept(ledger, workshop, batch, frontier),
         transactions=0 if ledger.healing else len(batch.transactions),
         changes=sum(outcome.changes for outcome in tables.outcomes),
         commit_ts=None if ledger.healing else batch.commit_ts,
         earliest_commit_ts=None if ledger.healing else batch.earliest_commit_ts,
     )
+
+
+def _commits(ledger: Ledger, batch: Batch, look: Look) -> LastCommits | None:
+    """The newest commits of the stream, if the batch brings any that the lake does not have."""
+    new = batch.transactions[batch.transactions["time"] >= int(ledger.position)]
+    known = ledger.last_commits or LastCommits(ledger.position)
+    now = known.followed_by(new, look.xid_reference)
+    return None if now is known else now
 
 
 ROOM = 2

@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite, Transient
+from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.epochs import own_files
 from headrace.pipeline.intake import Intake
 from headrace.pipeline.known import Known
+from headrace.pipeline.lastcommits import LastCommits
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
@@ -65,14 +67,16 @@ class Spooled:
 
     folder: Path
     frontier: int = 0
+    start: int = 0  # of the slot
+    lake: tuple[LastCommits, int] | tuple[()] = ()  # what it remembers, up to which position
     writer: SpoolWriter = field(init=False)
     intake: Intake = field(init=False)
 
     def __enter__(self) -> Spooled:
         prepare(self.folder, {}, self.frontier)
-        known = Known.of(SpoolReader(self.folder))
         self.writer = SpoolWriter(self.folder, 1 << 30, self.frontier, segment_bytes=1 << 16)
-        self.intake = Intake(self.writer, known)
+        known = Known.of(SpoolReader(self.folder), *self.lake)
+        self.intake = Intake(self.writer, known.from_start(self.start))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -179,6 +183,8 @@ def test_a_known_transaction_that_ends_in_the_buffer_of_a_new_one(tmp_path: Path
 @pytest.mark.parametrize(
     "again",
     [
+        [(105, 7), (130, 8)],  # none of them
+        [(150, 7)],  # none of them, and nothing at their places
         [(100, 1), (111, 2)],  # another position
         [(100, 1), (110, 9)],  # another transaction at the position
         [(100, 1), (120, 3)],  # one is missing
@@ -195,11 +201,73 @@ def test_another_history_is_an_error(tmp_path: Path, again: list[tuple[int, int]
     assert caught.value.code == "PG_HISTORY_CHANGED"
 
 
+def test_the_same_positions_at_other_moments_are_another_history(tmp_path: Path) -> None:
+    """Two lives that begin at one moment may agree in the next positions and transactions."""
+    with Spooled(tmp_path) as spooled:
+        spooled.take(*whole(100, 110, 1, 1))
+    later = data(b"B" + struct.pack(">QqI", 100, 701, 1))
+    with Spooled(tmp_path) as second, pytest.raises(Definite) as caught:
+        second.take(later, insert(), commit(100, 110))
+    assert caught.value.code == "PG_HISTORY_CHANGED"
+
+
+def test_a_server_that_says_there_is_nothing_where_there_was_has_another_history(tmp_path: Path) -> None:
+    with Spooled(tmp_path) as spooled:
+        spooled.take(*whole(100, 110, 1, 1), keepalive(500))
+        spooled.intake.settle()
+    for frames in ([keepalive(101)], [keepalive(100), *whole(200, 210, 1, 0), keepalive(300)]):
+        with Spooled(tmp_path) as second, pytest.raises(Definite) as caught:
+            second.take(*frames)
+        assert caught.value.code == "PG_HISTORY_CHANGED"
+    with Spooled(tmp_path) as second:
+        second.take(keepalive(100))
+        second.take(*whole(100, 110, 1, 1), keepalive(300), *whole(300, 310, 2, 0))
+        # Where nothing was there may not be anything either: it would be dropped as known.
+        with pytest.raises(Definite) as caught:
+            second.take(*whole(400, 410, 2, 1))
+        assert caught.value.code == "PG_HISTORY_CHANGED"
+
+
+def test_what_the_lake_remembers_counts_where_the_spool_is_lost(tmp_path: Path) -> None:
+    with Spooled(tmp_path / "first") as spooled:
+        for lsn in range(100, 200, 10):
+            spooled.take(*whole(lsn, lsn + 10, lsn, 1))
+        records = SpoolReader(spooled.folder).transactions(0)
+    last = LastCommits(Lsn(0)).followed_by(records[:2], 150).followed_by(records[2:], 150)
+    assert [commit.time for commit in last.commits] == list(range(120, 200, 10))
+    assert (last.since, last.xid) == (Lsn(120), 190)
+    assert LastCommits.from_record(last.as_record()) == last
+    again = [whole(lsn, lsn + 10, lsn, 1) for lsn in range(90, 220, 10) if lsn != 150]
+    for name, frontier in (("lost", 120), ("older", 170)):  # what a spool has of them besides does no harm
+        lake = (last, 200)
+        with (
+            Spooled(tmp_path / name, frontier, lake=lake) as second,
+            pytest.raises(Definite) as caught,
+        ):
+            take_each(second, again)
+        assert caught.value.code == "PG_HISTORY_CHANGED"
+        with Spooled(tmp_path / name, frontier, lake=lake) as third:
+            take_each(third, [*again[:6], whole(150, 160, 150, 1), *again[6:]])
+            assert third.times[-2:] == [200, 210]
+
+
+def test_a_spool_with_a_gap_knows_only_what_came_behind_it(tmp_path: Path) -> None:
+    """Another machine went on meanwhile: what it saw is not here."""
+    with Spooled(tmp_path) as spooled:
+        spooled.take(*whole(100, 110, 1, 1))
+    with Spooled(tmp_path, 200) as second:
+        second.take(*whole(100, 110, 1, 1), *whole(150, 160, 2, 1), *whole(200, 210, 3, 1))
+    with Spooled(tmp_path, 200) as third:
+        third.take(*whole(100, 110, 1, 1), *whole(150, 160, 2, 1), *whole(200, 210, 3, 1))
+        third.take(*whole(210, 220, 4, 1))
+        assert third.times == [100, 200, 210]
+
+
 def test_a_later_start_of_the_slot_is_no_other_history(tmp_path: Path) -> None:
     with Spooled(tmp_path) as spooled:
         for lsn in (100, 110, 120):
             spooled.take(*whole(lsn, lsn + 10, lsn, 1))
-    with Spooled(tmp_path) as second:
+    with Spooled(tmp_path, start=110) as second:
         for lsn in (110, 120, 130):
             second.take(*whole(lsn, lsn + 10, lsn, 1))
         assert second.times == [100, 110, 120, 130]

@@ -186,6 +186,15 @@ def slot_unfit(slot: str, why: str) -> Misconfigured:
     )
 
 
+def history_changed(detail: str) -> Definite:
+    return Definite(
+        "PG_HISTORY_CHANGED",
+        "the server has another history than when it was followed",
+        detail=detail,
+        hint="it was set back, restored or replaced: headrace run --reconcile",
+    )
+
+
 def server_behind(flushed: Lsn, frontier: Lsn) -> Definite:
     return Definite(
         "PG_SERVER_BEHIND",

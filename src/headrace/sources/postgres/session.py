@@ -345,12 +345,7 @@ def identify(connection: Session | pq.abc.PGconn) -> Identity:
 def verify(found: Identity, expected: Identity) -> None:
     """Refuse a connection that did not reach the source that `expected` describes."""
     if found.system_id != expected.system_id:
-        raise Misconfigured(
-            "PG_ANOTHER_SERVER",
-            "the connection reached another server than the one that this source is mirrored from",
-            detail=f"system identifier {found.system_id}, expected {expected.system_id}",
-            hint="check where the host name leads; if it was replaced: headrace run --reconcile",
-        )
+        raise another_server(f"system {found.system_id}, was {expected.system_id}")
     if found.database != expected.database:
         raise Misconfigured(
             "PG_ANOTHER_DATABASE",
@@ -367,9 +362,22 @@ def verify(found: Identity, expected: Identity) -> None:
             "or target_session_attrs=read-write with several hosts",
         )
     if found.timeline != expected.timeline:
-        raise Misconfigured(
-            "PG_TIMELINE_CHANGED",
-            "the server's history has branched since the last mark: a promotion or a restored backup",
-            detail=f"timeline {found.timeline}, expected {expected.timeline}",
-            hint="headrace run --reconcile",
-        )
+        raise timeline_changed(found.timeline, expected.timeline)
+
+
+def another_server(detail: str) -> Misconfigured:
+    return Misconfigured(
+        "PG_ANOTHER_SERVER",
+        "the address leads to another server or database than the mirror is of",
+        detail=detail,
+        hint="correct the address; if the server was replaced: headrace run --reconcile",
+    )
+
+
+def timeline_changed(found: int, expected: int) -> Misconfigured:
+    return Misconfigured(
+        "PG_TIMELINE_CHANGED",
+        "the server is on another timeline: it was promoted, or restored to a point in time",
+        detail=f"timeline {found}, was {expected}",
+        hint="headrace run --reconcile copies its tables anew and writes the difference",
+    )

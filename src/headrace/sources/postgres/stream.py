@@ -34,6 +34,7 @@ from headrace.decode.kernel import Bytes
 from headrace.sources.postgres.protocol import (
     Options,
     fields,
+    history_changed,
     publication_missing,
     refusal,
     server_behind,
@@ -79,16 +80,17 @@ class Wanted:
     identity: Identity | None = None  # None: whoever answers
     streaming: bool = False  # large transactions while they run, where the server can
     silence: float | None = None  # seconds; None: by the server's own timeout
+    xid: int | None = None  # a transaction that has committed there, by its 64 bits
 
 
 class Stream:
     """An open stream. Made by `open`; use it as a context manager."""
 
-    def __init__(self, wire: Wire, wanted: Wanted, identity: Identity, start: Lsn, timeout: float) -> None:
+    def __init__(self, wire: Wire, wanted: Wanted, identity: Identity, timeout: float) -> None:
         self._wire = wire
         self._slot = wanted.slot
         self.identity = identity
-        self.start = start  # the slot's position: everything from here on comes again
+        self.start = Lsn(0)  # the slot's position: everything from here on comes again
         self.streaming = False  # whether large transactions come while they run
         # The server asks for a reply by itself at half of its timeout: be earlier.
         self.pause = min(1.0, timeout / 3) if timeout else 1.0
@@ -107,13 +109,14 @@ class Stream:
             if wanted.identity is not None:
                 verify(identity, wanted.identity)
             _check_server(pgconn, wanted)
-            start = _check_slot(pgconn, wanted)
+            _check_life(pgconn, wanted)
+            _check_slot(pgconn, wanted)
             timeout = _timeout(pgconn)
             options = Options.of(pgconn.server_version, streaming=wanted.streaming)
-            stream = cls(wire(pgconn), wanted, identity, start, timeout)
+            stream = cls(wire(pgconn), wanted, identity, timeout)
             stream.streaming = options.streaming is not None
             stream._begin(start_replication(wanted.slot, wanted.publications, options))
-            _check_again(address, wanted)
+            stream.start = _check_again(address, wanted)
         except BaseException:
             pgconn.finish()
             raise
@@ -230,6 +233,15 @@ def _fitting(size: int, left: int) -> int:
     return BUFFER if 4 * left < BUFFER else size
 
 
+_KNOWS = """
+SELECT pg_catalog.pg_is_in_recovery() OR CASE
+       WHEN {xid} < pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint
+       THEN pg_catalog.pg_xact_status('{xid}'::pg_catalog.xid8) IS DISTINCT FROM 'aborted'
+       ELSE EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'transactionid'
+                       AND transactionid = '{low}'::pg_catalog.xid AND granted) END
+"""
+
+
 def _check_server(pgconn: pq.abc.PGconn, wanted: Wanted) -> None:
     ((_, _, position, _),) = ask(pgconn, "IDENTIFY_SYSTEM")
     flushed = Lsn.parse(position or "0/0")
@@ -242,8 +254,21 @@ def _check_server(pgconn: pq.abc.PGconn, wanted: Wanted) -> None:
         raise publication_missing(", ".join(f'"{name}"' for name in sorted(missing)))
 
 
-def _check_slot(pgconn: pq.abc.PGconn, wanted: Wanted) -> Lsn:
-    """Refuse a slot that can't or must not be read; its position."""
+def _check_life(pgconn: pq.abc.PGconn, wanted: Wanted) -> None:
+    """Refuse a server that does not know of a commit that it has sent: it was set back.
+
+    A commit that waits for a synchronous standby is in the stream, and only its lock tells of it; it may
+    end between the two looks of the statement, so that is asked twice. A standby may lag behind itself.
+    """
+    if wanted.xid is None:
+        return
+    statement = _KNOWS.format(xid=wanted.xid, low=wanted.xid & 0xFFFF_FFFF)
+    if all(ask(pgconn, statement) == [("f",)] for _ in range(2)):
+        raise history_changed(f"transaction {wanted.xid} has not committed there")
+
+
+def _check_slot(pgconn: pq.abc.PGconn, wanted: Wanted) -> None:
+    """Refuse a slot that can't or must not be read."""
     rows = ask(
         pgconn,
         "SELECT plugin, database = pg_catalog.current_database(), two_phase, active_pid, wal_status, "
@@ -266,7 +291,6 @@ def _check_slot(pgconn: pq.abc.PGconn, wanted: Wanted) -> Lsn:
     position = Lsn.parse(confirmed)
     if position > wanted.frontier:
         raise slot_ahead(wanted.slot, position, wanted.frontier)
-    return position
 
 
 def _in_use(pgconn: pq.abc.PGconn, slot: str, pid: int) -> HeadraceError:
@@ -285,8 +309,8 @@ def _in_use(pgconn: pq.abc.PGconn, slot: str, pid: int) -> HeadraceError:
     return slot_active(slot, pid, whose) if ours else slot_taken(slot, pid, whose)
 
 
-def _check_again(address: Address, wanted: Wanted) -> None:
-    """Now that the slot is ours nobody can move it: was it moved just before?"""
+def _check_again(address: Address, wanted: Wanted) -> Lsn:
+    """Where the slot stands now that it is ours and nobody else can move it: was it moved just before?"""
     with connect(address, role=f"receiver {wanted.slot} check") as connection:
         row = connection.execute(
             "SELECT confirmed_flush_lsn FROM pg_catalog.pg_replication_slots WHERE slot_name = %s",
@@ -297,6 +321,7 @@ def _check_again(address: Address, wanted: Wanted) -> None:
     position = Lsn.parse(row[0])
     if position > wanted.frontier:
         raise slot_ahead(wanted.slot, position, wanted.frontier)
+    return position
 
 
 def _timeout(pgconn: pq.abc.PGconn) -> float:

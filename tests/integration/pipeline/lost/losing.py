@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
-from headrace.core.errors import Definite, HeadraceError
+from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Lsn
 from headrace.lake import layout
 from headrace.lake.reader import Lake
@@ -44,6 +44,7 @@ DROP_SLOTS = """
 SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()
 """
 SETTINGS: dict[str, Any] = {"wal_sender_timeout": "10s", "max_wal_size": "64MB"}
+FOR_A_PERSON = ("PG_PUBLICATION_MISSING", "PG_TIMELINE_CHANGED", "PG_ANOTHER_SERVER")
 _SWITCH = "SELECT pg_logical_emit_message(true, 'x', 'y'), pg_switch_wal()"
 _LOST = "SELECT wal_status FROM pg_replication_slots"
 _ACKNOWLEDGED = """
@@ -145,7 +146,7 @@ class Source:
         last = self.lake.marks()[-1]
         before = {name: self.lake.at().arrow(name) for name in last.versions}
         error = self.stops(code)
-        assert isinstance(error, Definite) == (code != "PG_PUBLICATION_MISSING")
+        assert isinstance(error, Misconfigured) == (code in FOR_A_PERSON)
         self.once(reconcile=True)
         self.proved()
         healed = next(mark for mark in self.lake.marks() if mark.time > last.time)

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.pipeline.records import source_of
+from headrace.spool.layout import erase
 from headrace.testing import validators
 from headrace.testing.copies import Backup, caught_up, promote, standby
 from headrace.testing.mirrored import Mirrored
@@ -104,6 +105,20 @@ def test_a_server_that_was_restored_from_a_backup(source: Source) -> None:
             source.once(reconcile=True, handoff=handoff)
         source.once()
         source.proved()
+
+
+@pytest.mark.full
+def test_a_server_that_was_set_back_and_wrote_past_us(source: Source) -> None:
+    """On its own timeline, with all the log that is asked for: what it had before is not there again."""
+    backup = Backup.of(source.database.server)
+    source.change()
+    source.once()
+    backup.restore()
+    source.change()
+    source.database.execute("SELECT pg_switch_wal()")
+    source.change()
+    erase(source.path / "_headrace" / "spool" / "main")
+    source.heal("PG_HISTORY_CHANGED")
 
 
 def test_a_standby_that_was_promoted(tmp_path: Path, spark: SparkSession, database: Database) -> None:

@@ -1,0 +1,75 @@
+"""The newest commits of a source's stream, as the lake remembers them, to know the source again by.
+
+A server that was set back (a volume or file-system snapshot, restored while nobody was connected) keeps its
+identity and its timeline, and once it has written past our position its log is long enough as well. Only
+this tells that its life is another one:
+
+    [since, position of the mark)     which commits lay there: those that come again have to be the same
+
+One commit would do, the newest: where the server was set back to before it, it does not come again; where to
+behind it, nothing else may come before the position that we had reached. A few more say from where on the
+lives differ. Written by `streaming` with the epoch that brings them, so that they hold without a spool and on
+another machine; compared by the receiver (`known`).
+
+`xid` is the newest transaction of them with all its 64 bits: a server that has not come so far, or where it
+was rolled back, is in another life too, whatever it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from headrace.core.position import Lsn
+from headrace.spool.layout import Records
+
+COMMITS_KEY = "commits"  # in the lake's catalog
+MOST = 8
+_HALF = 1 << 31
+
+
+class Commit(NamedTuple):
+    """A transaction that changed something of ours, as its commit in the stream names it."""
+
+    time: int
+    xid: int  # its lower 32 bits
+    commit_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommits:
+    """All commits with changes from the position `since` on, to the position that the lake has."""
+
+    since: Lsn
+    commits: tuple[Commit, ...] = ()
+    xid: int | None = None
+
+    def followed_by(self, transactions: Records, near: int) -> LastCommits:
+        """With those of an epoch; the oldest are let go. `near` is a recent transaction, by its 64 bits."""
+        rows = transactions[transactions["changes"] > 0][["time", "xid", "commit_ts"]].tolist()
+        if not rows:
+            return self
+        every = (*self.commits, *(Commit(*row) for row in rows))
+        newest = every[-MOST:]
+        since = self.since if len(newest) == len(every) else Lsn(newest[0].time)
+        xids = [near + ((xid - near + _HALF) & (2 * _HALF - 1)) - _HALF for _, xid, _ in newest]
+        return LastCommits(since, newest, max(*xids, self.xid or 0))
+
+    def as_record(self) -> dict[str, Any]:
+        return {
+            "since": str(self.since),
+            "commits": [list(commit) for commit in self.commits],
+            "xid": self.xid,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> LastCommits:
+        commits = tuple(Commit(*commit) for commit in record["commits"])
+        return cls(Lsn.parse(record["since"]), commits, record["xid"])
+
+
+def last_commits_of(catalog: Mapping[str, Any]) -> LastCommits | None:
+    """What the catalog of a source remembers; None in a lake of a version that did not."""
+    record = catalog.get(COMMITS_KEY)
+    return None if record is None else LastCommits.from_record(record)
