@@ -9,7 +9,7 @@ publication under the lake's own name; the next run finds and uses them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -140,6 +140,7 @@ def found(
     names: Sequence[TableName],
     *,
     undo: bool = False,
+    anew: Collection[TableName] = (),
 ) -> Footing:
     """See that the publication holds the tables, then that there is a slot; the user's are used as they are.
 
@@ -147,7 +148,7 @@ def found(
     nobody would find it later. It stays where a slot of an earlier try stands on it.
     """
     if source.owns_publication and names:
-        upstream.ensure_publication(connection, source.publication, names)
+        upstream.ensure_publication(connection, source.publication, names, anew=anew)
     try:
         start = _start(source, address, connection)
     except HeadraceError:

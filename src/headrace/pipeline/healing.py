@@ -16,7 +16,7 @@ positions, where they come in and where they go out, so that ours grow for ever.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,10 @@ from headrace.pipeline.choosing import Footing
 from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import SourceRecord, TableRecord
+from headrace.pipeline.resyncing import Examined
 from headrace.pipeline.states import State
-from headrace.sources.postgres import catalog, upstream
+from headrace.sources.postgres import upstream
+from headrace.sources.postgres.preflight import unfit_members
 from headrace.sources.postgres.protocol import publication_missing
 from headrace.sources.postgres.session import Address, Identity, Session, application_name
 from headrace.spool.layout import erase
@@ -82,21 +84,43 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
     source = ledger.source
     assert source is not None
     known = _concerned(ledger)
-    names = sorted(catalog.look_by_name(connection, [record.name for record in known]))
+    found = _examined(connection, source, [record.name for record in known])
+    _copied_anew(ledger, known, found, ledger.position)  # else nothing is let go
     _clear(source, address, connection)
-    footing = choosing.found(source, address, connection, names)
+    footing = choosing.found(source, address, connection, found.fit, anew=_limited(connection, source, found))
     erase(place.spool)
     again = renewed(source, footing, identity, ledger.position, upstream.wal_end(connection))
-    looks = resyncing.looked(connection, source, names)
-    records = [_anew(ledger, record, looks, again.start) for record in known]
-    if not any(record.stage is not None for record in records):
-        raise next(record.error for record in records if record.error is not None)
+    found = resyncing.published(connection, source, found)
+    records = _copied_anew(ledger, known, found, again.start)
     anew = {record.name for record in records if record.stage is not None}
     gone = tuple(copy for name, copy in ledger.staged.items() if name not in anew)
     begun = LastCommits(again.start)
     epoch = Epoch("lost", ledger.frontier, records=tuple(records), removed=gone, source=again, commits=begun)
     ledger.publish(epoch)
     reconciling.clean_up(ledger)
+
+
+def _examined(connection: Session, source: SourceRecord, names: Sequence[TableName]) -> Examined:
+    """The tables, and what speaks against each: also what a publication of the user's does not send."""
+    found = resyncing.examined(connection, source, names)
+    return found if source.owns_publication else resyncing.published(connection, source, found)
+
+
+def _limited(connection: Session, source: SourceRecord, found: Examined) -> Collection[TableName]:
+    """The tables of which our publication sends only a part: somebody altered it."""
+    if not upstream.publication_oid(connection, source.publication):
+        return ()
+    return unfit_members(connection, source.publication, [found.looks[name] for name in found.fit])
+
+
+def _copied_anew(
+    ledger: Ledger, known: Sequence[TableRecord], found: Examined, start: Lsn
+) -> list[TableRecord]:
+    """The records of the new copies, and of the tables that can't have one: these stop, alone."""
+    records = [_anew(ledger, record, found, start) for record in known]
+    if not any(record.stage is not None for record in records):
+        raise next(record.error for record in records if record.error is not None)
+    return records
 
 
 def _concerned(ledger: Ledger) -> list[TableRecord]:
@@ -154,12 +178,10 @@ def _breaks(source: SourceRecord, shift: int, identity: Identity) -> bool:
     return now != (source.shift, source.system_id, source.timeline)
 
 
-def _anew(
-    ledger: Ledger, record: TableRecord, looks: Mapping[TableName, catalog.TableLook], start: Lsn
-) -> TableRecord:
-    """The new copy of a table, or its end where there is nothing to copy."""
+def _anew(ledger: Ledger, record: TableRecord, found: Examined, start: Lsn) -> TableRecord:
+    """The new copy of a table, or its end where there is nothing to copy, or nothing to follow."""
     try:
-        return replace(resyncing.renewed(ledger, record, looks.get(record.name)), applied=start)
+        return replace(resyncing.renewed(ledger, record, found), applied=start)
     except (Definite, Misconfigured) as error:
         return record.failed(error, ledger.frontier)
 

@@ -1,21 +1,23 @@
 """The deed "resync": copy tables anew beside the old ones, for whoever suspects or lost them.
 
-    names ─► still there, with a usable identity and the columns of their history ─► in the publication ─►
-    records of new copies, CHOSEN: the loop copies them, and `reconciling` puts them in their tables' place
+    names ─► still there, fit as for their first choice, with the columns of their history ─► wholly in the
+    publication ─► records of new copies, CHOSEN: the loop copies them, and `reconciling` puts them in their
+    tables' place
 
 For tables that are live and for those that stopped. What they hold now stays readable until the mark that
-replaces it. Asked twice, it is done once: a table that is being copied anew already is left alone.
+replaces it. Asked twice, it is done once: a table that is being copied anew already is left alone. One that
+fails a check is refused, and the others go on: `headrace run --reconcile` (`healing`) asks here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.errors import Definite, Misconfigured
+from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName, split_identifiers
 from headrace.pipeline import reconciling
 from headrace.pipeline.ledger import Epoch, Ledger
@@ -23,10 +25,11 @@ from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.lookrecord import to_record
+from headrace.sources.postgres.preflight import unfit_members, unfit_tables
 from headrace.sources.postgres.session import Address, Session, connect
 
 if TYPE_CHECKING:
-    from headrace.pipeline.requesting import Answer, Owner, Steps
+    from headrace.pipeline.requesting import Owner, Steps
 
 
 def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
@@ -37,15 +40,26 @@ def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     refuse_while_healing(ledger)
     names = [find(ledger, text) for text in arguments["tables"]]
     wanted = [name for name in names if name not in ledger.staged]
-    looks = yield partial(prepare, owner.address, source, wanted)
-    records = [renewed(ledger, ledger.tables[name], looks.get(name)) for name in wanted]
+    found = yield partial(prepare, owner.address, source, wanted)
+    records, refusals = [], []
+    for name in wanted:
+        try:
+            records.append(renewed(ledger, ledger.tables[name], found))
+        except (Definite, Misconfigured) as error:
+            refusals.append(error)
     if records:
         owner.publish(Epoch("resync", ledger.frontier, records=tuple(records)))
-    return _answer(names)
-
-
-def _answer(names: Sequence[TableName]) -> Answer:
+    if refusals:
+        raise _with_others(refusals, [record.name for record in records])
     return {"tables": [str(name) for name in names]}
+
+
+def _with_others(refusals: Sequence[HeadraceError], begun: Sequence[TableName]) -> HeadraceError:
+    """The first table that was refused; the others that were, and those that are copied anew all the same."""
+    first, *others = refusals
+    for error in others:
+        first = first.adding(f"and {error.code}: {error.primary}")
+    return first.adding(f"copied anew: {', '.join(map(str, begun))}") if begun else first
 
 
 def refuse_while_healing(ledger: Ledger) -> None:
@@ -79,39 +93,54 @@ def find(ledger: Ledger, text: str) -> TableName:
     return found[0]
 
 
-def prepare(
-    address: Address, source: SourceRecord, names: Sequence[TableName]
-) -> dict[TableName, catalog.TableLook]:
-    """See that the tables are published; how they look then."""
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """How tables look at the source, and why some of them can't be mirrored."""
+
+    looks: Mapping[TableName, catalog.TableLook]
+    errors: Mapping[TableName, HeadraceError]
+
+    @property
+    def fit(self) -> list[TableName]:
+        return sorted(self.looks.keys() - self.errors.keys())
+
+
+def prepare(address: Address, source: SourceRecord, names: Sequence[TableName]) -> Examined:
+    """See that the tables that are fit for it are published, and wholly."""
     with closing(connect(address, role="resync")) as connection:
-        present = sorted(catalog.look_by_name(connection, names))
-        if source.owns_publication and present:
-            upstream.ensure_publication(connection, source.publication, present)
-        return looked(connection, source, present)
+        found = examined(connection, source, names)
+        if source.owns_publication and found.fit:
+            limited = unfit_members(connection, source.publication, [found.looks[n] for n in found.fit])
+            publication = source.publication
+            upstream.ensure_publication(connection, publication, found.fit, make=False, anew=limited)
+        return published(connection, source, found)
 
 
-def looked(
-    connection: Session, source: SourceRecord, names: Sequence[TableName]
-) -> dict[TableName, catalog.TableLook]:
-    """How these tables look, as members of the source's publication."""
-    oids = [look.oid for look in catalog.look_by_name(connection, names).values()]
-    return catalog.look(connection, oids, [source.publication])
+def examined(connection: Session, source: SourceRecord, names: Sequence[TableName]) -> Examined:
+    """The tables as they are, before they are published."""
+    looks = catalog.look_by_name(connection, names, [source.publication])
+    return Examined(looks, unfit_tables(connection, list(looks.values())))
 
 
-def renewed(ledger: Ledger, record: TableRecord, look: catalog.TableLook | None) -> TableRecord:
+def published(connection: Session, source: SourceRecord, found: Examined) -> Examined:
+    """The same tables as members of the source's publication, which has to send all of them."""
+    oids = [look.oid for look in found.looks.values()]
+    looks = catalog.look(connection, oids, [source.publication])
+    fit = [look for name, look in looks.items() if name not in found.errors]
+    return Examined(looks, {**found.errors, **unfit_members(connection, source.publication, fit)})
+
+
+def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord:
     """The record of the new copy of a table."""
+    look = found.looks.get(record.name)
     if look is None:
         raise Definite(
             "RESYNC_TABLE_GONE",
             f"{record.name} is not at the source any more",
             hint="headrace tables drop leaves it out of the marks; the old ones keep it",
         )
-    if not look.memberships:
-        raise Misconfigured(
-            "RESYNC_NOT_PUBLISHED",
-            f"{record.name} is not in the publication",
-            hint=f"ALTER PUBLICATION ... ADD TABLE {record.name}",
-        )
+    if record.name in found.errors:
+        raise found.errors[record.name]
     schema = catalog.schema_of(look)
     reconciling.refuse_other_columns(record.name, record.schema, schema)
     schema = replace(schema, version=record.schema.version)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -63,22 +63,31 @@ def publication_statement(name: str, tables: Sequence[TableName]) -> str:
 
 
 def ensure_publication(
-    connection: Session, name: str, tables: Sequence[TableName], *, make: bool = True
+    connection: Session,
+    name: str,
+    tables: Sequence[TableName],
+    *,
+    make: bool = True,
+    anew: Collection[TableName] = (),
 ) -> None:
     """See that our publication exists and holds these tables; committed when this returns.
 
     A table is checked for a usable identity after its lock is held: one without would make the
     application's own UPDATE and DELETE fail from the commit on. One that must be there is not made anew
-    (`make`): that would hide what it did not publish meanwhile.
+    (`make`): that would hide what it did not publish meanwhile. Those of the tables that come `anew` lose
+    what somebody else gave them there, a filter or a list of columns.
     """
     with connection.transaction():
         query(connection, f"SET LOCAL lock_timeout = '{_PUBLICATION_LOCK}'")
         held = published(connection, name)
         if held is None and not make:
             raise publication_missing(f'"{name}"')
-        missing = [table for table in tables if held is None or table not in held]
+        leaving = [table for table in tables if held is not None and table in held and table in anew]
+        missing = [table for table in tables if held is None or table not in held or table in leaving]
         if missing and not make and (lost := late_tables_lost(connection.info.server_version)) is not None:
             raise lost
+        if leaving:
+            _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}")
         if held is None:
             _execute(connection, publication_statement(name, tables))
         elif missing:

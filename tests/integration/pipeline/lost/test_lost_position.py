@@ -50,6 +50,24 @@ def test_each_loss_stops_the_source_and_nothing_is_made_anew(source: Source) -> 
     source.stops("PG_SLOT_AHEAD")
 
 
+def test_a_table_that_lost_its_key_does_not_keep_the_others_from_being_healed(source: Source) -> None:
+    """It stops, as it would have alone; the others are copied anew, in one mark."""
+    source.change()
+    source.database.execute(DROP_SLOTS)
+    source.database.execute("ALTER TABLE plain DROP CONSTRAINT plain_pkey", user="app")
+    source.stops("PG_SLOT_MISSING")
+    with pytest.raises(HeadraceError) as caught:
+        source.once(reconcile=True)
+    assert caught.value.code == "PG_IDENTITY_MISSING"
+    assert set(source.lake.marks()[-1].versions) == {"public.whole"}
+    assert source.database.execute("SELECT tablename FROM pg_publication_tables") == [("whole",)]
+    source.database.execute("UPDATE plain SET s = 'x'; DELETE FROM whole WHERE id < 5", user="app")
+    with pytest.raises(HeadraceError):
+        source.once()
+    source.proved()
+
+
+@pytest.mark.full
 def test_a_slot_that_was_dropped(source: Source) -> None:
     source.change()
     source.database.execute(DROP_SLOTS)

@@ -9,6 +9,7 @@ can run it and look again.
     tables     what a pattern names; identities, privileges, row security, types of each table
     making     publication and slot: the user's own as they are, or whether ours can be made
     examine    all of it on one connection, in this order
+    members    the same of tables that are mirrored already, table by table
 
 Nothing here changes the source. A table with an error is not among `Report.tables`, so it never gets
 into a publication, and the application's own UPDATE and DELETE never fail because of us.
@@ -16,5 +17,6 @@ into a publication, and the application's own UPDATE and DELETE never fail becau
 
 from headrace.sources.postgres.preflight.examine import examine
 from headrace.sources.postgres.preflight.findings import Finding, Level, Report, Wish
+from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
 
-__all__ = ["Finding", "Level", "Report", "Wish", "examine"]
+__all__ = ["Finding", "Level", "Report", "Wish", "examine", "unfit_members", "unfit_tables"]
