@@ -22,12 +22,14 @@ def test_g5_nothing_is_acknowledged_that_no_mark_holds(stormy: Stormy) -> None:
     assert Lsn.parse(confirmed) <= Lsn.parse(newest.frontier)
 
 
-def test_g5_an_idle_source_and_unmirrored_writes_let_the_slot_advance(
+def test_g5_with_an_idle_source_the_slot_advances_and_a_lost_key_hurts_nobody(
     database: Database, tmp_path: Path
 ) -> None:
     database.execute("CREATE TABLE mirrored (id int PRIMARY KEY)", user="app")
+    database.execute("CREATE TABLE keyed (id int PRIMARY KEY); INSERT INTO keyed VALUES (1)", user="app")
     database.execute("CREATE TABLE other (id int, filler text)", user="app")
-    with Mirrored(tmp_path / "lake", database.url(user="app"), "public.mirrored") as mirror:
+    tables = ("public.mirrored", "public.keyed")
+    with Mirrored(tmp_path / "lake", database.url(user="app"), *tables) as mirror:
         mirror.until_live()
         before = _confirmed(database)
         database.execute("INSERT INTO other SELECT i, repeat('x', 1000) FROM generate_series(1, 25000) i")
@@ -35,6 +37,19 @@ def test_g5_an_idle_source_and_unmirrored_writes_let_the_slot_advance(
             elsewhere.execute("CREATE TABLE IF NOT EXISTS noise (t text)")
             elsewhere.execute("INSERT INTO noise SELECT repeat('y', 900) FROM generate_series(1, 5000)")
         mirror.until(lambda: int(_confirmed(database)) > int(before) + 16_000_000, "advance of the slot")
+        _lose_a_key(database, mirror)
+
+
+def _lose_a_key(database: Database, mirror: Mirrored) -> None:
+    """All that the application does with the table fails then, so nothing in the stream tells of it."""
+    database.execute("ALTER TABLE keyed DROP CONSTRAINT keyed_pkey", user="app")
+    published = "SELECT tablename FROM pg_publication_tables"
+    mirror.until(lambda: database.execute(published) == [("mirrored",)], "the table leaves our publication")
+    database.execute(
+        "UPDATE keyed SET id = 2; DELETE FROM keyed; INSERT INTO mirrored VALUES (7)", user="app"
+    )
+    mirror.until(lambda: set(mirror.lake.marks()[-1].versions) == {"public.mirrored"}, "it stops, alone")
+    mirror.until(lambda: mirror.lake.at().arrow("public.mirrored").num_rows == 1, "the other goes on")
 
 
 def _confirmed(database: Database) -> Lsn:

@@ -4,7 +4,8 @@
 
 The order is the rule of DESIGN's section 1: capture is per change, so the publication holds the tables
 before the slot begins, and the copy's snapshot comes after both. A crash in between leaves a slot and a
-publication under the lake's own name; the next run finds and uses them.
+publication under the lake's own name; the next run finds and uses them. Such a slot may be older than a
+table's membership, as one of the user's may: then all tables are `late`, exact from their copies on.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
     footing = found(source, address, connection, names, undo=True)
     source = replace(source, start=footing.start, publication_oid=footing.publication_oid)
     looks = catalog.look(connection, [look.oid for look in report.tables], [source.publication])
-    records = tuple(chosen(look, source.start) for look in looks.values())
+    late = not footing.fresh
+    records = tuple(replace(chosen(look, source.start), late=late) for look in looks.values())
     begun = LastCommits(source.start)
     ledger.publish(Epoch("open", source.start, records=records, source=source, commits=begun))
 
@@ -127,10 +129,15 @@ def _with_others(first: HeadraceError, others: list[HeadraceError]) -> HeadraceE
 
 @dataclass(frozen=True, slots=True)
 class Footing:
-    """What a stream stands on: where it starts, as the server counts, and the publication that it reads."""
+    """What a stream stands on: where it starts, as the server counts, and the publication that it reads.
+
+    A slot that was there already may be older than a table's membership, and than what the publication says:
+    only a `fresh` one is known to have all of every table from its start on.
+    """
 
     start: Lsn
     publication_oid: int
+    fresh: bool = False
 
 
 def found(
@@ -149,13 +156,14 @@ def found(
     """
     if source.owns_publication and names:
         upstream.ensure_publication(connection, source.publication, names, anew=anew)
+    fresh = upstream.slot_state(connection, source.slot) is None
     try:
         start = _start(source, address, connection)
     except HeadraceError:
         if undo and source.owns_publication and upstream.slot_state(connection, source.slot) is None:
             upstream.drop_upstream(address, publication=source.publication, slot=None, application="")
         raise
-    return Footing(start, upstream.publication_oid(connection, source.publication))
+    return Footing(start, upstream.publication_oid(connection, source.publication), fresh)
 
 
 def _start(source: SourceRecord, address: Address, connection: Session) -> Lsn:

@@ -73,6 +73,7 @@ class Epoch:
     staged: tuple[Outcome, ...] = ()  # of new copies
     removed: tuple[TableRecord, ...] = ()  # tables and copies that go; what it still says of them is the last
     created: tuple[TableName, ...] = ()  # tables whose first files this epoch brings
+    replaced: frozenset[TableName] = frozenset()  # tables whose folder gets other columns, all rows gone
     absent: frozenset[TableName] = frozenset()  # tables that sit this mark out
     rewrites: tuple[Rewrite, ...] = ()
     looked: bool = False  # all were looked at: those that sat out the mark before may be named again
@@ -296,6 +297,8 @@ class Ledger:
                 schema = schemas.encode(record.schema.arrow())
                 compared = epoch.kind == RECONCILE
                 step = self._step(folders.rows, schema, added, outcome.remove, compared=compared)
+                if outcome.table in epoch.replaced:
+                    step = replace(step, schema=schema)
                 yield replace(step, rewrite=epoch.kind == MAINTAIN)
             # What was told of a time that turned out to be before the table's `since`.
             # Of a table that was here before, the folder holds the history of another interval too.

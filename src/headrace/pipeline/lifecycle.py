@@ -45,7 +45,8 @@ from headrace.pipeline.states import State
 from headrace.pipeline.streaming import Workshop, catch_up, stream_epoch, with_room
 from headrace.pipeline.underway import Underway
 from headrace.pipeline.upkeep import Upkeep
-from headrace.sources.postgres import clock, upstream
+from headrace.pipeline.withdrawal import Withdrawal
+from headrace.sources.postgres import upstream
 from headrace.sources.postgres.session import Address, Identity, Session
 from headrace.spark.awaited import Awaited
 from headrace.spark.jobs import Jobs
@@ -95,9 +96,7 @@ class Run:
     published_at: float = field(default_factory=time.monotonic)
     watched_at: float = 0.0
     renewal: Renewal = field(default_factory=Renewal)
-    clock: SourceClock = field(default_factory=SourceClock)
-    cadence: Cadence = field(default_factory=lambda: Cadence(0.0))
-    caught_up_at: float | None = None
+    withdrawal: Withdrawal = field(default_factory=Withdrawal)
 
     # --- the loop -------------------------------------------------------------------------------
 
@@ -105,7 +104,7 @@ class Run:
         """Turn until the user stops us, or all is done with `--once`."""
         foreign = self.ledger.foreign()
         if foreign:
-            self._fail(foreign)
+            self.fail(foreign)
         self.reporter.copying(self.copies)
         while not self.stop.is_set() and not (self.once and self._done()):
             self.receiver.poll()
@@ -114,6 +113,7 @@ class Run:
                 self.workshop.staging.check()
             worked = self._take_copies() | self._catch_up() | self._advance() | self.desk.turn(self)
             self.renewal.turn(self)
+            self.withdrawal.turn(self)
             self._begin_copying()
             self.upkeep.turn(self)
             self._watch()
@@ -174,7 +174,7 @@ class Run:
                 self.harvest.add(event)
             elif isinstance(event, Refused):
                 renewed = event.name in self.ledger.staged
-                (partial(renewal.fail, self) if renewed else self._fail)({event.name: event.error})
+                (partial(renewal.fail, self) if renewed else self.fail)({event.name: event.error})
             elif isinstance(event, Lost):
                 self._commit_copies()
                 raise event.error
@@ -193,7 +193,8 @@ class Run:
             self.cursor = 0  # a table that comes late reads the spool from where it was kept for it
         return True
 
-    def _fail(self, failures: Mapping[TableName, HeadraceError]) -> None:
+    def fail(self, failures: Mapping[TableName, HeadraceError]) -> None:
+        """Stop tables, where the newest mark stands."""
         at = self.ledger.frontier
         records = [self.ledger.tables[name].failed(error, at) for name, error in failures.items()]
         self.publish(Epoch("stop", at, records=tuple(records)))

@@ -29,6 +29,7 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline.records import SourceRecord, TableRecord
+from headrace.pipeline.remedies import way_back
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.alteration import differs, is_news
 from headrace.sources.postgres.lookrecord import from_record, to_record
@@ -89,19 +90,18 @@ def look(connection: Session, source: SourceRecord, records: Iterable[TableRecor
         last, seen = from_record(record.look), now.get(record.oid)
         what = "it was dropped" if seen is None else differs(last, seen)
         if what is not None:
-            errors[record.key] = _changed(record, what, after, wal)
-        elif seen is not None and is_news(last, seen):
-            news[record.key] = seen
-    hidden = {*exclusive, *catalog.unfinished(connection, now.values(), int(xmin))}
-    hidden |= {oid for oid in shared if oid in now and all(m.inherited for m in now[oid].memberships)}
-    locked = frozenset(record.name for record in known if record.oid in hidden)
-    return Look(int(xid), wal, errors, locked, published, news)
+            hint = way_back(source, record, now.get(oid), connection.info.server_version)
+            changed[record.name] = _changed(record, what, (after, wal), hint)
+        elif catalog.is_news(last, now[oid]):
+            seen[record.name] = to_record(now[oid])
+    locked = frozenset(known[oid].name for oid in exclusive if oid in known)
+    return Look(int(xid), wal, changed, locked, published, seen)
 
 
-def _changed(record: TableRecord, what: str, after: Lsn, wal: Lsn) -> Definite:
+def _changed(record: TableRecord, what: str, span: tuple[Lsn, Lsn], hint: str) -> Definite:
     return Definite(
         "TABLE_CHANGED",
         f"{record.name} is not what was copied: {what}",
-        detail=f'noticed between the positions "{record.applied or after}" and "{wal}"',
-        hint="`headrace tables resync` copies it anew, if its columns are the same; older marks hold it",
+        detail=f'noticed between the positions "{record.applied or span[0]}" and "{span[1]}"',
+        hint=hint,
     )

@@ -40,6 +40,7 @@ from headrace.pipeline.differing import Applying, Compared, Comparison, Half
 from headrace.pipeline.ledger import RECONCILE, Epoch, Ledger
 from headrace.pipeline.merging import merge
 from headrace.pipeline.records import TableRecord
+from headrace.pipeline.remedies import anew
 from headrace.pipeline.routing import Routes
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.streaming import ROOM, verdict
@@ -80,7 +81,7 @@ def refuse_other_columns(name: TableName, old: TableSchema, new: TableSchema) ->
             "RECONCILE_COLUMNS_CHANGED",
             f"{name} has other columns than its history in the lake",
             detail=f"now {_named(new)}; in the lake {_named(old)}",
-            hint="give it the old columns again, or mirror it into a new lake",
+            hint=f"{anew(name, name)}; older marks keep what it was",
         )
 
 

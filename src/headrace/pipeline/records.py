@@ -100,7 +100,7 @@ class TableRecord:
     `shadows` are the columns that ever met a value without a lake form (`pipeline.shadows`).
     `applied` is the table's own frontier while it differs from the source's (a table that was copied
     later has to catch up); None means that it stands where the source stands. `since` is the time
-    from which its history is exact. A table that came `late`, while the source was mirrored already, has
+    from which its history is exact. A table that came `late`, while the stream was there already, has
     none from before its copy (`told_from`). `stopped_at` is how far the stream had been followed when it
     stopped with `error`: the frontier of the mark before. `stage` names the folder of a new copy, which is to
     replace the table and is in no mark.

@@ -137,7 +137,7 @@ def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord
         raise Definite(
             "RESYNC_TABLE_GONE",
             f"{record.name} is not at the source any more",
-            hint="headrace tables drop leaves it out of the marks; the old ones keep it",
+            hint=f"headrace tables drop {record.name}: it is left out of the marks, the old ones keep it",
         )
     if record.name in found.errors:
         raise found.errors[record.name]

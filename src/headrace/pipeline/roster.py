@@ -12,8 +12,8 @@ table that comes late has its history from its own snapshot on, whatever its ide
 
 A table that leaves stays readable at the marks that name it, files and history. If it comes back its folder
 is emptied by the epoch that chooses it: older versions keep their files, and history goes on in the same
-folder, where the new `since` keeps the two intervals apart. That takes the same columns: under others the
-folder would not be one table.
+folder, where the new `since` keeps the two intervals apart. Under other columns the epoch gives the folder's
+newest version those too, older versions keep theirs, and history goes on in a folder of the next number.
 
 A publication of the user's is never altered: a table has to be in it before it can be added.
 """
@@ -26,8 +26,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.errors import Definite, Misconfigured
+import pyarrow as pa
+
+from headrace.core.errors import Misconfigured
 from headrace.core.failpoint import failpoint
+from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
@@ -76,16 +79,12 @@ def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         choosing.refuse(report)
     names = [look.name for look in report.tables]
     layout.check_tables([*ledger.tables, *names])
-    for look in report.tables:
-        _refuse_other_columns(ledger, look.name, catalog.schema_of(look))
     published = yield partial(_publish, *site, source, names)
     failpoint("tables.add.before")
     new = [look for look in published.looks if look.name not in ledger.tables]
     if new:
         start = max(published.position, ledger.frontier)
-        records = tuple(replace(choosing.chosen(look, start), late=True, kept=True) for look in new)
-        emptied = tuple(filter(None, (_emptied(ledger, record.name) for record in records)))
-        owner.publish(Epoch("add", ledger.frontier, records=records, outcomes=emptied))
+        owner.publish(_epoch(ledger, [_arrival(ledger, look, start) for look in new]))
     failpoint("tables.add.after")
     return {"added": [str(look.name) for look in new], "already": _standing(ledger, already)}
 
@@ -150,25 +149,50 @@ def _publish(
     return _Published(tuple(looks.values()), source.shifted(position))
 
 
-def _refuse_other_columns(ledger: Ledger, name: TableName, schema: TableSchema) -> None:
-    """The folder of a table that was here before must fit."""
-    table = ledger.table(layout.table_folder(ledger.name, name))
-    if table.version < 0:
-        return
-    known, new = table.schema(), schema.arrow()
-    if list(zip(known.names, known.types, strict=True)) != list(zip(new.names, new.types, strict=True)):
-        raise Definite(
-            "TABLE_COLUMNS_BEFORE",
-            f"{name} was mirrored before with other columns, which marks of this lake still name",
-            detail=f"had {', '.join(known.names)}; has {', '.join(new.names)}",
-            hint="mirror it as a source of another name in this lake, or into another lake",
-        )
+def _epoch(ledger: Ledger, arrivals: Sequence[_Arrival]) -> Epoch:
+    replaced = frozenset(each.record.name for each in arrivals if each.other_columns)
+    return Epoch(
+        "add",
+        ledger.frontier,
+        records=tuple(each.record for each in arrivals),
+        outcomes=tuple(each.emptied for each in arrivals if each.emptied is not None),
+        created=tuple(replaced),
+        replaced=replaced,
+    )
 
 
-def _emptied(ledger: Ledger, name: TableName) -> Outcome | None:
-    """What takes the rows of an earlier interval out of the table's newest version."""
-    live = tuple(ledger.table(layout.table_folder(ledger.name, name)).files())
-    return Outcome(name, remove=live) if live else None
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """A table that is added: its record, and what becomes of a folder that it had before."""
+
+    record: TableRecord
+    emptied: Outcome | None  # takes the rows of an earlier interval out of the newest version
+    other_columns: bool  # the folder's newest version gets these columns
+
+
+def _arrival(ledger: Ledger, look: catalog.TableLook, start: Lsn) -> _Arrival:
+    record = replace(choosing.chosen(look, start), late=True, kept=True)
+    name, table = look.name, ledger.table(layout.table_folder(ledger.name, look.name))
+    other = table.version >= 0 and not _alike(table.schema(), record.schema.arrow())
+    live = tuple(table.files())
+    schema = replace(record.schema, version=_history_version(ledger, name, record.schema))
+    emptied = Outcome(name, remove=live) if live or other else None
+    return _Arrival(replace(record, schema=schema), emptied, other)
+
+
+def _alike(known: pa.Schema, new: pa.Schema) -> bool:
+    return list(zip(known.names, known.types, strict=True)) == list(zip(new.names, new.types, strict=True))
+
+
+def _history_version(ledger: Ledger, name: TableName, schema: TableSchema) -> int:
+    """The history that goes on: the last one, or where its columns are others the next. They have no gaps."""
+    version = 1
+    while (history := ledger.table(layout.history_folder(ledger.name, name, version))).version >= 0:
+        following = ledger.table(layout.history_folder(ledger.name, name, version + 1))
+        if following.version < 0 and _alike(history.schema(), history_schema(schema)):
+            return version
+        version += 1
+    return version
 
 
 # --- dropping -----------------------------------------------------------------------------------

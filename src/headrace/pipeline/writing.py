@@ -89,13 +89,15 @@ def without_form(task: TableTask, column: str) -> Definite:
             "KEY_WITHOUT_LAKE_FORM",
             f"a key of {task.name} holds a value that its lake type cannot",
             detail=f'column "{column}"',
-            hint="remove the value at the source (an infinity, a NaN), or give the table another identity",
+            hint="remove the value at the source (an infinity, a NaN), or give the table another identity, "
+            f"then headrace tables resync {task.name}",
         )
     return Definite(
         "STRICT_VALUE_WITHOUT_LAKE_FORM",
         f"{task.name} holds a value that its lake type cannot, and the source is strict",
         detail=f'column "{column}"',
-        hint="remove the value at the source, or set strict = false to keep its text in errors/",
+        hint="remove the value at the source, or set strict = false to keep its text in errors/, "
+        f"then headrace tables resync {task.name}",
     )
 
 
@@ -105,5 +107,5 @@ def row_missing(table: TableName, rows: int, where: str | None = None) -> Defini
         "ROW_MISSING",
         f"rows of {table} that the source changed are not in the lake, or are there twice",
         detail=f"{rows} rows" + (f", {where}" if where else ""),
-        hint="headrace tables resync copies it anew; please report it",
+        hint=f"headrace tables resync {table}: it is copied anew; please report it",
     )

@@ -12,6 +12,7 @@ import pytest
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.postgres import minors
+from headrace.sources.postgres.catalog import look_by_name
 from headrace.sources.postgres.session import Address, Session, connect, query, replication
 from headrace.sources.postgres.upstream import (
     blockers,
@@ -23,6 +24,8 @@ from headrace.sources.postgres.upstream import (
     object_name,
     slot_state,
     withdraw,
+    withdraw_by_oid,
+    without_identity,
     writers,
 )
 from headrace.testing.postgres import Database
@@ -130,6 +133,29 @@ def test_the_publication_waits_only_a_moment_for_a_lock(
             ensure_publication(session, NAME, [T])
         assert caught.value.code == "PG_LOCK_TIMEOUT"
     ensure_publication(session, NAME, [T])
+
+
+def test_a_table_without_identity_is_found_and_leaves_whatever_it_is_called(
+    session: Session, database: Database
+) -> None:
+    ensure_publication(session, NAME, [T, U, ODD])
+    assert without_identity(session, NAME) == frozenset()
+    database.execute("ALTER TABLE t DROP CONSTRAINT t_pkey; ALTER TABLE u REPLICA IDENTITY NOTHING")
+    oids = without_identity(session, NAME)
+    assert {look.name for look in look_by_name(session, [T, U]).values() if look.oid in oids} == {T, U}
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+        database.execute("UPDATE t SET v = 2", user="app")
+    database.execute("ALTER TABLE t RENAME TO moved")
+    with database.connect() as other, other.transaction():
+        other.execute("LOCK TABLE u IN SHARE UPDATE EXCLUSIVE MODE")
+        with pytest.raises(Transient):  # after a moment, and with nothing done
+            withdraw_by_oid(session, NAME, oids)
+        database.execute("INSERT INTO u VALUES (1)", user="app")
+    assert without_identity(session, NAME) == oids
+    withdraw_by_oid(session, NAME, oids)
+    assert published(session) == {ODD}
+    database.execute("UPDATE moved SET v = 2; DELETE FROM u", user="app")
+    withdraw_by_oid(session, NAME, oids)  # nothing to do
 
 
 # --- slot ---------------------------------------------------------------------------------------

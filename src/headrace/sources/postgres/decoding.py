@@ -290,7 +290,7 @@ def _altered(wanted: Wanted, time: int) -> Definite:
         "TABLE_ALTERED",
         f"{wanted.name} does not have the columns and the identity that were recorded",
         detail=f'seen in the transaction at "{Lsn(time)}"',
-        hint="give it the old columns again and run `headrace tables resync`, or mirror it into a new lake",
+        hint=f"headrace tables resync {wanted.name}, which says what to do where its columns are others",
     )
 
 

@@ -36,6 +36,7 @@ from headrace.sources.postgres.session import Address, Session, ask, ask_within,
 PLUGIN = "pgoutput"
 _NAME_LIMIT = 63
 _PUBLICATION_LOCK = "5s"
+_WITHDRAWAL_LOCK = "200ms"  # it is tried again
 # How far the log goes that can be decoded, on a primary and on a standby.
 WAL_END = """
 (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
@@ -103,6 +104,44 @@ def withdraw(connection: Session, name: str, tables: Sequence[TableName]) -> Non
         leaving = [table for table in tables if table in held]
         if leaving:
             _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}")
+
+
+def withdraw_by_oid(connection: Session, name: str, oids: Collection[int]) -> None:
+    """Take tables out of our publication at once, whatever they are called now, or give up in a moment.
+
+    Nothing of ours rests on the commit, so that it need not wait for a synchronous standby.
+    """
+    with connection.transaction():
+        query(connection, f"SET LOCAL lock_timeout = '{_WITHDRAWAL_LOCK}'")
+        query(connection, "SET LOCAL synchronous_commit = 'local'")
+        rows = query(
+            connection,
+            "SELECT n.nspname, c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid"
+            " JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE p.pubname = %s AND c.oid = ANY (%s::oid[])",
+            [name, list(oids)],
+        )
+        leaving = [TableName(schema, table) for schema, table in rows]
+        if leaving:
+            _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}")
+
+
+_WITHOUT_IDENTITY = """
+SELECT c.oid::int8 FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
+  JOIN pg_class c ON c.oid = r.prrelid
+ WHERE p.pubname = %s AND CASE c.relreplident
+       WHEN 'f' THEN %s AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+                                       AND NOT a.attisdropped AND a.attgenerated <> '')
+       ELSE NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+                           AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
+                                                   WHEN 'd' THEN i.indisprimary ELSE false END) END
+"""
+
+
+def without_identity(connection: Session, name: str) -> frozenset[int]:
+    """The tables, by oid, whose UPDATE and DELETE the server refuses because our publication names them."""
+    generated = connection.info.server_version >= 180000  # columns that the server does not publish
+    return frozenset(oid for (oid,) in query(connection, _WITHOUT_IDENTITY, [name, generated]))
 
 
 def _listed(tables: Sequence[TableName]) -> str:

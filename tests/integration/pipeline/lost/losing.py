@@ -174,7 +174,8 @@ class Source:
         assert list((self.path / layout.staged_tables_folder("main")).rglob("*.parquet")) == []
 
     def proved(self) -> None:
-        assert validators.exact(self.lake, self.database.url(), values=True) == []
+        found = validators.exact(self.lake, self.database.url(), values=True)
+        assert found == [], found
         assert validators.definite(self.lake) == []
         assert validators.travelled(self.lake) == []
 

@@ -1,0 +1,94 @@
+"""Tables that may not stay in our publication, and their way out of it.
+
+    stopped                     nobody reads its changes; `tables resync` puts it back, checked anew
+    no usable identity any more  the server refuses the application's own UPDATE and DELETE for as long as
+                                a publication that publishes updates holds the table
+
+Called once a turn by the loop of `lifecycle`. Without an identity counts from the moment that the server's
+catalog says so, which is asked for each second: no mark is due where all the application does is fail. Such a
+table leaves the publication first and is looked at then, so that it stops with what was done to it.
+
+ALTER PUBLICATION ... DROP TABLE waits for nobody who reads or writes the table, but for DDL and VACUUM it
+does. It gives up after a moment, which is all that the loop ever waits for it, is tried again later each
+time, and `status` warns of it. Its commit waits for no standby. What belongs to the user is never touched.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import HeadraceError
+from headrace.pipeline import renewal
+from headrace.pipeline.states import State
+from headrace.sources.postgres import upstream
+
+if TYPE_CHECKING:
+    from headrace.pipeline.lifecycle import Run
+
+LOOK_SECONDS = 1.0
+LONGEST_PAUSE = 30.0
+
+
+@dataclass(slots=True)
+class Withdrawal:
+    """What one attempt knows of tables that have to leave our publication."""
+
+    out: frozenset[int] = frozenset()  # oids that are known not to be in it
+    looked_at: float = 0.0
+    again_at: float = 0.0
+    pause: float = LOOK_SECONDS
+
+    def turn(self, run: Run) -> None:
+        """Take out what has to leave, unless a request is putting something in at this moment."""
+        source = run.ledger.source
+        assert source is not None
+        now = time.monotonic()
+        if not source.owns_publication or run.desk.in_hand is not None or now < self.again_at:
+            return
+        stopped = _stopped(run)
+        self.out &= stopped
+        flawed: frozenset[int] = frozenset()
+        if now - self.looked_at >= LOOK_SECONDS:
+            self.looked_at = now
+            flawed = upstream.without_identity(run.connection, source.publication)
+        if leaving := (stopped - self.out) | flawed:
+            self._withdraw(run, source.publication, leaving)
+            _stop(run, flawed)
+
+    def _withdraw(self, run: Run, publication: str, leaving: frozenset[int]) -> None:
+        try:
+            upstream.withdraw_by_oid(run.connection, publication, leaving)
+        except HeadraceError as error:
+            if run.connection.closed:
+                raise
+            self.again_at = time.monotonic() + self.pause
+            self.pause = min(2 * self.pause, LONGEST_PAUSE)
+            run.reporter.warn(
+                error.code, f"a table could not be taken out of our publication: {error.primary}"
+            )
+        else:
+            self.out |= leaving
+            self.pause = LOOK_SECONDS
+
+
+def _stopped(run: Run) -> frozenset[int]:
+    """The oids of tables that stopped and have no new copy; nobody else goes by them."""
+    ledger = run.ledger
+    stopped = {r.oid for n, r in ledger.tables.items() if r.state is State.STOPPED and n not in ledger.staged}
+    others = {r.oid for r in ledger.tables.values() if r.state is not State.STOPPED}
+    return frozenset(stopped - others - {r.oid for r in ledger.staged.values()})
+
+
+def _stop(run: Run, oids: frozenset[int]) -> None:
+    """Stop the tables that these are now, and not only when a mark is due."""
+    ledger = run.ledger
+    tables = [] if ledger.healing else list(ledger.tables.values())
+    for known, fail in (
+        (tables, run.fail),
+        (list(ledger.staged.values()), lambda failures: renewal.fail(run, failures)),
+    ):
+        concerned = [r for r in known if r.oid in oids and r.state is not State.STOPPED]
+        if concerned and (changed := run.look(concerned).changed):
+            fail(changed)
