@@ -22,6 +22,7 @@ publication what came before that comes again: the server reads its catalog as i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ from headrace.pipeline.lastcommits import Commit, LastCommits
 from headrace.sources.postgres.protocol import history_changed
 from headrace.spool.layout import Records
 from headrace.spool.reader import SpoolReader
+from headrace.spool.segment import complete_from
 
 MOST_KNOWN = 1_000_000  # transactions that are remembered for comparison
 
@@ -50,17 +52,19 @@ class Known:
         self._reached = 0  # everything before this position has come
 
     @classmethod
-    def of(cls, reader: SpoolReader, last: LastCommits | None = None, position: int = 0) -> Known:
+    def of(cls, spool: Path, last: LastCommits | None = None, position: int = 0) -> Known:
         """What the spool holds, and what the lake remembers of what came before its `position`."""
-        spooled = cls._of_spool(reader)
+        spooled = cls._of_spool(spool)
         if last is None:
             return spooled
         lake = cls(_as_commits(last.commits), int(last.since), position)
         return lake._joined(spooled)
 
     @classmethod
-    def _of_spool(cls, reader: SpoolReader) -> Known:
-        since, until = reader.complete()
+    def _of_spool(cls, folder: Path) -> Known:
+        reader = SpoolReader(folder)
+        until = reader.frontier() or 0  # asked first: what is discarded from now on is missed
+        since = complete_from(folder)
         found = _as_commits(())
         after = 0
         while len(records := reader.transactions(after)):
@@ -89,7 +93,7 @@ class Known:
     def compare(self, ends: Records) -> None:
         """Refuse a server that sends other transactions than it did before."""
         came = _commits(ends[ends["changes"] > 0])
-        if not len(came) or self._is_over:
+        if not len(came) or self.is_over:
             return
         times = came["time"]
         mine = came[(times >= self._since) & (times < self._until)]
@@ -97,13 +101,13 @@ class Known:
 
     def passed(self, frontier: int) -> None:
         """Refuse a server that has sent all there is before this position, if that lacks something."""
-        if not self._is_over:
+        if not self.is_over:
             self._expect(_as_commits(()), self._before(frontier))
 
     @property
-    def _is_over(self) -> bool:
-        """Whether everything that can be compared has come."""
-        return self._reached >= self._until
+    def is_over(self) -> bool:
+        """Whether all has come that can be compared: it is the server that was followed."""
+        return max(self._reached, self._since) >= self._until
 
     def _before(self, frontier: int) -> int:
         """How many of the known ones have come when everything before this position has."""

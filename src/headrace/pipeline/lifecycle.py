@@ -46,7 +46,7 @@ from headrace.pipeline.streaming import Workshop, catch_up, stream_epoch, with_r
 from headrace.pipeline.underway import Underway
 from headrace.pipeline.upkeep import Upkeep
 from headrace.pipeline.withdrawal import Withdrawal
-from headrace.sources.postgres import upstream
+from headrace.sources.postgres import clock, upstream
 from headrace.sources.postgres.session import Address, Identity, Session
 from headrace.spark.awaited import Awaited
 from headrace.spark.jobs import Jobs
@@ -97,6 +97,9 @@ class Run:
     watched_at: float = 0.0
     renewal: Renewal = field(default_factory=Renewal)
     withdrawal: Withdrawal = field(default_factory=Withdrawal)
+    clock: SourceClock = field(default_factory=SourceClock)
+    cadence: Cadence = field(default_factory=lambda: Cadence(0.0))
+    caught_up_at: float | None = None
 
     # --- the loop -------------------------------------------------------------------------------
 

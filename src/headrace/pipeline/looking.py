@@ -90,12 +90,14 @@ def look(connection: Session, source: SourceRecord, records: Iterable[TableRecor
         last, seen = from_record(record.look), now.get(record.oid)
         what = "it was dropped" if seen is None else differs(last, seen)
         if what is not None:
-            hint = way_back(source, record, now.get(oid), connection.info.server_version)
-            changed[record.name] = _changed(record, what, (after, wal), hint)
-        elif catalog.is_news(last, now[oid]):
-            seen[record.name] = to_record(now[oid])
-    locked = frozenset(known[oid].name for oid in exclusive if oid in known)
-    return Look(int(xid), wal, changed, locked, published, seen)
+            hint = way_back(source, record, seen, connection.info.server_version)
+            errors[record.key] = _changed(record, what, (after, wal), hint)
+        elif seen is not None and is_news(last, seen):
+            news[record.key] = seen
+    hidden = {*exclusive, *catalog.unfinished(connection, now.values(), int(xmin))}
+    hidden |= {oid for oid in shared if oid in now and all(m.inherited for m in now[oid].memberships)}
+    locked = frozenset(record.name for record in known if record.oid in hidden)
+    return Look(int(xid), wal, errors, locked, published, news)
 
 
 def _changed(record: TableRecord, what: str, span: tuple[Lsn, Lsn], hint: str) -> Definite:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
+from headrace.core.durations import duration
 from headrace.lake.marks import Marks
 from headrace.pipeline import choosing, healing, reconciling
 from headrace.pipeline.acknowledging import Acknowledger

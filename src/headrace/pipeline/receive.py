@@ -15,6 +15,9 @@ One connection, one session of the spool: when the connection is lost the proces
 error, and whether and when another one starts is the driver's policy. While the spool is full nothing is
 read, and the server is answered all the same.
 
+Nothing is acknowledged before the server has sent again all that is known of it: the slot would move on, and
+what shows that it is another server, or another life of this one, would not come a second time.
+
 A server that is shut down waits for its walsenders, and those wait until their clients have flushed
 everything, which here means: until the lake holds it. Nobody's shutdown shall hang on our lake. The
 one sign of it is that the server goes on asking for replies though it has just had one; then we go.
@@ -39,7 +42,6 @@ from headrace.pipeline.known import Known
 from headrace.pipeline.lastcommits import LastCommits
 from headrace.sources.postgres.session import Address, Identity
 from headrace.sources.postgres.stream import Stream, Wanted
-from headrace.spool.reader import SpoolReader
 from headrace.spool.writer import SpoolWriter
 
 READ_TIMEOUT = 0.1  # how long a command waits at most
@@ -109,6 +111,7 @@ class Receiving:
         self._stream = stream
         self._writer = writer
         self._shift = shift
+        self._known = known
         self._intake = Intake(writer, known, streaming=stream.streaming, shift=shift)
         self._commands = commands
         self._received = 0
@@ -158,6 +161,8 @@ class Receiving:
 
     def _feedback(self) -> None:
         acknowledged, written = self._commands.acknowledged, self._writer.frontier
+        if not self._known.is_over:
+            acknowledged = int(self._stream.start) + self._shift
         self._stream.feedback(Lsn(acknowledged - self._shift), Lsn(written - self._shift))
 
     def _progress(self) -> None:
@@ -193,7 +198,7 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
     commands.start()
     folder = Path(orders.folder)
     with SpoolWriter(folder, orders.limit_bytes, orders.frontier) as writer:
-        known = Known.of(SpoolReader(folder), orders.last, orders.position)
+        known = Known.of(folder, orders.last, orders.position)
         wanted = Wanted(
             slot=orders.slot,
             publications=orders.publications,

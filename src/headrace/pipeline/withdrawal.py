@@ -90,5 +90,5 @@ def _stop(run: Run, oids: frozenset[int]) -> None:
         (list(ledger.staged.values()), lambda failures: renewal.fail(run, failures)),
     ):
         concerned = [r for r in known if r.oid in oids and r.state is not State.STOPPED]
-        if concerned and (changed := run.look(concerned).changed):
+        if concerned and (changed := run.look(concerned).changed(concerned)):
             fail(changed)

@@ -17,7 +17,6 @@ bytes may be read and decoded across them in one piece; never across two session
 from __future__ import annotations
 
 import os
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -52,21 +51,6 @@ class SpoolReader:
         """Up to where the stream is complete in the spool, exclusively."""
         newest = self.newest()
         return None if newest is None else int(newest["end"])
-
-    def complete(self) -> tuple[int, int]:
-        """Up to its frontier, the frontier from which on the spool has the stream without a gap.
-
-        A session may begin behind what the one before had, where another machine went on meanwhile.
-        """
-        known = self._refresh()
-        since = known[0].frontier if known else 0
-        for before, segment in pairwise(known):
-            count = before.count()
-            if count == 0:
-                raise discarded(f"segment {before.segment} is gone")
-            if int(before.records(count - 1, count)["end"][0]) < segment.frontier:
-                since = segment.frontier
-        return since, self.frontier() or 0
 
     def oldest(self) -> Segment | None:
         """The oldest segment, or None while there is none."""

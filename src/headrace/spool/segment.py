@@ -10,6 +10,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from headrace.spool.layout import (
     damaged,
     discarded,
     segment_path,
+    segments,
 )
 
 _ENDED = (Kind.TRANSACTION, Kind.STREAMED)
@@ -103,6 +105,22 @@ class Segment:
                 raise damaged("list of relations", self.segment)
             yield int(entry["address"]), int(entry["id"]), body
             at += RELATION.itemsize + len(body)
+
+
+def complete_from(folder: Path) -> int:
+    """The frontier from which on the spool has the stream without a gap, up to its own frontier.
+
+    A session may begin behind what the one before had, where another machine went on meanwhile.
+    """
+    known = [each for number in segments(folder) if (each := open_segment(folder, number)) is not None]
+    since = known[0].frontier if known else 0
+    for before, segment in pairwise(known):
+        count = before.count()
+        if count == 0:
+            raise discarded(f"segment {before.segment} is gone")
+        if int(before.records(count - 1, count)["end"][0]) < segment.frontier:
+            since = segment.frontier
+    return since
 
 
 def open_segment(folder: Path, segment: int) -> Segment | None:

@@ -15,6 +15,7 @@ from deltalake import write_deltalake
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
+from headrace.core.position import Lsn
 from headrace.lake import layout
 from headrace.pipeline import asking
 from headrace.pipeline.records import tables_of
@@ -75,14 +76,24 @@ def test_every_hint_of_a_table_that_stopped_brings_it_back(mirrors: Mirrors) -> 
         assert error is not None
         _follow(mirrors, name, error)
     _change_something(mirrors)
+    _change_something(mirrors)
     lake = mirrors.lake
     back = {*FATES, "sound", "elsewhere"} - {"gone", "moved"}
     assert set(lake.marks()[-1].versions) == {str(TableName("public", name)) for name in back}
     assert validators.exact(lake, database.url()) == []
-    assert validators.definite(lake, tables=["public.entire", "public.again", "public.sound"]) == []
-    assert validators.travelled(lake) == []
+    same = ["public.entire", "public.again", "public.sound", "public.keyless"]
+    assert validators.definite(lake, tables=same) == []
+    assert validators.travelled(lake, tables=same) == []
     for name, rows in before.items():  # a table under other columns, too, is what it was
         assert lake.at(epoch=last.epoch).arrow(name) == rows
+        assert lake.at(position=Lsn(last.time + 2)).arrow(name) == rows
+    for name in ("wider", "longer"):  # and is followed under the new ones, with a history of its own
+        since = mirrors.record(f"public.{name}").since
+        assert since is not None
+        assert (lake.at().arrow(f"public.{name}").num_rows, since > last.time) == (6, True)
+        assert lake.at(position=Lsn(since)).arrow(f"public.{name}").num_rows == 7
+        histories = (mirrors.path / "history" / "main" / "public" / name).iterdir()
+        assert sorted(folder.name for folder in histories) == ["1", "2"]
 
 
 def _change_something(mirrors: Mirrors) -> None:

@@ -75,7 +75,7 @@ class Spooled:
     def __enter__(self) -> Spooled:
         prepare(self.folder, {}, self.frontier)
         self.writer = SpoolWriter(self.folder, 1 << 30, self.frontier, segment_bytes=1 << 16)
-        known = Known.of(SpoolReader(self.folder), *self.lake)
+        known = Known.of(self.folder, *self.lake)
         self.intake = Intake(self.writer, known.from_start(self.start))
         return self
 
@@ -338,7 +338,7 @@ def stream_commit(xid: int, lsn: int, end: int) -> bytes:
 @contextmanager
 def streaming(folder: Path, frontier: int = 0) -> Iterator[Spooled]:
     with Spooled(folder, frontier) as spooled:
-        spooled.intake = Intake(spooled.writer, Known.of(SpoolReader(folder)), streaming=True)
+        spooled.intake = Intake(spooled.writer, Known.of(folder), streaming=True)
         yield spooled
 
 
