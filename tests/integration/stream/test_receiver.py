@@ -93,6 +93,29 @@ def test_a_restart_goes_on_where_it_was(staged: Stage) -> None:
     assert staged.spooled()[: len(half)] == half
 
 
+def test_what_came_before_a_publication_was_altered_comes_again(staged: Stage) -> None:
+    """The server reads its catalog as it was then: no other history for a table that has left since."""
+    staged.start()
+    with staged.database.connect() as connection:
+        connection.execute("BEGIN")
+        connection.execute("INSERT INTO u VALUES (1, 'open across')")
+        staged.database.execute("INSERT INTO t VALUES (1, 'before')")
+        staged.database.execute(f"ALTER PUBLICATION {PUBLICATION} DROP TABLE t")
+        staged.database.execute("INSERT INTO t VALUES (2, 'after')")
+        connection.execute("INSERT INTO t VALUES (3, 'after')")
+        connection.execute("COMMIT")
+    staged.database.execute("UPDATE u SET v = 'x'")
+    staged.catch_up()
+    staged.receiver.stop()
+    before = staged.spooled()
+    staged.database.execute(f"ALTER PUBLICATION {PUBLICATION} SET (publish = 'insert')")
+    staged.start()
+    staged.database.execute("INSERT INTO u VALUES (2, 'later')")
+    staged.catch_up()
+    assert [time for time, _ in before] == [time for time, _ in staged.spooled()[:3]]
+    assert staged.spooled() == staged.expected()
+
+
 def test_only_what_is_acknowledged_moves_the_slot(staged: Stage) -> None:
     staged.start()
     write(staged.database, 1, 20)
