@@ -90,7 +90,8 @@ class Cadence:
 def _due(run: Run, frontier: Lsn) -> bool:
     """Whether a frontier without transactions deserves a mark."""
     ledger = run.ledger
-    if run.once and not run.clock.began and run.clock.reaches(run.room(frontier)):
+    # While a lost position is left the marks stay where they are, and reach nothing.
+    if run.once and not (ledger.healing or run.clock.began) and run.clock.reaches(run.room(frontier)):
         return True
     behind = int(run.room(frontier)) - int(ledger.position)
     joining = any(record.state is State.JOINING for record in ledger.followed)

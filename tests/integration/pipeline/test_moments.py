@@ -95,3 +95,19 @@ def test_what_the_source_may_have_committed_and_no_mark_holds_is_refused(
     still = datetime.now(UTC)
     unsparked.once()  # which finds nothing new, and says so
     assert _held(lake, still) == 1
+
+
+def test_while_a_lost_position_is_left_no_mark_is_made_for_the_clock(
+    unsparked: Mirrors, lake: Lake, database: Database
+) -> None:
+    database.execute(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+        " WHERE database = current_database()"
+    )
+    database.execute("DELETE FROM items WHERE id = 1", user="app")
+    before = lake.at().mark
+    asked = datetime.now(UTC)
+    unsparked.once(reconcile="auto")
+    marks = [mark for mark in lake.marks() if mark.epoch > before.epoch]
+    assert len([mark for mark in marks if mark.kind == "empty"]) <= 3
+    assert _held(lake, asked) == -1
