@@ -102,6 +102,26 @@ def test_g7_four_times_the_table_takes_no_more_memory(database: Database, tmp_pa
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
+def test_g7_a_change_of_all_keys_takes_no_more_than_its_files(database: Database, tmp_path: Path) -> None:
+    """More than two gigabytes of values that are not sent, of which a task holds no more than a file's."""
+    database.execute("CREATE TABLE docs (id int PRIMARY KEY, n int, body text)", user="app")
+    filled = "SELECT i, 0, repeat(md5(i::text), 3125) FROM generate_series(1, 22500) i"
+    database.execute(f"INSERT INTO docs {filled}", user="app")
+    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.docs")
+    try:
+        assert mirror.once(within=1200) == 0, mirror.log()
+        database.execute("UPDATE docs SET id = id + 1000000", user="app")
+        mirror.start("--once")
+        with Peak(mirror.pid) as peak:
+            assert mirror.wait(within=1200) == 0, mirror.log()
+        assert validators.exact(mirror.lake, database.url()) == []
+    finally:
+        mirror.close()
+    assert peak.bytes < 6 << 30, f"{peak.bytes / 1e9:.2f} GB"
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("key", ["PRIMARY KEY (id)", "CHECK (id > 0)"], ids=["keyed", "bag"])
 def test_g7_a_truncate_of_four_times_the_table_takes_no_more_memory(
     database: Database, tmp_path: Path, key: str

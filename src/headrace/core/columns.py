@@ -2,6 +2,10 @@
 
 Arrow tables hold columns in chunks; the algebra works on whole columns by position. This module is
 the only place where the one becomes the other. It copies only where there is more than one chunk.
+
+Text and bytes of a batch have offsets of 32 bits, which end at 2 GiB. Whatever puts batches together (a fold,
+the rows of a file in another order) widens them first: `wide` for a table, `widened` for its schema. Files
+hold the narrow ones: `narrowed`.
 """
 
 from __future__ import annotations
@@ -49,3 +53,59 @@ def flags_or_none_set(table: pa.Table, name: str) -> Flags:
     if name not in table.column_names:
         return np.zeros(table.num_rows, dtype=np.bool_)
     return flags(column(table, name))
+
+
+def widened(kind: pa.DataType) -> pa.DataType:
+    """The type with offsets of 64 bits, within lists too."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(widened(kind.value_type))
+    if pa.types.is_string(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary(kind) else kind
+
+
+def narrowed(kind: pa.DataType) -> pa.DataType:
+    """The inverse of `widened`."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(narrowed(kind.value_type))
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) else kind
+
+
+def wide_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of `wide` tables."""
+    return pa.schema([field.with_type(widened(field.type)) for field in schema])
+
+
+def wide(table: pa.Table) -> pa.Table:
+    """The table with offsets of 64 bits: its columns may pass 2 GiB as one array."""
+    return table.cast(wide_schema(table.schema))
+
+
+def narrow(table: pa.Table) -> pa.Table:
+    """The table with offsets of 32 bits; none of its chunks passes 2 GiB."""
+    return table.cast(pa.schema([field.with_type(narrowed(field.type)) for field in table.schema]))
+
+
+def row_bytes(table: pa.Table) -> Ints:
+    """About how many bytes of memory each row takes."""
+    total = np.zeros(table.num_rows, np.int64)
+    for each in table.columns:
+        total += _value_bytes(contiguous(each))
+    return total
+
+
+def _value_bytes(values: pa.Array) -> Ints:
+    kind = values.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+        within = np.concatenate([np.zeros(1, np.int64), np.cumsum(_value_bytes(values.flatten()))])
+        return np.asarray(np.diff(within[ends]) + 8)
+    if pa.types.is_fixed_size_binary(kind) or pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+        return np.full(len(values), max(kind.bit_width // 8, 1), np.int64)
+    if pa.types.is_null(kind):
+        return np.zeros(len(values), np.int64)
+    lengths = pc.fill_null(pc.binary_length(values), 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False)).astype(np.int64) + 8

@@ -21,7 +21,8 @@ What does not fit is reported and never guessed:
 
 A caller that gets one of them does not publish. When none is reported: contents(base) + history = final,
 and folding in any split into epochs gives the same history and the same end. Called by the apply step for
-the files that an epoch touches; pure, and about a million events a second for ten columns.
+the files that an epoch touches; pure, and about a million events a second for ten columns. Rows and history
+come with wide offsets (`core.columns`): what meets here may pass 2 GiB in a column.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.columns import Flags, Ints, column, flags_or_none_set, ints
+from headrace.core.columns import Flags, Ints, column, flags_or_none_set, ints, wide, wide_schema
 from headrace.core.errors import Definite
 from headrace.core.events import Event
 from headrace.core.groups import Groups, rank
@@ -89,7 +90,7 @@ def fold(
 
     A truncation takes the rows of all these keys that are there at its place.
     """
-    stage = _stage(schema, in_order(events), base, truncations)
+    stage = _stage(schema, in_order(wide(events)), wide(base), truncations)
     lives = stage.lives
     values = _trace(stage)
     present = lives.ends & (lives.what != What.DELETE)
@@ -98,7 +99,7 @@ def fold(
     met_none = ((lives.what == What.PUT) | (lives.what == What.DELETE)) & ~lives.alive
     met_one = (lives.what == What.INSERT) & lives.alive
     return Folded(
-        final=pa.Table.from_arrays(_take(stage, values, last), schema=schema.arrow()),
+        final=pa.Table.from_arrays(_take(stage, values, last), schema=wide_schema(schema.arrow())),
         keys=stage.codes.take(pa.array(lives.row[last])),
         touched=stage.codes_at(happened),
         history=_history(stage, values),
@@ -194,7 +195,7 @@ def _history(stage: _Stage, values: _Values) -> pa.Table:
     ours = [of_event("_time"), pa.array(np.where(old, -1, 1), pa.int64())]
     ours += [of_event(name) for name in ("_ordinal", "_xid", "_commit_ts")]
     rows = _take(stage, values, at[event] - old)
-    return pa.Table.from_arrays([*rows, *ours], schema=history_schema(stage.schema))
+    return pa.Table.from_arrays([*rows, *ours], schema=wide_schema(history_schema(stage.schema)))
 
 
 def _take(stage: _Stage, values: _Values, positions: Ints) -> list[pa.Array]:

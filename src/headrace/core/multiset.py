@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.columns import Flags, Ints, column, ints
+from headrace.core.columns import Flags, Ints, column, ints, wide, wide_schema
 from headrace.core.groups import Groups, by_group, group
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
@@ -53,7 +53,8 @@ def net_schema(schema: TableSchema) -> pa.Schema:
 
 
 def fold_multiset(schema: TableSchema, base: pa.Table, net: pa.Table) -> FoldedMultiset:
-    """Apply nets (of any number of batches) to the present rows."""
+    """Apply nets (of any number of batches) to the present rows; the rows come with wide offsets."""
+    base, net = wide(base), wide(net)
     base_codes = keycode([base.column(name) for name in schema.names])
     codes = pa.concat_arrays([base_codes, column(net, KEY)])
     groups = group(codes)
@@ -62,7 +63,7 @@ def fold_multiset(schema: TableSchema, base: pa.Table, net: pa.Table) -> FoldedM
     had = groups.sums(present.astype(np.int64))
     kept = base.select(schema.names).take(pa.array(np.flatnonzero(_kept(groups, present, wanted))))
     added = _added(schema, net, groups.ids[base.num_rows :], wanted)
-    final = pa.concat_tables([kept.cast(schema.arrow()), added])
+    final = pa.concat_tables([kept.cast(wide_schema(schema.arrow())), added])
     short = np.flatnonzero(had + wanted < 0)
     return FoldedMultiset(final, codes.take(pa.array(groups.first[short])))
 
@@ -83,7 +84,7 @@ def _added(schema: TableSchema, net: pa.Table, ids: Ints, wanted: Ints) -> pa.Ta
     distinct, where = np.unique(ids, return_index=True)
     copies = pa.array(np.repeat(where, np.maximum(wanted[distinct], 0)))
     values = [column(net, name).take(copies) for name in _names(schema)]
-    return pa.Table.from_arrays(values, schema=schema.arrow())
+    return pa.Table.from_arrays(values, schema=wide_schema(schema.arrow()))
 
 
 def _names(schema: TableSchema) -> list[str]:

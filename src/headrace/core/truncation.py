@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.changes import TIMESTAMP
-from headrace.core.columns import Flags, Ints, column, ints
+from headrace.core.columns import Flags, Ints, column, ints, wide, wide_schema
 from headrace.core.events import Event
 from headrace.core.groups import by_group, group
 from headrace.core.history import OWN, history_schema
@@ -82,8 +82,9 @@ def retracted(schema: TableSchema, rows: pa.Table, truncation: Truncation) -> pa
         pa.array(np.full(count, -1), pa.int64()),
         *(marks[name] for name in ("_ordinal", "_xid", "_commit_ts")),
     ]
+    rows = wide(rows)
     values = [rows.column(name) for name in schema.names]
-    return pa.Table.from_arrays([*values, *own], schema=history_schema(schema))
+    return pa.Table.from_arrays([*values, *own], schema=wide_schema(history_schema(schema)))
 
 
 def of_truncations(truncations: Sequence[Truncation], history: pa.Table) -> Flags:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 SMALL = 4 << 20
 TARGET = 16 << 20
 MOST_ROWS = 1 << 20
+MOST_BYTES = 128 << 20  # in memory: what is repetitive enough may be as large there and small on the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,18 @@ class Small:
     path: str
     size: int
     rows: int
+    bytes: int = 0  # in memory
+
+    @property
+    def large(self) -> bool:
+        return self.size >= SMALL or self.bytes >= MOST_BYTES // 2
 
 
 def groups(files: Iterable[Small], least: int = 2) -> list[tuple[Small, ...]]:
     """The files that become one, group by group; `least` is how many there must be to make it worth it."""
     found: list[list[Small]] = [[]]
     for file in files:
-        if file.size >= SMALL:
+        if file.large:
             found.append([])
         elif _full([*found[-1], file]):
             found.append([file])
@@ -43,4 +49,8 @@ def groups(files: Iterable[Small], least: int = 2) -> list[tuple[Small, ...]]:
 
 
 def _full(group: Sequence[Small]) -> bool:
-    return sum(file.size for file in group) > TARGET or sum(file.rows for file in group) > MOST_ROWS
+    return (
+        sum(file.size for file in group) > TARGET
+        or sum(file.rows for file in group) > MOST_ROWS
+        or sum(file.bytes for file in group) > MOST_BYTES
+    )

@@ -5,7 +5,8 @@ an orphan that vacuum finds by the epoch in its name.
 
 `sort_range` is the range of keys that a file of a keyed table *may* hold, as order-preserving bytes made by
 the pipeline. It stands in the Parquet footer, in hexadecimal, so that a file carries it through renames and
-rewrites of the log; its meaning is the pipeline's own.
+rewrites of the log; its meaning is the pipeline's own. Beside it stands how much memory the rows take, which
+the size of a file does not tell: who puts files together has to know.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.core.columns import narrow
 from headrace.core.errors import Definite
 from headrace.lake import layout, schemas
 from headrace.lake.plan import DataFile
@@ -25,6 +27,7 @@ from headrace.lake.statistics import delta_statistics
 from headrace.lake.store import Store, told
 
 _RANGE = b"headrace.range"
+_BYTES = b"headrace.bytes"
 _ROW_GROUP = 256 * 1024
 _SAMPLE = 4096
 
@@ -38,10 +41,12 @@ def write(
     sort_range: tuple[bytes, bytes] | None = None,
 ) -> DataFile:
     """Write `table`, columns named as the user names them, as a new file of the Delta table at `folder`."""
-    schema = schemas.to_lake(table.schema)
+    table = narrow(table)
+    metadata = {_BYTES: str(table.nbytes).encode()}
     if sort_range is not None:
         low, high = sort_range
-        schema = schema.with_metadata({_RANGE: json.dumps([low.hex(), high.hex()])})
+        metadata[_RANGE] = json.dumps([low.hex(), high.hex()]).encode()
+    schema = schemas.to_lake(table.schema).with_metadata(metadata)
     with store.open_output(f"{folder}/{name}") as sink:
         pq.write_table(
             pa.Table.from_arrays(table.columns, schema=schema),
@@ -75,6 +80,15 @@ def read_range(store: Store, folder: str, path: str) -> tuple[bytes, bytes] | No
         return None
     low, high = json.loads(metadata[_RANGE])
     return bytes.fromhex(low), bytes.fromhex(high)
+
+
+def read_bytes(store: Store, folder: str, path: str) -> int:
+    """How much memory the file's rows take; of a file that another program wrote, what it tells of that."""
+    with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+        found = pq.read_metadata(source)
+    if _BYTES in (found.metadata or {}):
+        return int(found.metadata[_BYTES])
+    return sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
 
 
 def read(

@@ -12,6 +12,7 @@
     _headrace/status/<source>.json            how the source is doing, about once a second
     _headrace/registry/                       sources and views that were created by SQL
     _headrace/staged/<source>/tables/<stage>/ Delta: the new copy of a table
+    _headrace/depot/<job>/                    what is too large to travel with a Spark job, while it runs
 
 Names are written as they are where every reader can take them. Other characters are spelled as in
 SQL/XML (ISO 9075-14): `_xHHHH_`, the code point in hexadecimal, and the `_` of a name that looks like such
@@ -37,6 +38,7 @@ MARKS = "marks"
 _HISTORY = "history"
 STATUS_FOLDER = "_headrace/status"
 REGISTERED_SOURCES = "_headrace/registry/sources"
+DEPOT = "_headrace/depot"
 REGISTERED_VIEWS = "_headrace/registry/views"
 _EPOCH_DIGITS = 12
 _LONGEST = 255

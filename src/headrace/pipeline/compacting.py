@@ -84,7 +84,8 @@ class Survey:
             return
         lows = {file.path: _low(store, task.folder, file.path) for file in live}
         ordered = sorted(live, key=lambda file: (lows[file.path], file.path))
-        for group in compaction.groups((Small(f.path, f.size, f.rows) for f in ordered), self.least):
+        smalls = (_small(store, task.folder, f.path, f.size, f.rows) for f in ordered)
+        for group in compaction.groups(smalls, self.least):
             yield self._bundle(task.folder, group, table=task)
 
     def _log(self, store: Store, folder: str) -> Iterator[Bundle]:
@@ -94,7 +95,10 @@ class Survey:
         order = _order(table)
         files = table.described().to_pylist()
         files.sort(key=lambda file: (file.get(f"min.{order[0]}") or 0, file["path"]))
-        smalls = (Small(file["path"], file["size_bytes"], file["num_records"] or 0) for file in files)
+        if sum(file["size_bytes"] < compaction.SMALL for file in files) < 2 * self.least:
+            return
+        described = ((file["path"], file["size_bytes"], file["num_records"] or 0) for file in files)
+        smalls = (_small(store, folder, *file) for file in described)
         for group in compaction.groups(smalls, 2 * self.least):
             yield self._bundle(folder, group, order=order)
 
@@ -156,6 +160,11 @@ def _order(table: LakeTable) -> tuple[str, ...]:
         return ("time",)
     own = histories.Part(table, schema, (), (None, 0)).own
     return (own["_time"], own["_ordinal"], own["_diff"])
+
+
+def _small(store: Store, folder: str, path: str, size: int, rows: int) -> Small:
+    """What decides about a file; a large one is not looked into."""
+    return Small(path, size, rows, datafile.read_bytes(store, folder, path) if size < compaction.SMALL else 0)
 
 
 def _low(store: Store, folder: str, path: str) -> bytes:

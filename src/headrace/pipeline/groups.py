@@ -1,17 +1,22 @@
 """Which group of an epoch's merge gets which rows of a stretch.
 
     a table with a key      file by file, as `routing` tells; overlapping files each get a shared key's events
-    `whole`, or no key      one group for all of the table
+    no key                  one group for all of the table
     a table that is         generation 0 as above, and every file is a group, events or not: it has to go;
     truncated in the epoch  the other generations in groups of their own, which know no file
 
-A table that is truncated and has to be folded at once (`whole`, or no key) is not read at once: its one group
-takes the rows that events touch out of the files, and each file retracts by itself what is left (`rest`),
-for which it is told the keys that it must leave alone.
+Where rows change keys and leave values out, their events go where each row was found (`core.origins`), under
+whatever key they happen: the place of an event is that of its origin. To the place of its key goes a *probe*,
+since nobody may hold that key there.
+
+A truncated table without a key is not read at once: its one group takes the rows that changes touch out of
+the files, and each file retracts by itself what is left (`rest`), for which it is told the keys that it must
+leave alone.
 
 A group's rows are one of
 
-    events      of `core.events`, and `_home`: whether the group is the key's home
+    events      of `core.events`, and `_home`: whether the group is the key's home; where origins are known
+                `_origin`, and `_probe`: no event, but a key that must not be there
     nets        of `core.multiset`; of a later generation with the truncation that ends it (`END`), or NULL
     keys        `_key` only: what a file's rest is not
 """
@@ -33,6 +38,7 @@ from headrace.pipeline.tasks import TableTask
 ALL = "*"  # the group of all rows of a table
 NEW = "new"  # the groups of the rows that came after a truncation
 END = tuple(f"_{name}" for name in Truncation._fields)
+ORIGIN, ARRIVES, PROBE = "_origin", "_arrives", "_probe"
 
 Share = tuple[str, TableTask, pa.Table]  # of which group, what its merge must know, its rows
 
@@ -40,14 +46,11 @@ Share = tuple[str, TableTask, pa.Table]  # of which group, what its merge must k
 def of_events(task: TableTask, found: pa.Table) -> Iterator[Share]:
     """The groups of the events of a table that has a key."""
     if not task.truncations:
-        yield from _together(task, found) if task.whole else _by_place(task, found)
+        yield from _by_place(task, found)
         return
     generation = generations(task.truncations, found)
     old, first = found.filter(pa.array(generation == 0)), replace(task, truncations=task.truncations[:1])
-    if task.whole and old.num_rows:
-        yield from _together(first, old)
-        yield from _keys_of_rests(first, old)
-    elif old.num_rows:
+    if old.num_rows:
         yield from _by_place(first, old)
     later = np.flatnonzero(generation > 0)
     yield from _later_events(task, found.take(pa.array(later)), generation[later])
@@ -73,10 +76,13 @@ def of_changes(task: TableTask, changes: pa.Table) -> Iterator[Share]:
 def of_files(task: TableTask) -> Iterator[Share]:
     """Every file of a truncated table, though no event may touch it."""
     nothing = pa.table({KEY: pa.array([], pa.large_binary())})
-    rest = task.whole or task.schema.is_multiset
     for number in range(len(task.routes.files)):
         own = _own(task, number)
-        yield str(number), replace(own, truncations=task.truncations[:1], rest=rest), nothing
+        yield (
+            str(number),
+            replace(own, truncations=task.truncations[:1], rest=task.schema.is_multiset),
+            nothing,
+        )
 
 
 def is_scattered(task: TableTask, found: pa.Table) -> bool:
@@ -86,13 +92,17 @@ def is_scattered(task: TableTask, found: pa.Table) -> bool:
     return groups > 1 and found["_from"].null_count < found.num_rows
 
 
-def _together(task: TableTask, found: pa.Table) -> Iterator[Share]:
-    yield ALL, task, _at_home(found)
-
-
 def _by_place(task: TableTask, found: pa.Table) -> Iterator[Share]:
     """The events, file by file of the table; overlapping files each get the events of shared keys."""
-    places = task.routes.places(prefixes(found[KEY].combine_chunks()))
+    if ARRIVES in found.column_names:
+        arrived = found.filter(found[ARRIVES])
+        found = _probing(found.drop_columns([ARRIVES]), probe=False)
+        yield from _placed(task, _probing(arrived.drop_columns([ARRIVES]), probe=True), KEY)
+    yield from _placed(task, found, ORIGIN if ORIGIN in found.column_names else KEY)
+
+
+def _placed(task: TableTask, found: pa.Table, by: str) -> Iterator[Share]:
+    places = task.routes.places(prefixes(found[by].combine_chunks()))
     for number, some in _runs(places.files):
         events_there = found.take(pa.array(places.rows[some]))
         # The group's merge needs its own file only: a part stays small however many files there are.
@@ -101,6 +111,10 @@ def _by_place(task: TableTask, found: pa.Table) -> Iterator[Share]:
             _own(task, number),
             events_there.append_column("_home", pa.array(places.home[some])),
         )
+
+
+def _probing(found: pa.Table, *, probe: bool) -> pa.Table:
+    return found.append_column(PROBE, pa.repeat(pa.scalar(probe), found.num_rows))
 
 
 def _keys_of_rests(task: TableTask, rows: pa.Table) -> Iterator[Share]:
@@ -114,9 +128,11 @@ def _keys_of_rests(task: TableTask, rows: pa.Table) -> Iterator[Share]:
 
 def _later_events(task: TableTask, found: pa.Table, generation: Ints) -> Iterator[Share]:
     """Events that no row of a file can meet: at home in as many groups as there are births."""
-    new = replace(task, routes=Routes.over(()), whole=False)
-    births = () if task.whole else task.routes.births
-    homes = replace(new.routes, births=births).homes(prefixes(found[KEY].combine_chunks()))
+    new = replace(task, routes=Routes.over(()), origins=None)
+    by = ORIGIN if ORIGIN in found.column_names else KEY
+    homes = replace(new.routes, births=task.routes.births).homes(prefixes(found[by].combine_chunks()))
+    if ARRIVES in found.column_names:  # what a truncation took is nowhere any more
+        found = _probing(found.drop_columns([ARRIVES]), probe=False)
     for number, some in _runs(homes):
         needed = np.unique(generation[some])
         ends = tuple(task.truncations[i] for i in needed if i < len(task.truncations))
@@ -140,7 +156,7 @@ def _ending(nets: pa.Table, task: TableTask, generation: int) -> pa.Table:
 
 
 def _own(task: TableTask, number: int) -> TableTask:
-    return replace(task, routes=Routes.over(task.routes.files[number : number + 1]))
+    return replace(task, routes=Routes.over(task.routes.files[number : number + 1]), origins=None)
 
 
 def _at_home(found: pa.Table) -> pa.Table:

@@ -34,7 +34,7 @@ from headrace.decode.kernel import Bytes, Flags, Ints
 from headrace.lake.store import Store, open_store
 from headrace.pipeline.merging import merge_events
 from headrace.pipeline.routing import WIDTH, Prefixes, prefixes
-from headrace.pipeline.stretch import bytes_of
+from headrace.pipeline.stretch import bytes_of, tables_of
 from headrace.pipeline.tasks import LakeAddress, Outcome, Stretch, TableTask, pack, unpack
 from headrace.pipeline.writing import Writing
 from headrace.sources.postgres import decoding
@@ -162,10 +162,10 @@ def lay(item: bytes) -> bytes:
     laying = unpack(item, Laying)
     stretch = laying.stretch
     store = open_store(stretch.lake.url, dict(stretch.lake.options) or None)
-    tables = dict(stretch.tables)
+    tables = tables_of(stretch)
     found: dict[int, list[pa.Table]] = {}
     data = bytes_of(stretch)
-    cold = set(_truncated(stretch, data))
+    cold = set(_truncated(stretch, tables, data))
     for each in _decoded(stretch, data, tables):
         rows = None if each.changes is None or each.changes.bad.num_rows else each.changes.batch
         if rows is None or tables[each.oid].schema.is_multiset:
@@ -182,9 +182,9 @@ def lay(item: bytes) -> bytes:
     return pack(Piece(tuple(layers), frozenset(cold)))
 
 
-def _truncated(stretch: Stretch, data: Bytes) -> Iterable[int]:
+def _truncated(stretch: Stretch, tables: Iterable[int], data: Bytes) -> Iterable[int]:
     """The tables that the piece truncates, wherever in the log that will be."""
-    beginning = dict.fromkeys((oid for oid, _ in stretch.tables), 0)
+    beginning = dict.fromkeys(tables, 0)
     inside, reference = stretch.inside, stretch.xid_reference
     return decoding.truncations(data, beginning, inside=inside, xid_reference=reference)
 

@@ -4,13 +4,18 @@ A group is one of
 
     a file     the keys whose rows may lie in it, and the unknown keys whose home it is
     a birth    the unknown keys of a range, when an epoch brings very many: they get files of their own
-    a table    all its keys at once: where a value has to be looked up under another key (`whole`)
-    a rest     what nothing touches of a file of a truncated table (`retracting`)
+    a rest     what nothing touches of a file of a truncated table without a key (`retracting`)
 
 Where the table is truncated no row of a file stays, and the file goes (see `groups`). Else the merge reads
 the file, takes out the rows whose keys are touched, folds the events onto them, writes the file anew or
 leaves it alone, and writes exact history. It returns actions, never a commit. New files have
 names of their own, so that a task that runs twice leaves at most an orphan.
+
+**Origins.** Where rows change keys and leave values out, the events of a row come to the file in which it was
+found, whatever keys they are of (`core.origins`): all that is said of keys here holds for their origins. Rows
+whose key is another one in the end become files of their own, so that files go on covering ranges of their
+own. So what a task holds is a file and the events of its rows, also where an epoch changes every key of a
+table.
 
 **Vouching.** The key of an update or a delete must lie in exactly one file. No task sees all files, so
 each key's home *vouches* for it and whoever holds the row *finds* it; the driver compares number and
@@ -28,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.chunks import ByChunk
+from headrace.core.columns import column, flags, wide
 from headrace.core.errors import Definite
 from headrace.core.events import Event
 from headrace.core.fold import Folded, fold
@@ -38,10 +44,10 @@ from headrace.core.truncation import of_truncations
 from headrace.lake.plan import DataFile
 from headrace.lake.store import open_store
 from headrace.pipeline import shadows
+from headrace.pipeline.groups import ORIGIN, PROBE
 from headrace.pipeline.multisets import merge_multiset
 from headrace.pipeline.retracting import belonging, merge_rest, retract
-from headrace.pipeline.routing import FileRange, prefixes
-from headrace.pipeline.tasks import MASK64, Outcome, Part, TableTask, from_ipc, pack, to_ipc, unpack
+from headrace.pipeline.tasks import MASK64, NewFile, Outcome, Part, TableTask, from_ipc, pack, to_ipc, unpack
 from headrace.pipeline.writing import (
     SMALL_FILE,
     Writing,
@@ -82,10 +88,9 @@ def _merged(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
         task.truncations and not events.num_rows
     ):  # a file that nothing but a truncation touches
         return merge_rest(writing, task, events)
+    events = wide(events)
     if task.schema.is_multiset:
         return merge_multiset(writing, task, events)
-    if task.whole:
-        return _merge_whole(writing, task, events)
     return _merge_group(writing, task, events)
 
 
@@ -96,6 +101,7 @@ def _merged(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
 class _Split:
     """A file's rows, apart by whether an event touches their key, and the events that are ours."""
 
+    keys: pl.Series  # under which the events' rows were found
     rest: pa.Table
     base: pa.Table
     events: pa.Table
@@ -107,7 +113,11 @@ def _merge_group(writing: Writing, task: TableTask, events: pa.Table) -> Outcome
     """A group of one file; of none where the keys are born or the table is empty."""
     ours = task.routes.files[0] if task.routes.files else None
     present = read_file(writing.store, task, ours.path if ours else None)
+    events, probes = _apart(events)
+    if failure := _present(task, present, probes):
+        return Outcome(task.name, failure=failure)
     split = _split(task.schema, present, events)
+    del present, events
     folded = _fold(writing, task, split.events, split.base)
     if unfit := _unfit(task, folded, split.events):
         return unfit
@@ -117,13 +127,42 @@ def _merge_group(writing: Writing, task: TableTask, events: pa.Table) -> Outcome
     rewrite = ours is not None and (split.base.num_rows > 0 or (final.num_rows and ours.size < SMALL_FILE))
     return Outcome(
         task.name,
-        add=write_sorted(writing, task, pa.concat_tables([split.rest, final]) if rewrite else final),
+        add=_rewritten(writing, task, split, folded) if rewrite else write_sorted(writing, task, final),
         remove=(ours.path,) if ours is not None and rewrite else (),
         history=_history(writing, task, folded),
         errors=_errors(task, folded),
         rows=final.num_rows - split.base.num_rows,
         vouched=split.vouched,
         found=split.found,
+    )
+
+
+def _apart(events: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The events, and the probes among them."""
+    if PROBE not in events.column_names:
+        return events, events.slice(0, 0)
+    mask = pa.array(flags(column(events, PROBE)))
+    events = events.drop_columns([PROBE])
+    return events.filter(pc.invert(mask)), events.filter(mask)
+
+
+def _present(task: TableTask, present: pa.Table, probes: pa.Table) -> Definite | None:
+    """A row of the file under a key to which a row of another file comes."""
+    if not probes.num_rows:
+        return None
+    here = pl.Series(column(probes, "_key")).is_in(_keys(task.schema, present).implode())
+    return _row_present(task, probes, column(probes, "_key").filter(here.to_arrow()))
+
+
+def _rewritten(writing: Writing, task: TableTask, split: _Split, folded: Folded) -> tuple[NewFile, ...]:
+    """The file's rows as they are now, and beside them those that have gone to keys elsewhere."""
+    final = folded.final.select(list(task.schema.names))
+    here = pl.Series(folded.keys).is_in(split.keys.implode()).to_arrow()
+    gone = final.filter(pc.invert(here))
+    stay = final.filter(here) if gone.num_rows else final
+    return (
+        *write_sorted(writing, task, pa.concat_tables([split.rest, stay])),
+        *write_sorted(writing, task, gone),
     )
 
 
@@ -143,19 +182,22 @@ def _gone(writing: Writing, task: TableTask, split: _Split, folded: Folded) -> O
 
 def _split(schema: TableSchema, present: pa.Table, events: pa.Table) -> _Split:
     keys = _keys(schema, present)
-    of_event = pl.Series(events.column("_key").combine_chunks())
-    touched = keys.is_in(of_event.unique().implode())
+    of_event = pl.Series(column(events, ORIGIN if ORIGIN in events.column_names else "_key"))
+    distinct = of_event.unique()
+    touched = keys.is_in(distinct.implode())
     base_keys = keys.filter(touched)
     order = _first_events(of_event, events)
     known = of_event.is_in(base_keys.implode())
     vouches = order["_first"] & order["_home"] & order["_expects"]
     finds = order["_first"] & known & order["_expects"]
-    takes = known | (order["_home_key"] & ~order["_expects_key"])
+    takes = known | (order["_home"] & ~order["_expects_key"])
     mask = touched.to_arrow()
+    ours = [name for name in ("_home", ORIGIN) if name in events.column_names]
     return _Split(
+        keys=distinct,
         rest=present.filter(pc.invert(mask)),
         base=present.filter(mask),
-        events=events.filter(takes.to_arrow()).drop_columns(["_home"]),
+        events=events.filter(takes.to_arrow()).drop_columns(ours),
         vouched=_digest(of_event.filter(vouches)),
         found=_digest(of_event.filter(finds)),
     )
@@ -171,10 +213,14 @@ def _fold(writing: Writing, task: TableTask, events: pa.Table, base: pa.Table) -
 
 
 def _first_events(keys: pl.Series, events: pa.Table) -> pl.DataFrame:
-    """For each event: is it its key's first, does that first one expect a row, is this the key's home."""
+    """For each event: is it its key's first, does that first one expect a row, is this the key's home.
+
+    Keys are origins: their first event is one under the key itself. Behind a truncation there may be none.
+    """
     frame = pl.DataFrame(
         {
             "key": keys,
+            "own": keys == pl.Series(column(events, "_key")),
             "time": pl.Series(events.column("_time")),
             "ordinal": pl.Series(events.column("_ordinal")),
             "event": pl.Series(events.column("_event")),
@@ -182,13 +228,12 @@ def _first_events(keys: pl.Series, events: pa.Table) -> pl.DataFrame:
         }
     ).with_row_index("row")
     insert = pl.col("event") == int(Event.INSERT)
-    ranked = frame.sort("key", "time", "ordinal", insert).with_columns(
-        _first=pl.col("key").is_first_distinct(),
+    ranked = frame.sort("key", ~pl.col("own"), "time", "ordinal", insert).with_columns(
+        _first=pl.col("key").is_first_distinct() & pl.col("own"),
         _expects=~insert,
     )
     return ranked.with_columns(
-        _expects_key=pl.col("_expects").first().over("key"),
-        _home_key=pl.col("_home").first().over("key"),
+        _expects_key=(pl.col("_expects") & pl.col("own")).first().over("key"),
     ).sort("row")
 
 
@@ -197,49 +242,7 @@ def _digest(keys: pl.Series) -> tuple[int, int]:
     return len(keys), int(np.add.reduce(hashes, dtype=np.uint64)) & MASK64 if len(keys) else 0
 
 
-# --- a whole table at once --------------------------------------------------------------------
-
-
-def _merge_whole(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
-    """A change of key can leave a value to be read under the old key, which may lie in another file.
-
-    So all events are folded at once, onto the touched rows of all files; then each file is written anew
-    without them, and the new rows join them as files of their own. Memory holds the epoch's events and
-    the rows that they touch.
-    """
-    codes = pl.Series(events.column("_key").combine_chunks()).unique()
-    files = [task.routes.files[n] for n in task.routes.touching(prefixes(codes.to_arrow()))]
-    touched = [_touched(writing, task, file, codes) for file in files]
-    base = pa.concat_tables([task.schema.arrow().empty_table(), *touched])
-    folded = _fold(writing, task, events.drop_columns(["_home"]), base)
-    if unfit := _unfit(task, folded, events):
-        return unfit
-    final = folded.final.select(list(task.schema.names))
-    outcome = Outcome(
-        task.name,
-        add=write_sorted(writing, task, final),
-        history=_history(writing, task, folded),
-        errors=_errors(task, folded),
-        rows=final.num_rows - base.num_rows,
-    )
-    for file, rows in zip(files, touched, strict=True):
-        if rows.num_rows and not task.truncations:  # the files of a truncated table go by themselves
-            outcome = outcome.combine(_without(writing, task, file, codes))
-    return outcome
-
-
-def _touched(writing: Writing, task: TableTask, file: FileRange, codes: pl.Series) -> pa.Table:
-    rows = read_file(writing.store, task, file.path)
-    return rows.filter(_keys(task.schema, rows).is_in(codes.implode()).to_arrow())
-
-
-def _without(writing: Writing, task: TableTask, file: FileRange, codes: pl.Series) -> Outcome:
-    rows = read_file(writing.store, task, file.path)
-    rest = rows.filter((~_keys(task.schema, rows).is_in(codes.implode())).to_arrow())
-    return Outcome(task.name, add=write_sorted(writing, task, rest), remove=(file.path,))
-
-
-# --- both -------------------------------------------------------------------------------------
+# --- what came of it --------------------------------------------------------------------------
 
 
 def _unfit(task: TableTask, folded: Folded, events: pa.Table) -> Outcome | None:
@@ -260,13 +263,8 @@ def _keys_at(task: TableTask, events: pa.Table, codes: pa.Array) -> bytes:
 
 
 def _failure(task: TableTask, folded: Folded, events: pa.Table) -> Definite | None:
-    if len(folded.conflict):
-        return Definite(
-            "ROW_PRESENT",
-            f"an insert into {task.name} met a row that is there already",
-            detail=f"{len(folded.conflict)} keys, {_changed_from(events, folded.conflict)}",
-            hint="headrace tables resync copies it anew; please report it",
-        )
+    if present := _row_present(task, events, folded.conflict):
+        return present
     if len(folded.missing):
         return row_missing(task.name, len(folded.missing), _changed_from(events, folded.missing))
     if len(folded.holes):
@@ -277,6 +275,17 @@ def _failure(task: TableTask, folded: Folded, events: pa.Table) -> Definite | No
             hint=f"ALTER TABLE {task.name} REPLICA IDENTITY FULL, then headrace tables resync",
         )
     return None
+
+
+def _row_present(task: TableTask, events: pa.Table, codes: pa.Array) -> Definite | None:
+    if not len(codes):
+        return None
+    return Definite(
+        "ROW_PRESENT",
+        f"an insert into {task.name} met a row that is there already",
+        detail=f"{len(codes)} keys, {_changed_from(events, codes)}",
+        hint="headrace tables resync copies it anew; please report it",
+    )
 
 
 def _changed_from(events: pa.Table, codes: pa.Array) -> str:

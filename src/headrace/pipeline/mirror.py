@@ -32,6 +32,7 @@ from headrace.pipeline.policy import Patience
 from headrace.pipeline.reporting import Listener, Reporter
 from headrace.pipeline.states import State
 from headrace.spark.awaited import Awaited, Opened
+from headrace.spark.depot import Depot
 from headrace.spark.jobs import DriverRunner, Runner
 from headrace.spark.paths import local_probe, prove_shared
 from headrace.spark.session import SparkConfig, borrow_session, is_local, open_session
@@ -126,7 +127,9 @@ def _start(store: Store, config: Config, spark: SparkSession | None, brief: bool
             session = open_session(wanted, brief=brief)
         if session.owned:
             stack.callback(session.spark.stop)
-        runner = Runner(session)
+        depot = Depot(store.url)
+        depot.tidy()
+        runner = Runner(session, depot)
         if isinstance(store, LocalStore):
             prove_shared(runner, runner.slots, local_probe(Path(store.path)))
         warm(runner)

@@ -160,16 +160,17 @@ class Staging:
         if work.spoilt or work.pieces.at >= stop:
             return
         try:
-            items = [self._item(work, cut) for cut in work.pieces.upto(stop)]
-            for answer in self._site.jobs.run(lay, items):
-                piece = unpack(answer, Piece)
-                work.layers.extend(piece.layers)
-                work.cold |= piece.cold
+            with self._site.jobs.shared(pack(tuple(work.tables.items()))) as tables:
+                items = [self._item(work, cut, tables) for cut in work.pieces.upto(stop)]
+                for answer in self._site.jobs.run(lay, items):
+                    piece = unpack(answer, Piece)
+                    work.layers.extend(piece.layers)
+                    work.cold |= piece.cold
         except HeadraceError:
             # Rolled back meanwhile; or damaged, and then the commit meets it again and says so.
             work.spoilt = True
 
-    def _item(self, work: _Work, cut: Cut) -> bytes:
+    def _item(self, work: _Work, cut: Cut, tables: bytes) -> bytes:
         work.number += 1
         assert cut.own is not None
         stretch = Stretch(
@@ -181,7 +182,7 @@ class Staging:
             stop=cut.stop,
             xid_reference=0,
             relations=cut.relations,
-            tables=tuple(work.tables.items()),
+            tables=tables,
             inside=cut.inside,
             own=cut.own,
             data=cut.read(work.pieces.reader).tobytes() if self._site.ships_bytes else None,

@@ -15,8 +15,12 @@ happens: the one in which the new copy replaces the old.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
+
+from headrace.core import origins
 from headrace.core.chunks import ByChunk
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
@@ -33,7 +37,16 @@ from headrace.pipeline.retaking import retake
 from headrace.pipeline.sampling import with_births
 from headrace.pipeline.staging import Staging, ended_as
 from headrace.pipeline.states import Event, State
-from headrace.pipeline.tasks import Outcome, Outcomes, Stretch, TableTask, pack, unpack
+from headrace.pipeline.tasks import (
+    Outcome,
+    Outcomes,
+    Stretch,
+    TableTask,
+    from_ipc,
+    pack,
+    to_ipc,
+    unpack,
+)
 from headrace.pipeline.truncating import rows_to_go, with_truncations
 from headrace.pipeline.writing import row_missing
 from headrace.spark.jobs import Jobs
@@ -284,29 +297,60 @@ def _worked(
     jobs = workshop.jobs(work.changes + rows_to_go(tasks))
     if work.changes > LARGE:
         tasks = with_births(workshop.reader, cuts, tasks, look.xid_reference)
-    while True:
-        items = list(_items(ledger, workshop, cuts, look, tasks))
-        outcomes = Outcomes()
-        for answer in jobs.run_grouped(stretch.split, merge, items):
-            outcomes.take(unpack(answer, Outcome))
-        wiser = {oid: _wiser(task, outcomes.tables.get(task.name)) for oid, task in tasks.items()}
-        if wiser == tasks:
-            return outcomes.tables | torn
-        tasks = wiser
+    with ExitStack() as stack:
+        while True:
+            tables = stack.enter_context(jobs.shared(pack(tuple(tasks.items()))))
+            items = list(_items(ledger, workshop, cuts, look, tables))
+            outcomes = Outcomes()
+            for answer in jobs.run_grouped(stretch.split, merge, items):
+                outcomes.take(unpack(answer, Outcome))
+            wiser = {oid: _wiser(task, outcomes.tables.get(task.name)) for oid, task in tasks.items()}
+            scattered = {o: t for o, t in wiser.items() if t.origins is None and _scattered(t, outcomes)}
+            if scattered:
+                moved = _origins(ledger, workshop, jobs, (cuts, look), scattered)
+                named = {oid: stack.enter_context(jobs.shared(to_ipc(each))) for oid, each in moved.items()}
+                wiser |= {oid: replace(wiser[oid], origins=data) for oid, data in named.items()}
+            if wiser == tasks:
+                return outcomes.tables | torn
+            tasks = wiser
 
 
 def _wiser(task: TableTask, outcome: Outcome | None) -> TableTask:
-    """The table's task, with what its first try found out that it needs."""
-    if outcome is None or outcome.failure is not None:
-        return task
-    columns = tuple(sorted({*task.shadows, *outcome.unforeseen}))
-    return replace(task, shadows=columns, whole=task.whole or outcome.scattered)
+    """The table's task, with what its first try found out that it needs.
+
+    That comes before a failure: events that were left out can make others fail.
+    """
+    columns = () if outcome is None else outcome.unforeseen
+    return replace(task, shadows=tuple(sorted({*task.shadows, *columns})))
+
+
+def _scattered(task: TableTask, outcomes: Outcomes) -> bool:
+    outcome = outcomes.tables.get(task.name)
+    return outcome is not None and outcome.scattered
+
+
+def _origins(
+    ledger: Ledger,
+    workshop: Workshop,
+    jobs: Jobs,
+    work: tuple[Sequence[Cut], Look],
+    tasks: Mapping[int, TableTask],
+) -> dict[int, pa.Table]:
+    """Where the rows were found that change their keys and leave values out."""
+    traces: dict[int, list[pa.Table]] = {}
+    with jobs.shared(pack(tuple(tasks.items()))) as tables:
+        for answer in jobs.run(stretch.traced, list(_items(ledger, workshop, *work, tables))):
+            for oid, found in unpack(answer, dict).items():
+                traces.setdefault(oid, []).append(from_ipc(found))
+    return {
+        oid: origins.origins(pa.concat_tables(found), tasks[oid].truncations) for oid, found in traces.items()
+    }
 
 
 def _items(
-    ledger: Ledger, workshop: Workshop, cuts: Sequence[Cut], look: Look, tasks: Mapping[int, TableTask]
+    ledger: Ledger, workshop: Workshop, cuts: Sequence[Cut], look: Look, tables: bytes
 ) -> Iterable[bytes]:
-    reader, tables = workshop.reader, tuple(tasks.items())
+    reader = workshop.reader
     for number, cut in enumerate(cuts):
         yield pack(
             Stretch(

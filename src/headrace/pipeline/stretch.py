@@ -6,13 +6,17 @@
 Where the copy was made in chunks, what is held is told by key: all changes become events, and the held ones
 among those go no further.
 
+Where rows change keys and leave values out, the first try only says so (`scattered`). Then `traced` tells of
+each stretch what the driver makes the origins of (`core.origins`), and in the second try every event knows
+its own.
+
 History of tables with full before-images is complete in the stream and is written right here; that of
 the others needs the rows of the lake and is written by `merging`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.core import origins
 from headrace.core.chunks import ByChunk
 from headrace.core.errors import Definite
 from headrace.core.events import events
@@ -31,9 +36,20 @@ from headrace.pipeline import groups, shadows
 from headrace.pipeline.epochs import read_small, read_stretch
 from headrace.pipeline.latecomers import read_piece
 from headrace.pipeline.merging import RESULTS
-from headrace.pipeline.tasks import Outcome, Part, Stretch, TableTask, join_ipc, pack, to_ipc, unpack
+from headrace.pipeline.tasks import (
+    Outcome,
+    Part,
+    Stretch,
+    TableTask,
+    from_ipc,
+    join_ipc,
+    pack,
+    to_ipc,
+    unpack,
+)
 from headrace.pipeline.writing import Writing, without_form, write_history
 from headrace.sources.postgres import decoding
+from headrace.spark.depot import opened
 from headrace.spool.reader import SpoolReader
 
 
@@ -50,11 +66,11 @@ def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
     stretch = unpack(item, Stretch)
     store = open_store(stretch.lake.url, dict(stretch.lake.options) or None)
     context = _Context(stretch, Writing(store, stretch.epoch))
-    tables = dict(stretch.tables)
+    tables = tables_of(stretch)
     if stretch.number == 0:
         for task in tables.values():
             yield from _failing_alone(stretch, task, _begun(context, task))
-    for found in _decoded(stretch):
+    for found in _decoded(stretch, tables):
         task = tables[found.oid]
         if found.changes is None:
             yield _result(stretch, Outcome(task.name, failure=found.failure))
@@ -73,11 +89,36 @@ def _failing_alone(
         yield _result(stretch, Outcome(task.name, failure=error))
 
 
-def _decoded(stretch: Stretch) -> Iterator[decoding.TableChanges]:
+def traced(item: bytes) -> bytes:
+    """A task: what the origins of the tables' events are made of, by the oid of the table."""
+    stretch = unpack(item, Stretch)
+    tables = tables_of(stretch)
+    traces: dict[int, bytes] = {}
+    for each in _decoded(stretch, tables):
+        if each.changes is None:  # the second try meets it again and says so
+            continue
+        task = replace(tables[each.oid], shadows=())
+        changes = _apart(task, pa.Table.from_batches([each.changes.batch]))[1]
+        if changes.num_rows:
+            found = origins.traces(_new(task, events(task.schema, changes))[1])
+            traces[each.oid] = to_ipc(pa.concat_tables([*_read(traces.get(each.oid)), found]))
+    return pack(traces)
+
+
+def _read(told: bytes | None) -> list[pa.Table]:
+    return [] if told is None else [from_ipc(told)]
+
+
+def tables_of(stretch: Stretch) -> dict[int, TableTask]:
+    """The tables that are wanted of the stretch, by the source's relation id."""
+    return dict(unpack(opened(stretch.tables), tuple))
+
+
+def _decoded(stretch: Stretch, tables: Mapping[int, TableTask]) -> Iterator[decoding.TableChanges]:
     return decoding.decode(
         bytes_of(stretch),
         decoding.relations_of(stretch.relations),
-        {oid: task.wanted() for oid, task in stretch.tables},
+        {oid: task.wanted() for oid, task in tables.items()},
         inside=stretch.inside,
         xid_reference=stretch.xid_reference,
     )
@@ -105,12 +146,26 @@ def _of_table(
     if failure := _unfit(task, bad):
         yield _result(context.stretch, Outcome(task.name, failure=failure))
         return
-    if task.handoff is not None and not isinstance(task.handoff, ByChunk):
-        held = task.handoff.held(changes["_time"].combine_chunks(), changes["_xid"].combine_chunks())
-        yield from _held(context, task, changes.filter(held))
-        changes = changes.filter(pc.invert(held))
+    known, changes = _apart(task, changes)
+    yield from _held(context, task, known)
     if changes.num_rows:
         yield from _live(context, task, changes, bad)
+
+
+def _apart(task: TableTask, changes: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The changes that the copy holds, and the others; by key it is told of events (`_new`)."""
+    if task.handoff is None or isinstance(task.handoff, ByChunk):
+        return changes.slice(0, 0), changes
+    held = task.handoff.held(changes["_time"].combine_chunks(), changes["_xid"].combine_chunks())
+    return changes.filter(held), changes.filter(pc.invert(held))
+
+
+def _new(task: TableTask, found: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The events that chunks of the copy hold, and the others."""
+    if not isinstance(task.handoff, ByChunk):
+        return found.slice(0, 0), found
+    held = task.handoff.held(found["_key"], found["_time"], found["_xid"])
+    return found.filter(held), found.filter(pc.invert(held))
 
 
 def _unfit(task: TableTask, bad: pa.Table) -> Definite | None:
@@ -152,17 +207,18 @@ def _live(
         yield from _parts(context, groups.of_changes(task, changes))
         return
     found = events(shadows.extend(task), shadows.widen(task, changes, bad))
-    if isinstance(task.handoff, ByChunk):
-        held = task.handoff.held(found["_key"], found["_time"], found["_xid"])
-        known = found.filter(pc.and_(held, pc.greater(found["_time"], task.untold)))
+    known, found = _new(task, found)
+    if known.num_rows:
+        known = known.filter(pc.greater(known["_time"], task.untold))
         yield _result(context.stretch, Outcome(task.name, held=_transactions(known)))
-        found = found.filter(pc.invert(held))
     if not found.num_rows:
         return
-    if not task.whole and groups.is_scattered(task, found):
+    if task.origins is not None:
+        found = origins.with_origins(found, from_ipc(opened(task.origins)), task.truncations)
+    elif groups.is_scattered(task, found):
         yield _result(context.stretch, Outcome(task.name, scattered=True))
-    else:
-        yield from _parts(context, groups.of_events(task, found))
+        return
+    yield from _parts(context, groups.of_events(task, found))
 
 
 def _transactions(rows: pa.Table) -> int:

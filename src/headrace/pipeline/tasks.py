@@ -65,7 +65,7 @@ class TableTask:
     shadows: tuple[int, ...] = ()  # columns that may hold, or meet, a value without a lake form
     strict: bool = False  # such a value stops the table
     torn: tuple[Span, ...] = ()  # chunks of its copy that do not show a truncation which others show
-    whole: bool = False  # fold all keys at once: values have to be looked up under other keys
+    origins: bytes | None = None  # where rows that change keys were found (`core.origins`), packed or shared
     layered: bool = False  # its events come from `layers`: all history is the fold's
     truncations: Truncations = ()  # that take its rows in this epoch
     forgets: int = 0  # the time of the last truncation that the copy holds: what was before it is unknown
@@ -100,7 +100,7 @@ class Stretch:
     stop: int
     xid_reference: int
     relations: tuple[bytes, ...]  # layouts in force at its start
-    tables: tuple[tuple[int, TableTask], ...]  # by the source's relation id
+    tables: bytes  # of pairs (the source's relation id, TableTask), packed; shared by all stretches
     inside: Inside | None = None  # the transaction in whose middle it begins
     own: Streamed | None = None  # addresses are those of this streamed transaction's own files
     data: bytes | None = None  # the bytes themselves, where tasks cannot read the spool
@@ -151,7 +151,7 @@ class Outcome:
     met: tuple[int, ...] = ()  # columns that have one, or met such a value
     torn: tuple[Span, ...] = ()  # chunks that are to be copied again for a truncation's sake
     lacking: bytes | None = None  # keys with a value that no copy holds: they are read again
-    scattered: bool = False  # a value has to be looked up under another key, maybe in another file
+    scattered: bool = False  # a value has to be looked up under another key: the origins are wanted
     last_commit_ts: int = 0
     forgets: int = 0  # as the task's
     failure: HeadraceError | None = None

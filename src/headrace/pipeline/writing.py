@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from headrace.core.columns import Ints, row_bytes, wide, wide_schema
 from headrace.core.errors import Definite
 from headrace.core.history import OWN
 from headrace.core.keycode import keycode
@@ -27,6 +29,9 @@ from headrace.pipeline.tasks import NewFile, TableTask
 # alone and the new rows become a file of their own.
 SMALL_FILE = 4 << 20
 ROWS_PER_FILE = 1 << 20
+# In memory: a task that rewrites a file holds it several times over, and repetitive text of this size may be
+# a few kilobytes on the disk.
+BYTES_PER_FILE = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +46,23 @@ class Writing:
 
 
 def read_file(store: Store, task: TableTask, path: str | None) -> pa.Table:
-    if path is None:
-        return task.schema.arrow().empty_table()
-    return datafile.read(store, task.folder, path).cast(task.schema.arrow())
+    """The file's rows, with wide offsets."""
+    schema = wide_schema(task.schema.arrow())
+    return schema.empty_table() if path is None else datafile.read(store, task.folder, path).cast(schema)
 
 
 def write_history(
     writing: Writing, task: TableTask, history: pa.Table, *, ordered: bool = False
 ) -> tuple[DataFile, ...]:
-    """One history file; rows in the order of time (if they are not yet), so that statistics prune by it."""
+    """Files of history; rows in the order of time (if they are not yet), so that statistics prune by it."""
     time, diff, ordinal = history.column_names[-len(OWN) :][:3]
     rows = shadows.drop(task, history)
     if not ordered:
         rows = rows.sort_by([(time, "ascending"), (ordinal, "ascending"), (diff, "ascending")])
-    return (writing.file(task.history_folder, rows, None),)
+    return tuple(
+        writing.file(task.history_folder, rows.slice(low, high - low), None)
+        for low, high in pairwise(_cuts(row_bytes(rows)))
+    )
 
 
 def write_sorted(writing: Writing, task: TableTask, rows: pa.Table) -> tuple[NewFile, ...]:
@@ -64,13 +72,23 @@ def write_sorted(writing: Writing, task: TableTask, rows: pa.Table) -> tuple[New
     identity = list(task.schema.identity)
     keys = keycode([rows.column(name) for name in identity])
     order = pl.Series(keys).arg_sort().to_arrow()
-    rows, keys = rows.take(order), keys.take(order)
-    pieces = -(-rows.num_rows // ROWS_PER_FILE)
-    cuts = [rows.num_rows * i // pieces for i in range(pieces + 1)]
+    rows, keys = wide(rows).take(order), keys.take(order)
     return tuple(
         _new_file(writing, task, rows.slice(low, high - low), keys.slice(low, high - low))
-        for low, high in pairwise(cuts)
+        for low, high in pairwise(_cuts(row_bytes(rows)))
     )
+
+
+def _cuts(sizes: Ints) -> list[int]:
+    """Where files of about one size end: as few as keep to the bounds, a row at least in each."""
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    pieces = max(-(-len(sizes) // ROWS_PER_FILE), -(-total // BYTES_PER_FILE), 1)
+    by_rows = [len(sizes) * i // pieces for i in range(1, pieces)]
+    if total <= BYTES_PER_FILE:
+        return [0, *by_rows, len(sizes)]
+    by_bytes = np.searchsorted(ends, [total * i // pieces for i in range(1, pieces)], side="right")
+    return [int(cut) for cut in np.unique([0, *by_rows, *by_bytes, len(sizes)])]
 
 
 def _new_file(writing: Writing, task: TableTask, rows: pa.Table, keys: pa.Array) -> NewFile:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 
 from headrace.spark.jobs import Jobs
 from headrace.spark.worker import Merge, Split, Task
@@ -61,6 +62,10 @@ class Awaited:
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
         """As `Jobs.run_grouped`."""
         return self._jobs().run_grouped(split, merge, items)
+
+    def shared(self, data: bytes) -> AbstractContextManager[bytes]:
+        """As `Jobs.shared`."""
+        return self._jobs().shared(data)
 
     def close(self) -> None:
         """End the session, if one was begun and came up."""

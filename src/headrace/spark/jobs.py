@@ -21,8 +21,9 @@ would be most of it. Both keep one contract, `Jobs`:
   which of them are real;
 * memory of a worker: one item and what its function holds; of a merge, one batch of blobs.
 
-What has to be known of sizes: an item, a blob and a result are rows in the JVM, so keep each under
-64 MB (`LARGEST`); all results of one job together must fit into the driver.
+What has to be known of sizes: an item, a blob and a result are rows in the JVM. Of one that is larger than 64
+MB only a name goes that way (`depot`); what many items have in common is `shared` and goes once. All results
+of one job together must fit into the driver.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from headrace.spark.depot import LARGEST, Depot, arrived, sent, shared
 from headrace.spark.failures import engine_errors, of_job
 from headrace.spark.session import Session, unnoticed
 from headrace.spark.wire import DDL, RESULT, Row, collect, from_batches, to_table
@@ -42,8 +45,6 @@ from headrace.spark.worker import Merge, Split, Task, divide, perform, stage, un
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-LARGEST: Final = 64 << 20
 
 # A task costs 15-30 ms of a core before it does anything. Items of `run` are large (a piece of a copy,
 # a file to rewrite), so many tasks for the sake of balance; those of an epoch's split are small.
@@ -64,6 +65,10 @@ class Jobs(Protocol):
         """The results of the merge on every group that the splits made, by group."""
         ...
 
+    def shared(self, data: bytes) -> AbstractContextManager[bytes]:
+        """What stands for the data in items, for as long as it is open; tasks call `depot.opened` on it."""
+        ...
+
 
 class DriverRunner:
     """The functions of a job, run here and now: for tiny epochs."""
@@ -80,12 +85,17 @@ class DriverRunner:
         blobs = sorted(divide(split, _rows(items)), key=_shuffle_order)
         return collect(unite(merge, blobs))
 
+    def shared(self, data: bytes) -> AbstractContextManager[bytes]:
+        """As `Jobs.shared`: everything is here already."""
+        return nullcontext(data)
+
 
 class Runner:
     """The functions of a job, run on Spark."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, depot: Depot | None = None) -> None:
         self._session = session
+        self._depot = depot
         self._slots = session.slots()
         self._spread: int | None = None
         self._lock = threading.Lock()
@@ -105,8 +115,9 @@ class Runner:
         require_reference(task)
         if not items:
             return []
-        frame = self._frame(items, _TASKS_PER_SLOT)
-        return self._collect(frame.mapInArrow(stage(perform, task), DDL))
+        with self._of_job() as depot:
+            frame = self._frame(items, _TASKS_PER_SLOT, depot)
+            return self._collect(frame.mapInArrow(stage(perform, task, depot), DDL))
 
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
         """As `Jobs.run_grouped`: one job of two stages."""
@@ -114,22 +125,39 @@ class Runner:
         require_reference(merge)
         if not items:
             return []
-        frame = self._frame(items, _TASKS_PER_SLOT_GROUPED)
-        blobs = frame.mapInArrow(stage(divide, split), DDL)
-        shuffled = blobs.repartition(self._slots * _TASKS_PER_SLOT_GROUPED, "grp")
-        # Errors (kind > 0) before all results, so that nothing is merged after a failed split.
-        ordered = shuffled.sortWithinPartitions(
-            shuffled.kind.desc(), shuffled.grp, shuffled.ord, shuffled.item, shuffled.part
-        )
-        return self._collect(ordered.mapInArrow(stage(unite, merge), DDL))
+        with self._of_job() as depot:
+            frame = self._frame(items, _TASKS_PER_SLOT_GROUPED, depot)
+            blobs = frame.mapInArrow(stage(divide, split, depot), DDL)
+            shuffled = blobs.repartition(self._slots * _TASKS_PER_SLOT_GROUPED, "grp")
+            # Errors (kind > 0) before all results, so that nothing is merged after a failed split.
+            ordered = shuffled.sortWithinPartitions(
+                shuffled.kind.desc(), shuffled.grp, shuffled.ord, shuffled.item, shuffled.part
+            )
+            return self._collect(ordered.mapInArrow(stage(unite, merge, depot), DDL))
 
-    def _frame(self, items: Sequence[bytes], tasks_per_slot: int) -> DataFrame:
+    def shared(self, data: bytes) -> AbstractContextManager[bytes]:
+        """As `Jobs.shared`."""
+        return shared(self._depot, data)
+
+    @contextmanager
+    def _of_job(self) -> Iterator[Depot | None]:
+        """Where the job's large payloads lie while it runs."""
+        if self._depot is None:
+            yield None
+            return
+        place = self._depot.job()
+        try:
+            yield place
+        finally:
+            place.clear()
+
+    def _frame(self, items: Sequence[bytes], tasks_per_slot: int, depot: Depot | None) -> DataFrame:
         """The items as a DataFrame, spread evenly over as many partitions as are worth it."""
         if not self._session.connect:
             self._slots = self._session.slots()
         partitions = min(len(items), self._slots * tasks_per_slot)
         self._set_spread(partitions)
-        table = to_table(list(_rows(items)), chunk=-(-len(items) // partitions))
+        table = to_table(list(_sized(items, depot)), chunk=-(-len(items) // partitions))
         with unnoticed(self._session):
             frame: DataFrame = self._session.jobs.createDataFrame(table)
         return frame
@@ -154,14 +182,21 @@ class Runner:
             raise of_job(error) from None
         finally:
             self._last_used = time.monotonic()
-        return collect(from_batches(table.to_batches()))
+        return list(map(arrived, collect(from_batches(table.to_batches()))))
 
 
 def _rows(items: Sequence[bytes]) -> Iterator[Row]:
     for position, item in enumerate(items):
-        if len(item) > LARGEST:
-            raise ValueError(f"item {position} has {len(item)} bytes, more than {LARGEST}")
         yield Row(RESULT, 0, position, "", 0, 0, item)
+
+
+def _sized(items: Sequence[bytes], depot: Depot | None) -> Iterator[Row]:
+    """The items as rows that fit into the JVM."""
+    for row in _rows(items):
+        payload = sent(depot, row.payload)
+        if len(payload) > LARGEST:
+            raise ValueError(f"item {row.item} has {len(payload)} bytes, more than {LARGEST}")
+        yield row._replace(payload=payload)
 
 
 def _shuffle_order(row: Row) -> tuple[int, str, int, int, int]:

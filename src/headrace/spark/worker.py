@@ -22,6 +22,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias
 
+from headrace.spark.depot import Depot, arrived, sent
 from headrace.spark.wire import RESULT, Row, from_batches, from_error, to_batches
 
 Task: TypeAlias = Callable[[bytes], bytes | list[bytes]]
@@ -32,19 +33,19 @@ Merge: TypeAlias = Callable[[str, Iterator[bytes]], Iterable[bytes]]
 Stage: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
 
 
-def perform(task: Task, rows: Iterable[Row]) -> Iterator[Row]:
+def perform(task: Task, rows: Iterable[Row], depot: Depot | None = None) -> Iterator[Row]:
     """Runs the task on each item; its results, or its error, as rows."""
     for row in rows:
-        yield from guarded(_results(task, row), 0, row.item, "")
+        yield from guarded(_sent(depot, _results(task, row)), 0, row.item, "")
 
 
-def divide(split: Split, rows: Iterable[Row]) -> Iterator[Row]:
+def divide(split: Split, rows: Iterable[Row], depot: Depot | None = None) -> Iterator[Row]:
     """Splits each item into the blobs of its groups."""
     for row in rows:
-        yield from guarded(_blobs(split, row), 0, row.item, "")
+        yield from guarded(_sent(depot, _blobs(split, row)), 0, row.item, "")
 
 
-def unite(merge: Merge, rows: Iterable[Row]) -> Iterator[Row]:
+def unite(merge: Merge, rows: Iterable[Row], depot: Depot | None = None) -> Iterator[Row]:
     """Merges each group; wants errors first, then the groups one after the other, each in order.
 
     After an error of a split nothing is merged: a part of some group is missing, and which one is
@@ -57,7 +58,7 @@ def unite(merge: Merge, rows: Iterable[Row]) -> Iterator[Row]:
             yield from members
         elif not failed:
             # `groupby` skips what the merge left unread of its group.
-            yield from guarded(_merged(merge, group, members), 1, -1, group)
+            yield from guarded(_sent(depot, _merged(merge, group, members)), 1, -1, group)
 
 
 def guarded(rows: Iterator[Row], stage: int, item: int, group: str) -> Iterator[Row]:
@@ -69,29 +70,38 @@ def guarded(rows: Iterator[Row], stage: int, item: int, group: str) -> Iterator[
 
 
 def _results(task: Task, row: Row) -> Iterator[Row]:
-    made = task(row.payload)
+    made = task(arrived(row.payload))
     for part, payload in enumerate([made] if isinstance(made, bytes) else made):
         yield Row(RESULT, 0, row.item, "", 0, part, payload)
 
 
 def _blobs(split: Split, row: Row) -> Iterator[Row]:
-    for part, (group, order, blob) in enumerate(split(row.payload)):
+    for part, (group, order, blob) in enumerate(split(arrived(row.payload))):
         yield Row(RESULT, 0, row.item, group, order, part, blob)
 
 
 def _merged(merge: Merge, group: str, members: Iterator[Row]) -> Iterator[Row]:
-    for part, payload in enumerate(merge(group, (row.payload for row in members))):
+    for part, payload in enumerate(merge(group, (arrived(row.payload) for row in members))):
         yield Row(RESULT, 1, -1, group, 0, part, payload)
 
 
-def stage(work: Callable[..., Iterator[Row]], function: Callable[..., Any]) -> Stage:
+def _sent(depot: Depot | None, rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows as they travel: of what is too large for one, its name."""
+    for row in rows:
+        yield row._replace(payload=sent(depot, row.payload))
+
+
+def stage(
+    work: Callable[..., Iterator[Row]], function: Callable[..., Any], depot: Depot | None = None
+) -> Stage:
     """One of the three above with its function, as Spark calls it."""
-    return partial(_in_batches, work, function)
+    return partial(_in_batches, work, function, depot)
 
 
 def _in_batches(
-    work: Callable[[Callable[..., Any], Iterable[Row]], Iterator[Row]],
+    work: Callable[[Callable[..., Any], Iterable[Row], Depot | None], Iterator[Row]],
     function: Callable[..., Any],
+    depot: Depot | None,
     batches: Iterator[Any],
 ) -> Iterator[Any]:
-    return to_batches(work(function, from_batches(batches)))
+    return to_batches(work(function, from_batches(batches), depot))

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.core.errors import Definite, Misconfigured, Transient
+from headrace.spark.depot import Depot
 from headrace.spark.jobs import DriverRunner, Runner
 from headrace.spark.paths import Probe, local_probe, prove_shared
 from headrace.spark.secrets import seal
@@ -113,6 +114,18 @@ def test_large_items_arrive_whole(engine: Engine) -> None:
     sizes = [1 << 20, 0, 30 << 20, 7]
     lengths = engine.runner.run(work.length, [bytes(size) for size in sizes])
     assert lengths == [str(size).encode() for size in sizes]
+
+
+def test_what_is_too_large_for_a_row_goes_by_way_of_the_lake(engine: Engine, tmp_path: Path) -> None:
+    """Items, blobs, results, and what all items share; nothing is left of it when the job is over."""
+    runner = Runner(engine.session, Depot(str(tmp_path), limit=1000))
+    items = [b"7" * size for size in (2000, 3, 1001)]
+    assert runner.run(work.echo, items) == items
+    assert runner.run_grouped(work.one_blob, work.whole, items) == [b"".join(items)]
+    with runner.shared(bytes(100_000)) as name:
+        assert len(name) < 1000
+        assert runner.run(work.length_of_shared, [name, name]) == [b"100000"] * 2
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_a_secret_is_in_no_plan_and_no_event_log(engine: Engine) -> None:

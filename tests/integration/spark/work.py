@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headrace.core.errors import Definite
 from headrace.spark import paths
+from headrace.spark.depot import opened
 from headrace.spark.secrets import Key, Sealed
 from headrace.spark.worker import Merge
 
@@ -30,6 +31,21 @@ def shout(suffix: bytes, item: bytes) -> bytes:
 def through(function: Callable[[bytes], bytes], item: bytes) -> bytes:
     """For a partial that carries another function."""
     return function(item)
+
+
+def one_blob(item: bytes) -> Iterator[tuple[str, int, bytes]]:
+    """The item, into one group with all others."""
+    yield "all", 0, item
+
+
+def whole(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
+    """All blobs of the group as one."""
+    yield b"".join(blobs)
+
+
+def length_of_shared(item: bytes) -> bytes:
+    """How much an item stands for."""
+    return str(len(opened(item))).encode()
 
 
 def several(item: bytes) -> list[bytes]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headrace.core import origins
 from headrace.core.events import events
 from headrace.core.history import history
 from headrace.core.names import TableName
@@ -22,7 +23,7 @@ from headrace.lake.store import open_store
 from headrace.pipeline import groups
 from headrace.pipeline.merging import merge
 from headrace.pipeline.routing import FileRange, Routes
-from headrace.pipeline.tasks import LakeAddress, Outcome, Part, TableTask, pack, to_ipc, unpack
+from headrace.pipeline.tasks import LakeAddress, Outcome, Part, TableTask, from_ipc, pack, to_ipc, unpack
 from headrace.pipeline.writing import Writing, read_file, write_sorted
 from tests.laws.core.worlds import Row, Side, World, changes, rows, sides, table, truncations
 
@@ -44,7 +45,7 @@ def merged(
     stretches: Sequence[Sequence[int]],
     births: tuple[bytes, ...] = (),
 ) -> Merged:
-    """The whole of a world in one epoch; a table that proves scattered is folded at once, as in a run."""
+    """The whole of a world in one epoch; of a scattered table the origins are made, as in a run."""
     store = open_store(folder)
     task = TableTask(TableName("public", "t"), schema, "t", "h", "e", Routes.over(()), 0)
     written = [new for some in files for new in write_sorted(Writing(store, 1), task, table(some))]
@@ -54,7 +55,9 @@ def merged(
     task = replace(task, routes=routes, truncations=emptied)
     outcome = _epoch(folder, world, task, stretches)
     if outcome.scattered:
-        outcome = _epoch(folder, world, replace(task, whole=True), stretches)
+        told = [origins.traces(found) for some in stretches if (found := _events(world, task, some)).num_rows]
+        moved = to_ipc(origins.origins(pa.concat_tables(told), emptied))
+        outcome = _epoch(folder, world, replace(task, origins=moved), stretches)
     kept = [r.path for r in ranges if r.path not in outcome.remove]
     paths = [*kept, *(new.file.path for new in outcome.add)]
     told = [datafile.read(store, "h", file.path) for file in outcome.history]
@@ -85,17 +88,22 @@ def _epoch(folder: Path, world: World, task: TableTask, stretches: Sequence[Sequ
 
 
 def _shares(world: World, task: TableTask, numbers: Sequence[int]) -> Iterator[groups.Share | Outcome]:
-    changed = _changed(world, task.schema, numbers)
-    if not changed.num_rows:
-        return
     if task.schema.is_multiset:
-        yield from groups.of_changes(task, changed)
+        changed = _changed(world, task.schema, numbers)
+        yield from groups.of_changes(task, changed) if changed.num_rows else ()
         return
-    found = events(task.schema, changed)
-    if not task.whole and groups.is_scattered(task, found):
+    found = _events(world, task, numbers)
+    if task.origins is not None:
+        found = origins.with_origins(found, from_ipc(task.origins), task.truncations)
+    elif groups.is_scattered(task, found):
         yield Outcome(task.name, scattered=True)
-    else:
+        return
+    if found.num_rows:
         yield from groups.of_events(task, found)
+
+
+def _events(world: World, task: TableTask, numbers: Sequence[int]) -> pa.Table:
+    return events(task.schema, _changed(world, task.schema, numbers))
 
 
 def _changed(world: World, schema: TableSchema, numbers: Sequence[int]) -> pa.Table:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.core.changes import Image
 from headrace.core.events import events
 from headrace.core.frontier import LsnFrontier
 from headrace.core.handoff import ByPosition, ByXid, Handoff
 from headrace.core.names import TableName
+from headrace.core.origins import origins, traces, with_origins
 from headrace.core.position import Lsn
-from headrace.pipeline.merging import merge
-from headrace.pipeline.routing import Routes
+from headrace.lake.store import open_store
+from headrace.pipeline.groups import of_events
+from headrace.pipeline.merging import merge, merge_events
+from headrace.pipeline.routing import FileRange, Routes
 from headrace.pipeline.tasks import LakeAddress, Outcome, Part, TableTask, pack, to_ipc, unpack
-from tests.unit.core.batches import batch, insert, text_table
+from headrace.pipeline.writing import Writing, write_sorted
+from tests.unit.core.batches import batch, insert, table_of, text_table, update
 
 SCHEMA = text_table()
 
@@ -46,3 +52,19 @@ def test_history_of_a_copy_begins_where_the_copy_is_exact(
     assert outcome.rows == 2, "what is not in the copy is applied to it in any case"
     times = [pq.read_table(tmp_path / "h" / file.path)["_time"].to_pylist() for file in outcome.history]
     assert [time for file in times for time in file] == told
+
+
+def test_a_row_that_comes_to_a_key_of_another_file_stops_the_table(tmp_path: Path) -> None:
+    """Its events are folded where it was found; the file that holds the new key has to say so."""
+    store = open_store(tmp_path)
+    task = TableTask(TableName("public", "t"), SCHEMA, "t", "h", "e", Routes.over(()), 0)
+    [new] = write_sorted(Writing(store, 1), task, table_of(SCHEMA, ("b", "1", "")))
+    file = FileRange(new.file.path, new.file.size, 1, new.low, new.high)
+    moved = update(5, ("b", "1", None), old=("a", None, None), image=Image.KEY, holes={2})
+    happened = events(SCHEMA, batch(SCHEMA, moved))
+    found = with_origins(happened, origins(traces(happened)))
+    shares = of_events(replace(task, routes=Routes.over([file])), found)
+    [(_, own, probe)] = [share for share in shares if share[2]["_probe"].to_pylist() == [True]]
+    outcome = merge_events(Writing(store, 2), own, probe)
+    assert outcome.failure is not None
+    assert outcome.failure.code == "ROW_PRESENT"

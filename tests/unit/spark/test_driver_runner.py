@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite
-from headrace.spark.jobs import LARGEST, DriverRunner, require_reference
+from headrace.spark.jobs import DriverRunner, require_reference
 from headrace.spark.wire import RESULT, Row
 from headrace.spark.worker import unite
 from tests.integration.spark import work
@@ -72,11 +72,6 @@ def test_a_merge_holds_one_blob_at_a_time() -> None:
             yield b""
 
     assert all(row.kind == RESULT for row in unite(merge, rows()))
-
-
-def test_an_item_too_large_for_a_row_is_refused_before_the_job() -> None:
-    with pytest.raises(ValueError, match="item 1 has"):
-        JOBS.run(work.echo, [b"", bytes(LARGEST + 1)])
 
 
 def inner() -> Callable[[bytes], bytes]:

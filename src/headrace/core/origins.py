@@ -1,0 +1,220 @@
+"""Origins: of rows that change their keys, the key under which an epoch found each of them.
+
+A change of key may leave a long value out: it is then to be read under the old key, as it was at that moment.
+So what happens to such a row is folded where the row itself is, whatever keys it goes through:
+
+    key 1    BASE ── DELETE ┐   INSERT ── PUT                  a new row under the old key: origin 1 too
+    key 9                   └► INSERT ── DELETE ┐              origin 1
+    key 4    BASE ── DELETE                     └► INSERT      first origin 4, behind its DELETE origin 1
+
+A key's events fall into *spans*, each up to a DELETE or a truncation. A span that begins with a change of key
+that has holes belongs to the row that it takes over, and its origin is that row's; every other span's is its
+own key. So the spans of one origin are the story of one row, or of rows that came one after the other under
+one key: however many keys an epoch changes, and however they hang together (`id = id - 1`), what has to be
+folded at once stays that.
+
+    traces         of the events of a stretch those that begin or end spans, without any value
+    origins        of all traces of an epoch: of each key that rows come to, the spans and their origins
+    with_origins   events, each with its `_origin`, and `_arrives` where it must be the first under its key
+
+`arrives`: a row comes to a key that nobody had in this epoch before; the lake must not hold it either. Its
+origin may lie elsewhere, so that who holds the key's place in the lake has to be asked (`pipeline.groups`).
+
+Pure. Memory is that of the traces: about a hundred bytes for each change of key with a hole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.columns import Flags, Ints, column, contiguous, flags, ints
+from headrace.core.events import Event
+from headrace.core.groups import Groups, group
+from headrace.core.truncation import Truncation, generations
+
+TRACES = pa.schema(
+    [
+        pa.field("_key", pa.large_binary(), nullable=False),
+        pa.field("_from", pa.large_binary()),  # of a row that came with holes, the old key; else a DELETE
+        pa.field("_time", pa.int64(), nullable=False),
+        pa.field("_ordinal", pa.int64(), nullable=False),
+    ]
+)
+ORIGINS = pa.schema(
+    [
+        pa.field("_key", pa.large_binary(), nullable=False),
+        pa.field("_time", pa.int64(), nullable=False),  # of the DELETE behind which the span begins
+        pa.field("_ordinal", pa.int64(), nullable=False),
+        pa.field("_generation", pa.int64(), nullable=False),
+        pa.field("_origin", pa.large_binary(), nullable=False),
+    ]
+)
+_BEFORE_ALL = -1  # the time of a first span
+_PLACES = 40  # bits for an ordinal
+
+
+def traces(events: pa.Table) -> pa.Table:
+    """The DELETEs, and the INSERTs by a change of key that have holes."""
+    told = pc.or_(pc.equal(events["_event"], int(Event.DELETE)), pc.is_valid(events["_from"]))
+    found = events.select(TRACES.names).filter(told)
+    return pa.Table.from_arrays([contiguous(each) for each in found.columns], schema=TRACES)
+
+
+def origins(found: pa.Table, truncations: Sequence[Truncation] = ()) -> pa.Table:
+    """The spans of every key to which rows come with holes, in the order of the log."""
+    found = _concerned(found)
+    spans = _Spans.of(found, truncations)
+    homes = spans.key[spans.roots()]
+    told = np.isin(spans.key, spans.key[homes != spans.key])
+    codes, first = spans.codes, spans.keys.first
+    return pa.Table.from_arrays(
+        [
+            codes.take(pa.array(first[spans.key[told]])),
+            pa.array(spans.time[told], pa.int64()),
+            pa.array(spans.ordinal[told], pa.int64()),
+            pa.array(spans.generation[told], pa.int64()),
+            codes.take(pa.array(first[homes[told]])),
+        ],
+        schema=ORIGINS,
+    )
+
+
+def with_origins(events: pa.Table, known: pa.Table, truncations: Sequence[Truncation] = ()) -> pa.Table:
+    """The events with their origins."""
+    codes = pa.concat_arrays([column(known, "_key"), column(events, "_key")])
+    generation = np.concatenate([ints(known, "_generation"), generations(truncations, events)])
+    ids = group(codes).ids * (len(truncations) + 1) + generation
+    places = _places(known, events)
+    starts = np.arange(len(codes)) < known.num_rows
+    # A span begins behind its DELETE: what is at the same place belongs to the one before.
+    order = np.lexsort((starts, places, ids))
+    at = np.arange(len(order))
+    last = np.maximum.accumulate(np.where(starts[order], at, -1))
+    span = np.full(len(order), -1, np.int64)
+    has = (last >= 0) & (ids[order[np.maximum(last, 0)]] == ids[order])
+    span[order[has]] = order[last[has]]
+    span = span[known.num_rows :]
+    taken = column(known, "_origin").take(pa.array(span, mask=span < 0))
+    origin = pc.coalesce(taken, column(events, "_key"))
+    first = np.zeros(len(span), np.bool_)
+    first[span >= 0] = ints(known, "_time")[span[span >= 0]] == _BEFORE_ALL
+    moved = flags(pc.not_equal(origin, column(events, "_key"))) & flags(pc.is_valid(column(events, "_from")))
+    return events.append_column("_origin", origin).append_column("_arrives", pa.array(first & moved))
+
+
+def _concerned(found: pa.Table) -> pa.Table:
+    """Without the DELETEs of keys that no row leaves or comes to in a way that matters here."""
+    came = column(found.filter(pc.is_valid(found["_from"])), "_key")
+    left = column(found, "_from").drop_null()
+    return found.filter(pc.is_in(found["_key"], pa.concat_arrays([came, left])))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """All spans of some keys, numbered key by key and then in the order of the log."""
+
+    codes: pa.Array
+    keys: Groups  # of the codes
+    key: Ints  # of each span,
+    generation: Ints  # and between which truncations it lies
+    time: Ints  # behind which each begins
+    ordinal: Ints
+    child: Ints  # spans that go on with the row of another span,
+    parent: Ints  # and that one
+
+    @classmethod
+    def of(cls, found: pa.Table, truncations: Sequence[Truncation]) -> _Spans:
+        come = flags(pc.is_valid(column(found, "_from")))
+        rows = found.num_rows
+        codes = pa.concat_arrays([column(found, "_key"), column(found, "_from").filter(pa.array(come))])
+        keys = group(codes)
+        # A truncation ends all rows: under one key there is one list of spans for each generation.
+        generation, count = generations(truncations, found), len(truncations) + 1
+        both = np.concatenate(
+            [keys.ids[:rows] * count + generation, keys.ids[rows:] * count + generation[come]]
+        )
+        lists, ids = np.unique(both, return_inverse=True)
+        own, left = ids[:rows], ids[rows:]
+        time, ordinal = ints(found, "_time"), ints(found, "_ordinal")
+        order = np.lexsort((ordinal, time, own))
+        ends = ~come[order]
+        counts = np.bincount(own[~come], minlength=len(lists)) + 1
+        base = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        before: Ints = np.cumsum(ends) - ends  # DELETEs before, of all lists before this one too
+        span = np.empty(rows, np.int64)
+        span[order] = before + own[order]
+        total = int(base[-1])
+        start_time, start_ordinal = (np.full(total, _BEFORE_ALL, np.int64) for _ in range(2))
+        follows = span[~come] + 1
+        start_time[follows], start_ordinal[follows] = time[~come], ordinal[~come]
+        child, parent = _links(span, come, left, own, _dense(time, ordinal))
+        each = np.repeat(lists, counts)
+        return cls(codes, keys, each // count, each % count, start_time, start_ordinal, child, parent)
+
+    def roots(self) -> Ints:
+        """For each span the first one of its row's story."""
+        label = _joined(len(self.key), self.child, self.parent)
+        begins = np.ones(len(self.key), np.bool_)
+        begins[self.child] = False
+        root = np.arange(len(self.key))
+        first = np.flatnonzero(begins)[::-1]
+        root[label[first]] = first  # the lowest, should there be several: then the fold tells of a conflict
+        return root[label]
+
+
+def _links(span: Ints, come: Flags, left: Ints, own: Ints, place: Ints) -> tuple[Ints, Ints]:
+    """The spans of rows that came, and those that they left at the same place of the log.
+
+    A DELETE that is not there was held by the copy, and the value with it.
+    """
+    width = int(place.max(initial=0)) + 1
+    gone = own[~come] * width + place[~come]
+    order = np.argsort(gone, kind="stable")
+    asked = left * width + place[come]
+    at = np.minimum(np.searchsorted(gone[order], asked), max(len(gone) - 1, 0))
+    there = gone[order][at] == asked if len(gone) else np.zeros(len(asked), np.bool_)
+    return span[come][there], span[~come][order[at[there]]]
+
+
+def _joined(count: int, one: Ints, other: Ints) -> Ints:
+    """Of each of so many nodes the lowest that hangs together with it; rounds double the way."""
+    label = np.arange(count)
+    while True:
+        low = np.minimum(label[one], label[other])
+        new = label.copy()
+        for ends in (one, other):
+            np.minimum.at(new, label[ends], low)
+        while not np.array_equal(new, new[new]):
+            new = new[new]
+        if np.array_equal(new, label):
+            return label
+        label = new
+
+
+def _dense(time: Ints, ordinal: Ints) -> Ints:
+    """Places in the log as numbers without gaps."""
+    order = np.lexsort((ordinal, time))
+    steps = np.zeros(len(order), np.int64)
+    steps[1:] = (np.diff(time[order]) != 0) | (np.diff(ordinal[order]) != 0)
+    dense = np.empty(len(order), np.int64)
+    dense[order] = np.cumsum(steps)
+    return dense
+
+
+def _places(known: pa.Table, events: pa.Table) -> Ints:
+    """Places in the log, of both, as numbers that order alike."""
+    times = np.unique(ints(known, "_time"))
+
+    def placed(rows: pa.Table) -> Ints:
+        time = ints(rows, "_time")
+        at = np.searchsorted(times, time, side="left").astype(np.int64)
+        same = times[np.minimum(at, len(times) - 1)] == time if len(times) else np.zeros(len(time), np.bool_)
+        # At a time at which no span begins only the time counts: before all of the next one.
+        return np.asarray((at << _PLACES) | np.where(same, ints(rows, "_ordinal") + 1, 0))
+
+    return np.concatenate([placed(known), placed(events)])
