@@ -12,8 +12,10 @@ the size of a file does not tell: who puts files together has to know.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,6 +41,7 @@ def write(
     table: pa.Table,
     *,
     sort_range: tuple[bytes, bytes] | None = None,
+    row_group: int = _ROW_GROUP,
 ) -> DataFile:
     """Write `table`, columns named as the user names them, as a new file of the Delta table at `folder`."""
     table = narrow(table)
@@ -53,7 +56,7 @@ def write(
             sink,
             compression="zstd",
             use_dictionary=_repetitive(table, schema.names),
-            row_group_size=_ROW_GROUP,
+            row_group_size=row_group,
         )
         size = sink.tell()
     return DataFile(path=name, size=size, rows=table.num_rows, stats=delta_statistics(table))
@@ -91,6 +94,31 @@ def read_bytes(store: Store, folder: str, path: str) -> int:
     return sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
 
 
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group: how many rows, and between which values a column's lie (None: not known)."""
+
+    rows: int
+    bounds: Mapping[str, tuple[Any, Any]]
+
+
+def groups(store: Store, folder: str, path: str, columns: Sequence[str]) -> list[RowGroup]:
+    """What the file says of its row groups."""
+    with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+        metadata = pq.read_metadata(source)
+    places = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    found = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        stated = {name: group.column(places[layout.lake_column(name)]).statistics for name in columns}
+        bounds = {
+            name: (None, None) if of is None or not of.has_min_max else (of.min, of.max)
+            for name, of in stated.items()
+        }
+        found.append(RowGroup(group.num_rows, bounds))
+    return found
+
+
 def read(
     store: Store,
     folder: str,
@@ -98,13 +126,18 @@ def read(
     columns: Sequence[str] | None = None,
     *,
     schema: pa.Schema | None = None,
+    groups: Sequence[int] | None = None,
 ) -> pa.Table:
-    """The file's rows; with `schema`, exactly that schema's columns: those the file lacks are NULL."""
+    """The file's rows; with `schema`, exactly that schema's columns: those the file lacks are NULL.
+
+    With `groups` only those row groups are read.
+    """
     wanted = schema.names if schema is not None else columns
     lake_names = None if wanted is None else [layout.lake_column(name) for name in wanted]
     with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         file = pq.ParquetFile(source)
-        table = file.read(columns=lake_names)
+        wanted_groups = range(file.num_row_groups) if groups is None else groups
+        table = file.read_row_groups(list(wanted_groups), columns=lake_names)
     table = table.rename_columns([layout.unquote(name) for name in table.column_names])
     table = table.replace_schema_metadata(None)
     if schema is not None:

@@ -113,7 +113,9 @@ class Broom:
             yield folder, table
         for folder, table in self._named(layout.histories_folder(self.source)):
             yield from ((f"{folder}/{k}", table) for k in self.store.folders(folder))
-        yield layout.errors_folder(self.source), None
+        # A copy writes there too, long before its plan names the files.
+        if not self.busy:
+            yield layout.errors_folder(self.source), None
 
     def _named(self, room: str) -> Iterator[tuple[str, TableName]]:
         for schema in self.store.folders(room):

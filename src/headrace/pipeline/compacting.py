@@ -13,12 +13,13 @@ have removed one of the files meanwhile: then that bundle is dropped, and its ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
-from headrace.lake import compaction, datafile, histories, layout
+from headrace.lake import compaction, datafile, errors_table, histories, layout, reach
 from headrace.lake.compaction import Small
 from headrace.lake.plan import DataFile
 from headrace.lake.store import Store, open_store
@@ -39,6 +40,8 @@ class Bundle:
     size: int
     table: TableTask | None = None
     order: tuple[str, ...] = ()
+    errors: bool = False  # of `errors/`, where rows that cancel out go
+    until: int | None = None  # up to this time also those that did so later: they hold all of their keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class Survey:
         for task in self.tables:
             yield from self._state(store, task)
             yield from self._log(store, task.history_folder)
-        yield from self._log(store, layout.errors_folder(self.source))
+        yield from self._errors(store, layout.errors_folder(self.source))
 
     def _state(self, store: Store, task: TableTask) -> Iterator[Bundle]:
         table = LakeTable(store, task.folder)
@@ -101,6 +104,31 @@ class Survey:
         smalls = (_small(store, folder, *file) for file in described)
         for group in compaction.groups(smalls, 2 * self.least):
             yield self._bundle(folder, group, order=order)
+
+    def _errors(self, store: Store, folder: str) -> Iterator[Bundle]:
+        """Small files, in the order of keys; and with all that is of their keys, files that are spent.
+
+        A file is spent when all that it takes back was taken back before history begins.
+        """
+        table = LakeTable(store, folder)
+        if table.refresh() < 0:
+            return
+        found = reach.read(store, self.source)
+        until = None if found is None else found.gone
+        files = table.described().to_pylist()
+        files.sort(key=lambda file: (file.get("min.table") or "", file.get("min.key") or "", file["path"]))
+        spent = [] if until is None else [file for file in files if _spent(file, until)]
+        told = [file for file in files if any(_meet(file, other) for other in spent)]
+        if told:
+            bundle = self._bundle(folder, [_described(file) for file in told])
+            yield replace(bundle, errors=True, until=until)
+        rest = [file for file in files if file not in told]
+        if sum(file["size_bytes"] < compaction.SMALL for file in rest) >= 2 * self.least:
+            smalls = (
+                _small(store, folder, each.path, each.size, each.rows) for each in map(_described, rest)
+            )
+            for group in compaction.groups(smalls, 2 * self.least):
+                yield replace(self._bundle(folder, group), errors=True)
 
     def _bundle(
         self,
@@ -134,6 +162,12 @@ def bundled(item: bytes) -> bytes:
     if bundle.table is not None:
         rows = _rows(store, bundle, bundle.table.schema.arrow())
         return pack(Bundled(bundle, keyed=write_sorted(Writing(store, bundle.epoch), bundle.table, rows)))
+    if bundle.errors:
+        parts = errors_table.rewritten(store, bundle.folder, bundle.paths, bundle.until)
+        written = (
+            errors_table.write(store, bundle.folder, layout.file_name(bundle.epoch), rows) for rows in parts
+        )
+        return pack(Bundled(bundle, plain=tuple(written)))
     table = LakeTable(store, bundle.folder)
     table.refresh()
     rows = _rows(store, bundle, table.schema())
@@ -153,12 +187,28 @@ def _rows(store: Store, bundle: Bundle, schema: pa.Schema) -> pa.Table:
     )
 
 
+def _described(file: Mapping[str, Any]) -> Small:
+    return Small(file["path"], file["size_bytes"], file["num_records"] or 0)
+
+
+def _spent(file: Mapping[str, Any], until: int) -> bool:
+    """Whether a file takes something back, and all in it is from before history begins."""
+    least, latest = file.get("min.diff"), file.get("max.time")
+    return least is not None and least < 0 and latest is not None and latest <= until
+
+
+def _meet(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two files may hold rows of one key."""
+    return all(
+        (one.get(f"min.{name}") or "") <= (other.get(f"max.{name}") or "\U0010ffff")
+        and (other.get(f"min.{name}") or "") <= (one.get(f"max.{name}") or "\U0010ffff")
+        for name in ("table", "key")
+    )
+
+
 def _order(table: LakeTable) -> tuple[str, ...]:
-    """How the rows of a history, or of errors, stand in a file."""
-    schema = table.schema()
-    if not layout.is_history(table.folder):
-        return ("time",)
-    own = histories.Part(table, schema, (), (None, 0)).own
+    """How the rows of a history stand in a file."""
+    own = histories.Part(table, table.schema(), (), (None, 0)).own
     return (own["_time"], own["_ordinal"], own["_diff"])
 
 

@@ -21,7 +21,7 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
 from headrace.pipeline.copytasks import Errand, RangeDone
-from headrace.pipeline.tasks import LakeAddress, NewFile, TableTask
+from headrace.pipeline.tasks import Errors, LakeAddress, NewFile, TableTask
 from headrace.sources.postgres.session import Address, Identity
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Sealed
@@ -50,7 +50,7 @@ class Copied:
     name: TableName
     files: tuple[NewFile, ...]
     rows: int
-    errors: bytes | None
+    errors: Errors
     shadows: tuple[int, ...]
     handoff: Handoff
 

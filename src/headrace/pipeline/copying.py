@@ -37,7 +37,7 @@ from headrace.pipeline.config import SourceConfig
 from headrace.pipeline.copies import Broken, Copied, Lost, Progress, Refused, Room, Site
 from headrace.pipeline.copytasks import FILE_BYTES, RangeDone, RangeTask, copy_range
 from headrace.pipeline.records import SourceRecord, TableRecord, exact_from
-from headrace.pipeline.tasks import LakeAddress, TableTask, join_ipc, pack, unpack
+from headrace.pipeline.tasks import LakeAddress, TableTask, pack, unpack
 from headrace.sources.postgres import catalog, keyrange, snapshot, upstream
 from headrace.sources.postgres.session import Address, Identity, Session, connect, identify, verify
 from headrace.spark.jobs import Jobs
@@ -249,14 +249,11 @@ class Copying:
 
 
 def _copied(name: TableName, table: _Table, handoff: Handoff) -> Copied:
-    errors: bytes | None = None
-    for done in table.done:
-        errors = join_ipc(errors, done.errors)
     return Copied(
         name=name,
         files=tuple(file for done in table.done for file in done.files),
         rows=sum(done.rows for done in table.done),
-        errors=errors,
+        errors=tuple(piece for done in table.done for piece in done.errors),
         shadows=tuple(sorted({column for done in table.done for column in done.met})),
         handoff=handoff,
     )

@@ -22,7 +22,7 @@ from headrace.decode.values import decode_column, raw
 from headrace.lake.store import open_store
 from headrace.pipeline import shadows
 from headrace.pipeline.records import exact_from
-from headrace.pipeline.tasks import LakeAddress, NewFile, TableTask, join_ipc, pack, to_ipc, unpack
+from headrace.pipeline.tasks import Errors, LakeAddress, NewFile, TableTask, pack, unpack
 from headrace.pipeline.writing import Writing, without_form, write_sorted
 from headrace.sources.postgres import keyrange, snapshot
 from headrace.sources.postgres.session import Address, Identity
@@ -68,7 +68,7 @@ class RangeDone:
     files: tuple[NewFile, ...]
     rows: int
     size: int  # of the range at the source, in bytes
-    errors: bytes | None
+    errors: Errors
     met: tuple[int, ...]
     handoff: ByXid | None = None  # of a chunk
 
@@ -102,15 +102,14 @@ def _copied(
     writing = Writing(open_store(errand.lake.url, dict(errand.lake.options) or None), errand.epoch)
     files: list[NewFile] = []
     rows = 0
-    errors: bytes | None = None
+    errors: Errors = ()
     met: set[int] = set()
     for piece in _gathered(_decode(errand.table, buffer, time) for buffer in buffers):
         whole = pa.concat_tables([part for part, _ in piece])
         files += write_sorted(writing, errand.table, whole)
         rows += whole.num_rows
-        for _, found in piece:
-            errors = join_ipc(errors, found.errors)
-            met.update(found.met)
+        met.update(*(found.met for _, found in piece))
+        errors += writing.errors(errand.table, *(each for _, found in piece for each in found.errors))
     return RangeDone(tuple(files), rows, size, errors, tuple(met), handoff)
 
 
@@ -119,7 +118,7 @@ class Met:
     """Values without a lake form: in which columns, and their rows for `errors/`."""
 
     met: tuple[int, ...] = ()
-    errors: bytes | None = None
+    errors: tuple[pa.Table, ...] = ()
 
 
 Piece = tuple[pa.Table, Met]
@@ -145,12 +144,12 @@ def _decode(table: TableTask, data: Bytes, time: int) -> Piece:
     texts = copytext.columns(data, len(columns))
     decoded = [decode_column(text, c.form, c.type) for text, c in zip(texts, columns, strict=True)]
     rows = pa.Table.from_arrays([each.array for each in decoded], schema=table.schema.arrow())
-    errors: bytes | None = None
+    errors: list[pa.Table] = []
     met = tuple(number for number, each in enumerate(decoded) if len(each.bad))
     for number in met:
         if table.strict or columns[number].name in table.schema.key:
             raise without_form(table, columns[number].name)
         bad = decoded[number].bad
         raws = raw(texts[number], bad)
-        errors = join_ipc(errors, to_ipc(shadows.copied(table, rows.take(pa.array(bad)), number, raws, time)))
-    return rows, Met(met, errors)
+        errors.append(shadows.copied(table, rows.take(pa.array(bad)), number, raws, time))
+    return rows, Met(met, tuple(errors))

@@ -15,8 +15,9 @@ Called by `balance` and `reconciling`. A lot is as large as memory allows a task
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,17 @@ from headrace.lake import datafile
 from headrace.lake.store import Store, open_store
 from headrace.pipeline import groups, shadows
 from headrace.pipeline.routing import FileRange, Prefixes, Routes, prefixes
-from headrace.pipeline.tasks import LakeAddress, Outcome, Part, TableTask, from_ipc, pack, to_ipc, unpack
+from headrace.pipeline.tasks import (
+    Errors,
+    LakeAddress,
+    Outcome,
+    Part,
+    TableTask,
+    from_ipc,
+    pack,
+    to_ipc,
+    unpack,
+)
 from headrace.pipeline.writing import Writing, write_history, write_sorted
 
 ROWS_PER_RANGE = 2_500
@@ -262,7 +273,7 @@ def route(item: bytes) -> Iterator[tuple[str, int, bytes]]:
         yield f"{task.name}:{name}", number, pack(part)
 
 
-def standing_errors(given: Comparison, old: TableTask, new: TableTask) -> Sequence[bytes | None]:
+def standing_errors(given: Comparison, old: TableTask, new: TableTask) -> Errors:
     """Where all rows are written anew: the old errors taken back, and those of the new copy."""
-    time = given.moment.time
-    return shadows.standing(given.store, old, time), shadows.standing(given.store, new, time, diff=1)
+    said = partial(shadows.standing, given.store, old, given.epoch, given.moment.time)
+    return said() + said(of=new, diff=1)

@@ -289,7 +289,7 @@ class Ledger:
             self._rows.pop(record.name, None)
 
     def _steps(self, epoch: Epoch, after: _Records) -> Iterable[TableStep]:
-        errors: dict[str, list[pa.Table]] = {}
+        errors: dict[str, list[bytes | DataFile]] = {}
         for record, outcome in after.of_outcomes(epoch):
             folders = _folders(self.name, record)
             if outcome.add or outcome.remove or outcome.table in epoch.created:
@@ -307,14 +307,23 @@ class Ledger:
             if record.stage is None and (outcome.history or forgotten):
                 schema = schemas.encode(history_schema(record.schema))
                 yield self._step(folders.history, schema, outcome.history, forgotten)
-            if outcome.errors is not None:
-                errors.setdefault(folders.errors, []).append(from_ipc(outcome.errors))
-        for folder, rows in errors.items():
-            file = layout.file_name(self.mark.epoch + 1)
-            written = datafile.write(self.store, folder, file, pa.concat_tables(rows))
-            yield self._step(folder, schemas.encode(errors_table.ERRORS), (written,))
+            if outcome.errors:
+                errors.setdefault(folders.errors, []).extend(outcome.errors)
+        for folder, pieces in errors.items():
+            if files := self._errors(folder, pieces):
+                yield self._step(folder, schemas.encode(errors_table.ERRORS), files)
         for each in epoch.rewrites:
             yield replace(self._step(each.folder, "", each.add, each.remove), rewrite=each.same)
+
+    def _errors(self, folder: str, pieces: Iterable[bytes | DataFile]) -> tuple[DataFile, ...]:
+        """The files of errors that an epoch brings: one of what came along, and those that are there."""
+        files = [piece for piece in pieces if isinstance(piece, DataFile)]
+        few = [from_ipc(piece) for piece in pieces if isinstance(piece, bytes)]
+        if few:
+            rows = errors_table.netted(pa.concat_tables(few))
+            name = layout.file_name(self.mark.epoch + 1)
+            files += [errors_table.write(self.store, folder, name, rows)] if rows.num_rows else []
+        return tuple(files)
 
     def _step(
         self,

@@ -165,7 +165,7 @@ def _publish(owner: Owner, done: list[Bundled], report: Report) -> None:
         if bundle.table is not None:
             outcomes.take(Outcome(bundle.table.name, add=each.keyed, remove=bundle.paths))
         else:
-            known = rewrites.get(bundle.folder, Rewrite(bundle.folder))
+            known = rewrites.get(bundle.folder, Rewrite(bundle.folder, same=not bundle.errors))
             rewrites[bundle.folder] = known.plus(each.files, bundle.paths)
     owner.publish(_epoch(owner.ledger, tuple(outcomes.tables.values()), tuple(rewrites.values())))
 

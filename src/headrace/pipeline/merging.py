@@ -130,7 +130,7 @@ def _merge_group(writing: Writing, task: TableTask, events: pa.Table) -> Outcome
         add=_rewritten(writing, task, split, folded) if rewrite else write_sorted(writing, task, final),
         remove=(ours.path,) if ours is not None and rewrite else (),
         history=_history(writing, task, folded),
-        errors=_errors(task, folded),
+        errors=writing.errors(task, shadows.errors(task, folded.history)),
         rows=final.num_rows - split.base.num_rows,
         vouched=split.vouched,
         found=split.found,
@@ -172,7 +172,7 @@ def _gone(writing: Writing, task: TableTask, split: _Split, folded: Folded) -> O
         task.name,
         remove=(task.routes.files[0].path,),
         history=_history(writing, task, folded),
-        errors=_errors(task, folded),
+        errors=writing.errors(task, shadows.errors(task, folded.history)),
         rows=-split.base.num_rows,
         vouched=split.vouched,
         found=split.found,
@@ -301,7 +301,3 @@ def _history(writing: Writing, task: TableTask, folded: Folded) -> tuple[DataFil
         told = told.filter(pa.array(of_truncations(task.truncations, told)))
     told = belonging(task, told)
     return write_history(writing, task, told) if told.num_rows else ()
-
-
-def _errors(task: TableTask, folded: Folded) -> bytes | None:
-    return shadows.errors(task, folded.history)

@@ -44,7 +44,7 @@ from headrace.pipeline.remedies import anew
 from headrace.pipeline.routing import Routes
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.streaming import ROOM, verdict
-from headrace.pipeline.tasks import Outcome, Outcomes, TableTask, join_ipc, pack, unpack
+from headrace.pipeline.tasks import Outcome, Outcomes, TableTask, pack, unpack
 from headrace.spark.jobs import Jobs
 
 if TYPE_CHECKING:
@@ -273,9 +273,7 @@ def _rewritten(jobs: Jobs, pair: _Pair, balance: Balance) -> Outcome:
     """All rows anew."""
     items = [pack(half) for half in balance.everything(pair.halves)]
     outcome = _summed(pair, jobs.run_grouped(differing.apart, differing.rewrite, items))
-    errors = None
-    for part in differing.standing_errors(pair.given, pair.old, pair.copy):
-        errors = join_ipc(errors, part)
+    errors = differing.standing_errors(pair.given, pair.old, pair.copy)
     gone = tuple(half.file.path for half in pair.halves if not half.new)
     return replace(outcome, remove=gone, errors=errors)
 

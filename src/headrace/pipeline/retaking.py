@@ -104,7 +104,7 @@ def empty(item: bytes) -> bytes:
             add=write_sorted(writing, given.table, rows.filter(pc.invert(inside))),
             remove=(given.file.path,),
             rows=-gone.num_rows,
-            errors=shadows.withdrawn(given.table, known, given.time),
+            errors=writing.errors(given.table, shadows.withdrawn(given.table, known, given.time)),
         )
     )
 

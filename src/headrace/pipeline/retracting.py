@@ -41,7 +41,7 @@ def retract(writing: Writing, task: TableTask, rows: pa.Table) -> Outcome:
     return Outcome(
         task.name,
         history=write_history(writing, task, history, ordered=True) if history.num_rows else (),
-        errors=shadows.errors(task, told),
+        errors=writing.errors(task, shadows.errors(task, told)),
         rows=-rows.num_rows,
     )
 

@@ -39,7 +39,7 @@ from headrace.pipeline import choosing, resyncing, shadows
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
-from headrace.pipeline.tasks import Outcome
+from headrace.pipeline.tasks import Errors, Outcome
 from headrace.sources.patterns import Pattern
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.preflight import Report, Wish, examine
@@ -208,9 +208,10 @@ def _not_mirrored(text: str) -> Misconfigured:
 
 def _without_errors(ledger: Ledger, record: TableRecord, time: int) -> Outcome:
     """Rows of errors/ go with the rows that they are about."""
-    standing = None
+    standing: Errors = ()
     if record.shadows and record.state is not State.CHOSEN:
-        standing = shadows.standing(ledger.store, ledger.outline(record), time)
+        epoch = ledger.mark.epoch + 1
+        standing = shadows.standing(ledger.store, ledger.outline(record), epoch, time)
     return Outcome(record.name, errors=standing)
 
 

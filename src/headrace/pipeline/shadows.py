@@ -5,7 +5,8 @@ it. To know when it goes, a column that met such a value gets a *shadow*: a text
 raw value where the lake's column cannot, and NULL elsewhere. Shadows ride along with the row through
 `core.events` and `core.fold` like any column, so that an unchanged TOAST value, a key change or a
 delete treats raw text exactly as it treats the value; what comes out of the fold with a shadow that is
-not NULL is a row for `errors/`, +1 when it appears and -1 when it goes.
+not NULL is a row for `errors/`, +1 when it appears and -1 when it goes; where an update leaves it as it is,
+nothing (`told`).
 
 A truncation takes them with its rows; where errors come straight from the stream (full before-images) it
 takes back what was said.
@@ -25,12 +26,13 @@ import pyarrow.compute as pc
 from headrace.core.history import OWN
 from headrace.core.schema import Column, TableSchema
 from headrace.core.truncation import generations
-from headrace.lake import errors_table
+from headrace.lake import errors_table, layout
 from headrace.lake.store import Store
 from headrace.pipeline.keytext import key_texts
-from headrace.pipeline.tasks import TableTask, from_ipc, join_ipc, to_ipc
+from headrace.pipeline.tasks import Errors, TableTask, to_ipc
 
 NO_LAKE_FORM = "VALUE_WITHOUT_LAKE_FORM"
+FEW = 1000  # rows that travel with an outcome: many tasks of an epoch then make one file
 
 
 def _name(column: int) -> str:
@@ -69,13 +71,13 @@ def attach(store: Store, task: TableTask, rows: pa.Table) -> pa.Table:
     """Rows of the lake with the raw texts that `errors/` holds for them now."""
     if not task.shadows:
         return rows
-    live = errors_table.standing(store, task.errors_folder, task.name)
     keys = key_texts(task.schema, rows)
+    live = errors_table.standing(store, task.errors_folder, task.name, keys=keys)
     for column in task.shadows:
         name = task.schema.columns[column].name
         of_column = live.filter(pl.col("column") == name).select("key", "raw")
         joined = keys.to_frame("key").join(of_column, on="key", how="left", maintain_order="left")
-        rows = rows.append_column(_name(column), joined["raw"].to_arrow().cast(pa.string()))
+        rows = rows.append_column(_name(column), joined["raw"].to_arrow().cast(pa.large_string()))
     return rows
 
 
@@ -84,15 +86,28 @@ def drop(task: TableTask, rows: pa.Table) -> pa.Table:
     return rows.drop_columns([n for n in map(_name, task.shadows) if n in rows.column_names])
 
 
-def errors(task: TableTask, history: pa.Table) -> bytes | None:
+def told(store: Store, task: TableTask, epoch: int, *pieces: pa.Table) -> Errors:
+    """The rows for `errors/` as a task returns them: a few along with it, many in files."""
+    rows = errors_table.netted(pa.concat_tables([errors_table.ERRORS.empty_table(), *pieces]))
+    if rows.num_rows <= FEW:
+        return (to_ipc(rows),) if rows.num_rows else ()
+    return tuple(
+        errors_table.write(
+            store, task.errors_folder, layout.file_name(epoch), rows.slice(start, errors_table.ROWS_PER_FILE)
+        )
+        for start in range(0, rows.num_rows, errors_table.ROWS_PER_FILE)
+    )
+
+
+def errors(task: TableTask, history: pa.Table) -> pa.Table:
     """The rows for `errors/` that this piece of history (with shadows) gives rise to."""
-    tables = []
+    tables = [errors_table.ERRORS.empty_table()]
     for column in task.shadows:
         raw = history.column(_name(column))
         rows = history.filter(pc.is_valid(raw))
         if rows.num_rows:
             tables.append(_error_rows(task, task.schema.columns[column].name, rows, _name(column)))
-    return to_ipc(pa.concat_tables(tables)) if tables else None
+    return pa.concat_tables(tables)
 
 
 def _error_rows(task: TableTask, column: str, rows: pa.Table, shadow: str) -> pa.Table:
@@ -102,43 +117,42 @@ def _error_rows(task: TableTask, column: str, rows: pa.Table, shadow: str) -> pa
         keys=key_texts(task.schema, rows).to_arrow().cast(pa.string()),
         column=column,
         code=NO_LAKE_FORM,
-        raw=rows.column(shadow),
+        raw=rows.column(shadow).cast(pa.string()),
         time=rows.column(time),
         diff=rows.column(diff),
     )
 
 
-def truncated(task: TableTask, history: pa.Table) -> bytes | None:
+def truncated(task: TableTask, history: pa.Table) -> pa.Table:
     """What takes back, at each truncation, the errors that this history before it gave rise to.
 
     For tables whose errors come straight from the stream: errors add up, so taking back all that was said
     leaves nothing standing, whatever stood in between.
     """
+    taken = [errors_table.ERRORS.empty_table()]
     if not task.truncations or not task.shadows:
-        return None
+        return taken[0]
     time, _, ordinal = history.column_names[-len(OWN) :][:3]
     placed = pa.table({"_time": history.column(time), "_ordinal": history.column(ordinal)})
     generation = generations(task.truncations, placed)
-    taken: bytes | None = None
     for number in np.unique(generation[generation < len(task.truncations)]):
         said = errors(task, history.filter(pa.array(generation == number)))
-        if said is not None:
-            back = errors_table.taken_back(from_ipc(said), task.truncations[int(number)].time)
-            taken = join_ipc(taken, to_ipc(back))
-    return taken
+        taken.append(errors_table.taken_back(said, task.truncations[int(number)].time))
+    return pa.concat_tables(taken)
 
 
-def standing(store: Store, task: TableTask, time: int, *, diff: int = -1) -> bytes | None:
-    """What takes back all errors of the table that stand in the lake; or says them again."""
-    live = errors_table.standing(store, task.errors_folder, task.name)
-    if not live.height:
-        return None
-    # As many rows as stand: each is taken back by one of its own.
-    rows = live.select(pl.exclude("diff").repeat_by("diff").explode())
-    tables = [
-        _standing_of(task, str(column), some, time, diff) for (column,), some in rows.group_by("column")
-    ]
-    return to_ipc(pa.concat_tables(tables))
+def standing(
+    store: Store, task: TableTask, epoch: int, time: int, *, of: TableTask | None = None, diff: int = -1
+) -> Errors:
+    """What takes back all errors of the table that stand in the lake; or says those `of` a copy again."""
+    found: Errors = ()
+    for live in errors_table.standing_in_parts(store, (of or task).errors_folder, task.name):
+        # As many rows as stand: each is taken back by one of its own.
+        rows = live.select(pl.exclude("diff").repeat_by("diff").explode())
+        by_column = rows.group_by("column")
+        tables = [_standing_of(task, str(column), some, time, diff) for (column,), some in by_column]
+        found += told(store, task, epoch, *tables)
+    return found
 
 
 def _standing_of(task: TableTask, column: str, rows: pl.DataFrame, time: int, diff: int) -> pa.Table:
@@ -153,14 +167,15 @@ def _standing_of(task: TableTask, column: str, rows: pl.DataFrame, time: int, di
     )
 
 
-def withdrawn(task: TableTask, rows: pa.Table, time: int) -> bytes | None:
+def withdrawn(task: TableTask, rows: pa.Table, time: int) -> pa.Table:
     """The rows for `errors/` of rows (with shadows) that are taken out of the table again."""
-    tables = []
+    tables = [errors_table.ERRORS.empty_table()]
     for column in task.shadows:
         gone = rows.filter(pc.is_valid(rows.column(_name(column))))
         if gone.num_rows:
-            tables.append(copied(task, gone, column, gone.column(_name(column)), time, diff=-1))
-    return to_ipc(pa.concat_tables(tables)) if tables else None
+            raw = gone.column(_name(column)).cast(pa.string())
+            tables.append(copied(task, gone, column, raw, time, diff=-1))
+    return pa.concat_tables(tables)
 
 
 def copied(

@@ -42,7 +42,6 @@ from headrace.pipeline.tasks import (
     Stretch,
     TableTask,
     from_ipc,
-    join_ipc,
     pack,
     to_ipc,
     unpack,
@@ -240,7 +239,7 @@ def _straight(
     return replace(
         outcome,
         history=write_history(context.writing, task, _whole(task, told)),
-        errors=join_ipc(shadows.errors(task, new), shadows.truncated(task, new)),
+        errors=context.writing.errors(task, shadows.errors(task, new), shadows.truncated(task, new)),
     )
 
 
@@ -277,7 +276,8 @@ def _begun(context: _Context, task: TableTask) -> Iterator[tuple[str, int, bytes
     )
     if task.schema.full and task.met:
         # Of other tables the raw texts come with the rows (`shadows.attach`).
-        standing = shadows.standing(context.writing.store, task, task.truncations[0].time)
+        writing, time = context.writing, task.truncations[0].time
+        standing = shadows.standing(writing.store, task, writing.epoch, time)
         outcome = replace(outcome, errors=standing)
     yield _result(context.stretch, outcome)
     yield from _parts(context, groups.of_files(task))

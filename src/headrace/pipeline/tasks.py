@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 MASK64 = (1 << 64) - 1
 
+Errors = tuple[bytes | DataFile, ...]  # rows for `errors/`: a few as Arrow IPC, many as files that are there
+
 
 @dataclass(frozen=True, slots=True)
 class LakeAddress:
@@ -141,7 +143,7 @@ class Outcome:
     add: tuple[NewFile, ...] = ()
     remove: tuple[str, ...] = ()
     history: tuple[DataFile, ...] = ()
-    errors: bytes | None = None
+    errors: Errors = ()
     changes: int = 0
     held: int = 0
     rows: int = 0  # by how much the table grew
@@ -162,7 +164,7 @@ class Outcome:
             add=self.add + other.add,
             remove=self.remove + other.remove,
             history=self.history + other.history,
-            errors=join_ipc(self.errors, other.errors),
+            errors=self.errors + other.errors,
             changes=self.changes + other.changes,
             held=self.held + other.held,
             rows=self.rows + other.rows,

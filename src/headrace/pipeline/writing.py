@@ -23,7 +23,7 @@ from headrace.lake.plan import DataFile
 from headrace.lake.store import Store
 from headrace.pipeline import shadows
 from headrace.pipeline.routing import WIDTH
-from headrace.pipeline.tasks import NewFile, TableTask
+from headrace.pipeline.tasks import Errors, NewFile, TableTask
 
 # A file smaller than this takes in new rows although none of its own changed; a larger one is left
 # alone and the new rows become a file of their own.
@@ -40,6 +40,10 @@ class Writing:
 
     store: Store
     epoch: int  # of a copy: the one that was next when it began
+
+    def errors(self, task: TableTask, *pieces: pa.Table) -> Errors:
+        """Rows for `errors/`, as an outcome carries them."""
+        return shadows.told(self.store, task, self.epoch, *pieces)
 
     def file(self, folder: str, table: pa.Table, keys: tuple[bytes, bytes] | None) -> DataFile:
         return datafile.write(self.store, folder, layout.file_name(self.epoch), table, sort_range=keys)

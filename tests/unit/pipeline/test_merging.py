@@ -9,20 +9,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.core.changes import Image
+from headrace.core.changes import BAD, Image
 from headrace.core.events import events
 from headrace.core.frontier import LsnFrontier
 from headrace.core.handoff import ByPosition, ByXid, Handoff
 from headrace.core.names import TableName
 from headrace.core.origins import origins, traces, with_origins
 from headrace.core.position import Lsn
+from headrace.lake import errors_table, schemas
+from headrace.lake.plan import DataFile, TableStep
 from headrace.lake.store import open_store
+from headrace.lake.table import LakeTable, Stamp
+from headrace.pipeline import shadows
 from headrace.pipeline.groups import of_events
 from headrace.pipeline.merging import merge, merge_events
 from headrace.pipeline.routing import FileRange, Routes
-from headrace.pipeline.tasks import LakeAddress, Outcome, Part, TableTask, pack, to_ipc, unpack
+from headrace.pipeline.tasks import LakeAddress, Outcome, Part, TableTask, from_ipc, pack, to_ipc, unpack
 from headrace.pipeline.writing import Writing, write_sorted
-from tests.unit.core.batches import batch, insert, table_of, text_table, update
+from tests.unit.core.batches import Change, batch, insert, table_of, text_table, update
 
 SCHEMA = text_table()
 
@@ -68,3 +72,30 @@ def test_a_row_that_comes_to_a_key_of_another_file_stops_the_table(tmp_path: Pat
     outcome = merge_events(Writing(store, 2), own, probe)
     assert outcome.failure is not None
     assert outcome.failure.code == "ROW_PRESENT"
+
+
+def _said(tmp_path: Path, rows: int, change: Change) -> tuple[Outcome, int]:
+    """What a change of one row adds to `errors/`, where so many rows have a value without a lake form."""
+    store = open_store(tmp_path)
+    task = TableTask(TableName("public", "t"), SCHEMA, "t", "h", "e", Routes.over(()), 0, shadows=(1,))
+    present = table_of(SCHEMA, *((str(number), None, "") for number in range(rows)))
+    [new] = write_sorted(Writing(store, 1), task, present)
+    raw = pa.repeat(pa.scalar("infinity"), rows)
+    said = shadows.told(store, task, 1, shadows.copied(task, present, 1, raw, 1))
+    files = tuple(each for each in said if isinstance(each, DataFile))
+    assert sum(file.rows for file in files) == rows, "many are written where they arise"
+    step = TableStep("e", -1, files, (), schemas.encode(errors_table.ERRORS))
+    assert LakeTable(store, "e").write(step, Stamp("headrace/main", 1, "p"))
+    task = replace(task, routes=Routes.over([FileRange(new.file.path, 1, rows, new.low, new.high)]))
+    bad = BAD.empty_table()
+    found = events(shadows.extend(task), shadows.widen(task, batch(SCHEMA, change), bad))
+    found = found.append_column("_home", pa.array([True] * found.num_rows))
+    outcome = merge_events(Writing(store, 2), task, found)
+    assert outcome.failure is None
+    return outcome, sum(from_ipc(each).num_rows for each in outcome.errors if isinstance(each, bytes))
+
+
+def test_an_update_that_leaves_such_a_value_alone_adds_nothing_to_errors(tmp_path: Path) -> None:
+    kept = update(5, ("7", None, "new"), holes={1})
+    assert _said(tmp_path / "kept", 2000, kept)[1] == 0
+    assert _said(tmp_path / "gone", 2000, update(5, ("7", "a value", "new")))[1] == 1
