@@ -310,20 +310,10 @@ class Ledger:
             if outcome.errors:
                 errors.setdefault(folders.errors, []).extend(outcome.errors)
         for folder, pieces in errors.items():
-            if files := self._errors(folder, pieces):
+            if files := _errors(self.store, folder, self.mark.epoch + 1, pieces):
                 yield self._step(folder, schemas.encode(errors_table.ERRORS), files)
         for each in epoch.rewrites:
             yield replace(self._step(each.folder, "", each.add, each.remove), rewrite=each.same)
-
-    def _errors(self, folder: str, pieces: Iterable[bytes | DataFile]) -> tuple[DataFile, ...]:
-        """The files of errors that an epoch brings: one of what came along, and those that are there."""
-        files = [piece for piece in pieces if isinstance(piece, DataFile)]
-        few = [from_ipc(piece) for piece in pieces if isinstance(piece, bytes)]
-        if few:
-            rows = errors_table.netted(pa.concat_tables(few))
-            name = layout.file_name(self.mark.epoch + 1)
-            files += [errors_table.write(self.store, folder, name, rows)] if rows.num_rows else []
-        return tuple(files)
 
     def _step(
         self,
@@ -368,6 +358,18 @@ class Ledger:
         # A file that another program rewrote carries no range: any key may lie in it.
         low, high = datafile.read_range(self.store, folder, file.path) or (b"", b"\xff" * WIDTH)
         return FileRange(file.path, file.size, file.rows, low, high)
+
+
+def _errors(
+    store: Store, folder: str, epoch: int, pieces: Iterable[bytes | DataFile]
+) -> tuple[DataFile, ...]:
+    """The files of errors that an epoch brings: one of what came along, and those that are there."""
+    pieces = list(pieces)
+    files = [piece for piece in pieces if isinstance(piece, DataFile)]
+    few = [from_ipc(piece) for piece in pieces if isinstance(piece, bytes)]
+    if few and (rows := errors_table.netted(pa.concat_tables(few))).num_rows:
+        files.append(errors_table.write(store, folder, layout.file_name(epoch), rows))
+    return tuple(files)
 
 
 @dataclass(frozen=True, slots=True)
