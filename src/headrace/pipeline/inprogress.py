@@ -16,6 +16,8 @@ All of this dies with the connection, for then the server streams it again, and 
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,11 +39,26 @@ class _Transaction:
     """One transaction in progress."""
 
     which: Streamed
-    changes: dict[int, int] = field(default_factory=dict)  # by subtransaction
+    # Of a loop with an exception block each turn is a subtransaction: a few bytes for each.
+    doers: array[int] = field(default_factory=lambda: array("I"))  # which subtransactions made changes,
+    changes: array[int] = field(default_factory=lambda: array("I"))  # and how many
     truncates: int = 0  # rolled back or not
-    struck: set[int] = field(default_factory=set)
+    struck: array[int] = field(default_factory=lambda: array("I"))
     layouts: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by subtransaction and table
     pending: list[Bytes] = field(default_factory=list)
+
+    def did(self, subtransaction: int, changes: int) -> None:
+        """So many changes of a subtransaction have come."""
+        if self.doers and self.doers[-1] == subtransaction:
+            self.changes[-1] += changes
+        else:
+            self.doers.append(subtransaction)
+            self.changes.append(changes)
+
+    def lasting(self) -> int:
+        """How many changes were not rolled back."""
+        gone = np.isin(np.array(self.doers, np.int64), np.array(self.struck, np.int64))
+        return int(np.array(self.changes, np.int64)[~gone].sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +70,7 @@ class Ended:
     length: int
     changes: int
     truncates: int
-    struck: frozenset[int]
+    struck: Sequence[int]
     layouts: dict[int, bytes]
 
 
@@ -64,6 +81,7 @@ class InProgress:
         self._writer = writer
         self._open: dict[int, _Transaction] = {}
         self._block: _Transaction | None = None  # whose block the last buffer ended in
+        self._touched: list[_Transaction] = []  # of which this buffer has something
 
     def __len__(self) -> int:
         return len(self._open)
@@ -77,6 +95,8 @@ class InProgress:
         """Store what a buffer holds of them; those that it ends."""
         ended = []
         begin = 0
+        if self._block is not None:
+            self._touched.append(self._block)
         for row in np.flatnonzero(np.isin(messages.kind, (START, STOP, COMMIT, ABORT))).tolist():
             kind = messages.kind[row]
             if kind == START:
@@ -90,8 +110,9 @@ class InProgress:
             else:
                 self._take_back(data, messages, row)
         self._content(data, messages, begin, len(messages))
-        for transaction in self._open.values():
+        for transaction in self._touched:  # there may be very many others
             self._flush(transaction)
+        self._touched.clear()
         return ended
 
     def _begun(self, data: Bytes, messages: pgoutput.Messages, row: int) -> _Transaction:
@@ -102,6 +123,7 @@ class InProgress:
             raise disorder("a streamed transaction that does not go on where it was")
         if first:
             self._open[xid] = _Transaction(Streamed(self._writer.segment, xid))
+        self._touched.append(self._open[xid])
         return self._open[xid]
 
     def _content(self, data: Bytes, messages: pgoutput.Messages, begin: int, end: int) -> None:
@@ -112,7 +134,7 @@ class InProgress:
         kinds, subtransactions = messages.kind[begin:end], messages.xid[begin:end]
         changed = subtransactions[CHANGES[kinds] == 1]
         for xid, count in zip(*np.unique(changed, return_counts=True), strict=True):
-            transaction.changes[int(xid)] = transaction.changes.get(int(xid), 0) + int(count)
+            transaction.did(int(xid), int(count))
         transaction.truncates += int(np.count_nonzero(kinds == TRUNCATE))
         for row in (begin + np.flatnonzero(kinds == RELATION)).tolist():
             body = data[messages.body[row] : messages.stop[row]].tobytes()
@@ -127,11 +149,11 @@ class InProgress:
         if transaction is None:
             return
         if said.subxid == said.xid:
+            transaction.pending.clear()
             del self._open[said.xid]
             self._writer.streamed.drop(transaction.which)
             return
-        transaction.struck.add(said.subxid)
-        transaction.changes.pop(said.subxid, None)
+        transaction.struck.append(said.subxid)
         for key in [key for key in transaction.layouts if key[0] == said.subxid]:
             del transaction.layouts[key]
 
@@ -144,9 +166,9 @@ class InProgress:
             row,
             transaction.which,
             self._writer.streamed.size(transaction.which),
-            sum(transaction.changes.values()),
+            transaction.lasting(),
             transaction.truncates,
-            frozenset(transaction.struck),
+            transaction.struck,
             {oid: layout for (_, oid), layout in transaction.layouts.items()},
         )
 

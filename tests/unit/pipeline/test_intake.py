@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import tempfile
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -525,3 +526,25 @@ def test_damage_to_a_streamed_transaction_is_noticed(tmp_path: Path) -> None:
             with pytest.raises(Transient) as caught:
                 read()
             assert caught.value.code == "SPOOL_DAMAGED"
+
+
+def test_a_subtransaction_takes_a_few_bytes_while_its_transaction_runs(tmp_path: Path) -> None:
+    """As an exception block in a loop makes them: each inserts a row, every other one is rolled back."""
+    count = 8_000
+    subtransactions = range(1000, 1000 + count)
+    with streaming(tmp_path / "spool") as spooled:
+        spooled.take(start(7, first=True), within(7), stop())
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for low in range(0, count, 1000):
+            some = subtransactions[low : low + 1000]
+            spooled.take(start(7, first=False), *map(within, some), stop())
+            spooled.take(*(abort(7, each) for each in some if each % 2))
+        grown = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+        spooled.take(stream_commit(7, 200, 210))
+        reader = SpoolReader(spooled.folder)
+        [record] = reader.transactions(0)
+        assert record["changes"] == 1 + count // 2
+        assert reader.struck(own_files(record)).tolist() == [each for each in subtransactions if each % 2]
+    assert grown < 40 * count, f"{grown / count:.0f} bytes each"
