@@ -32,7 +32,7 @@ def key_texts(schema: TableSchema, rows: pa.Table) -> pl.Series:
 def _plain(array: Any) -> Any:
     """The values as what JSON has a form for, and one only."""
     kind = array.type
-    if pa.types.is_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         values = _plain(array.flatten())
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
@@ -40,7 +40,7 @@ def _plain(array: Any) -> Any:
     if pa.types.is_temporal(kind):
         return _moments(array)
     series = pl.Series(values=array)
-    if pa.types.is_binary(kind):
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return series.bin.encode("hex").to_arrow()
     if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
         return series.cast(pl.String).to_arrow()

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.chunks import ByChunk
-from headrace.core.columns import column, flags, wide
+from headrace.core.columns import column, flags, narrow, wide
 from headrace.core.errors import Definite
 from headrace.core.events import Event
 from headrace.core.fold import Folded, fold
@@ -259,7 +259,8 @@ def _keys_at(task: TableTask, events: pa.Table, codes: pa.Array) -> bytes:
     wanted = frame.filter(pl.col("code").is_in(pl.Series(codes).implode())).unique("code", keep="first")
     rows = events.take(wanted["row"].to_arrow())
     names = task.schema.names
-    return to_ipc(pa.table({name: rows.column(f"c{names.index(name)}") for name in task.schema.key}))
+    keys = {name: rows.column(f"c{names.index(name)}") for name in task.schema.key}
+    return to_ipc(narrow(pa.table(keys)))
 
 
 def _failure(task: TableTask, folded: Folded, events: pa.Table) -> Definite | None:
