@@ -15,7 +15,11 @@ plan at the same time do no harm: each Delta commit and the mark have one place,
 (`takeover`) finishes what it finds and then publishes an empty epoch of its own, so the older writer's next
 `put_plan` fails, whenever that comes: either the number is taken, or (where old plans were cleaned away) the
 newest mark, read again after the put, is already there. What it did before that is the plan that the
-successor finished.
+successor finished. A process that begins again after an error (`Claim`) goes on without such an epoch while
+the newest mark and the newest plan are its own, and takes nothing back from a successor where they are not.
+
+**Power.** What a sync has finished is written down (`headrace.lake.durable`) and only then acknowledged; what
+came after it may be torn by a power cut, and `headrace.lake.recovery` judges it before anybody takes over.
 
 **What cannot be finished is withdrawn.** Another program's commit may sit at base+1 of a table, for ever;
 then no writer can ever get past that step, and none has touched the tables that come after it. `withdraw`
@@ -34,23 +38,25 @@ against an in-memory twin under every order of steps (`tests/laws/lake`). It nev
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.failpoint import failpoint
-from headrace.lake import layout
+from headrace.lake import layout, syncing
 from headrace.lake.marks import Mark, Marks, mark_of
-from headrace.lake.plan import Plan, TableStep
+from headrace.lake.plan import Plan, TableStep, attempts
 from headrace.lake.store import Store
+from headrace.lake.syncing import Syncing
 from headrace.lake.table import Entry, LakeTable, Stamp, tables_of
 
 _ROUNDS = 20
 
 
-class Tables(Protocol):
+class Tables(syncing.Table, Protocol):
     """One Delta table as the machine needs it; `headrace.lake.table` tells what each operation does."""
 
     def refresh(self) -> int: ...
@@ -63,31 +69,19 @@ class Tables(Protocol):
 
     def restoration(self, base: int) -> TableStep | None: ...
 
-    def log_keys(self, version: int) -> list[str]:
-        """The files of the log that hold this version."""
 
-
-class MarkLog(Protocol):
+class MarkLog(syncing.MarkLog, Protocol):
     """The marks of the source; see `headrace.lake.marks`."""
 
     def newest(self) -> Mark | None: ...
 
     def append(self, mark: Mark) -> bool: ...
 
-    def new_keys(self) -> list[str]:
-        """The files that hold what was published since the last call."""
 
-
-class Files(Protocol):
+class Files(syncing.Files, Protocol):
     """The part of a `Store` that plans are kept in."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool: ...
-
-    def get(self, key: str) -> bytes | None: ...
-
-    def sync(self, keys: Iterable[str]) -> None: ...
-
-    def sync_all(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +106,14 @@ class Takeover:
     blocked: tuple[Blocked, ...] = ()
 
 
+@dataclass(slots=True)
+class Claim:
+    """What a process remembers, over its attempts, of the source that it took over."""
+
+    held: bool = False  # a plan of ours got its place: the source is ours until somebody else's does
+    plan_ids: deque[str] = field(default_factory=lambda: deque(maxlen=16))  # our last ones, put or not
+
+
 class EpochLog:
     """The epochs of one source, as one of possibly several writers sees them."""
 
@@ -124,6 +126,7 @@ class EpochLog:
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        claim: Claim | None = None,
     ) -> None:
         self.source = source
         self._files = files
@@ -131,16 +134,16 @@ class EpochLog:
         self._table = table
         self._clock = clock
         self._new_id = new_id
-        # What the last owner left to the operating system, of which nobody knows what it is.
-        self._all_unsynced = True
+        self._claim = claim or Claim()
+        self._syncing = Syncing(source, files, marks, table)
 
     def newest_mark(self) -> Mark | None:
         return self._marks.newest()
 
     def unfinished(self) -> Plan | None:
         """The plan that has no mark yet, in its last attempt; finish it before anything else."""
-        attempts = self._attempts(_epoch(self._marks.newest()) + 1)
-        return attempts[-1] if attempts else None
+        tried = self._attempts(_epoch(self._marks.newest()) + 1)
+        return tried[-1] if tried else None
 
     def put_plan(self, plan: Plan) -> None:
         """Claim the plan's epoch for it, or raise `LAKE_FENCED` if another writer was there first."""
@@ -152,6 +155,7 @@ class EpochLog:
         failpoint("lake.plan.before")
         key = layout.plan_key(self.source, plan.epoch)
         data = plan.to_json().encode()
+        self._claim.plan_ids.append(plan.plan_id)
         # Equal bytes are our own: a store may refuse the repetition of a request whose answer was lost.
         if not self._files.put_if_absent(key, data) and self._files.get(key) != data:
             raise _fenced(self.source, plan.epoch)
@@ -159,6 +163,7 @@ class EpochLog:
         # The number may have been free only because old plans are cleaned away.
         if _epoch(self._marks.newest()) >= plan.epoch:
             raise _fenced(self.source, plan.epoch)
+        self._claim.held = True
 
     def finish(self, plan: Plan) -> Mark | Blocked:
         """Carry out a plan that was put, from wherever it got stuck, and publish its mark.
@@ -182,10 +187,11 @@ class EpochLog:
         """Undo a plan that can never be finished; its epoch ends where the one before ended."""
         epoch = blocked.plan.epoch
         for _ in range(_ROUNDS):
-            attempts = self._attempts(epoch)
-            if attempts[-1].plan_id == blocked.plan.plan_id:
-                key = layout.plan_key(self.source, epoch, len(attempts))
-                withdrawal = self._withdrawal(attempts[0])
+            tried = self._attempts(epoch)
+            if tried[-1].plan_id == blocked.plan.plan_id:
+                key = layout.plan_key(self.source, epoch, len(tried))
+                withdrawal = self._withdrawal(tried[0])
+                self._claim.plan_ids.append(withdrawal.plan_id)
                 failpoint("lake.withdrawal.before")
                 self._files.put_if_absent(key, withdrawal.to_json().encode())
                 failpoint("lake.withdrawal.after")
@@ -193,7 +199,7 @@ class EpochLog:
             outcome = self.finish(self._attempts(epoch)[-1])
             if isinstance(outcome, Mark):
                 # No later acknowledgement names these files, and all rest on them.
-                self._all_unsynced = True
+                self._syncing.forget()
                 return outcome
             blocked = outcome
         raise _restless(self.source)
@@ -201,37 +207,37 @@ class EpochLog:
     def takeover(self, *, origin_frontier: str = "0/0", origin_time: int = -1) -> Takeover:
         """Become the source's writer: finish what is there, then publish an empty epoch of one's own.
 
-        The origin is what the first mark of a new source says.
+        The origin is what the first mark of a new source says. Where the source is this process's already
+        (`Claim`) it goes on without one; where somebody else came in between, `LAKE_FENCED` is raised.
         """
         blocked: list[Blocked] = []
         for _ in range(_ROUNDS):
-            plan = self.unfinished()
+            plan, newest = self.unfinished(), self._marks.newest()
+            last = plan or newest
+            held = self._claim.held and last is not None
+            if held and last is not None and last.plan_id not in self._claim.plan_ids:
+                raise _fenced(self.source, last.epoch)
             if plan is not None:
                 blocked.extend(self._settle(plan))
+            elif held and newest is not None:
+                self._syncing.begin(newest.epoch)
+                return Takeover(newest, tuple(blocked))
             own = self._empty(origin_frontier, origin_time)
-            if self._claims(own):
+            if not held and self._claims(own):
                 mark = self.finish(own)
                 assert isinstance(mark, Mark), "a plan without steps cannot be blocked"
+                self._syncing.begin(mark.epoch)
                 return Takeover(mark, tuple(blocked))
         raise _restless(self.source)
 
-    def sync(self, plan: Plan) -> None:
-        """Make all that this plan and its mark rest on durable.
+    @property
+    def durable(self) -> int:
+        """The last epoch that is known to be durable; -1 where nobody knows of any."""
+        return self._syncing.durable
 
-        Call it for every plan, in order, before acknowledging what the plan's mark holds. The first call
-        after a takeover makes durable whatever the last owner left: that may take seconds on a busy
-        machine, and nobody but the acknowledgement has to wait for it.
-        """
-        failpoint("lake.sync.before")
-        if self._all_unsynced:
-            self._files.sync_all()
-            self._all_unsynced = False
-        keys = [layout.plan_key(self.source, plan.epoch), *self._marks.new_keys()]
-        for step in plan.steps:
-            keys.extend(self._table(step.path).log_keys(step.base + 1))
-            keys.extend(f"{step.path}/{file.path}" for file in step.add)
-        self._files.sync(keys)
-        failpoint("lake.sync.after")
+    def sync(self, plan: Plan | None = None) -> None:
+        """Make all that this plan and its mark rest on durable (`headrace.lake.syncing`)."""
+        self._syncing.sync(plan)
 
     def _settle(self, plan: Plan) -> list[Blocked]:
         """Finish or withdraw what an older writer left; it may be alive and do the same."""
@@ -312,12 +318,7 @@ class EpochLog:
 
     def _attempts(self, epoch: int) -> list[Plan]:
         """The plan of an epoch and its withdrawals, in order."""
-        attempts: list[Plan] = []
-        while True:
-            data = self._files.get(layout.plan_key(self.source, epoch, len(attempts)))
-            if data is None:
-                return attempts
-            attempts.append(Plan.from_json(data.decode()))
+        return attempts(self._files, self.source, epoch)
 
 
 def _fenced(source: str, epoch: int) -> Misconfigured:
@@ -425,6 +426,12 @@ def _foreign(step: TableStep, rewritten: bool) -> HeadraceError:
     )
 
 
-def open_log(store: Store, source: str, table: Callable[[str], LakeTable] | None = None) -> EpochLog:
+def open_log(
+    store: Store,
+    source: str,
+    table: Callable[[str], LakeTable] | None = None,
+    *,
+    claim: Claim | None = None,
+) -> EpochLog:
     """The epochs of a source in a lake; `table` shares open tables with the caller."""
-    return EpochLog(source, store, Marks(store, source), table or tables_of(store))
+    return EpochLog(source, store, Marks(store, source), table or tables_of(store), claim=claim)

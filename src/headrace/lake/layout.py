@@ -8,6 +8,7 @@
     _headrace/epochs/<source>/<N>.json        the plan of epoch N (<N>.<attempt>.json: its withdrawals)
     _headrace/catalog/<source>/<N>.json       the fold of all plans up to epoch N
     _headrace/reach/<source>.json             how far back the source's history reaches
+    _headrace/durable/<source>.json           up to which epoch all is known to be on the disk
     _headrace/requests/<source>/<id>.json     what somebody asks of the source's owner
     _headrace/status/<source>.json            how the source is doing, about once a second
     _headrace/registry/                       sources and views that were created by SQL
@@ -160,6 +161,10 @@ def checkpoint_key(source: str, epoch: int) -> str:
 
 def reach_key(source: str) -> str:
     return f"_headrace/reach/{quote(source)}.json"
+
+
+def durable_key(source: str) -> str:
+    return f"_headrace/durable/{quote(source)}.json"
 
 
 def ahead_folder(source: str) -> str:

@@ -197,6 +197,10 @@ class Marks:
         """Every mark, by epoch, as of a look taken now."""
         return list(self.kept())
 
+    def at(self, version: int) -> Kept:
+        """Every mark as of an older version of the table."""
+        return Kept(self.store, self.table.folder, _blocks(self.table.at(version).described()))
+
     def append(self, mark: Mark) -> bool:
         """Publish `mark` if nothing was committed here since the last `newest`; tell whether it was."""
         base = self._seen

@@ -14,7 +14,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+from headrace.lake import layout
 
 Json = Any
 
@@ -84,3 +86,17 @@ class Plan:
             for step in raw["steps"]
         )
         return cls(**raw)
+
+
+class Plans(Protocol):
+    """The part of a `Store` that plans are read from."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+
+def attempts(files: Plans, source: str, epoch: int) -> list[Plan]:
+    """The plan of an epoch and its withdrawals, in order."""
+    found: list[Plan] = []
+    while (data := files.get(layout.plan_key(source, epoch, len(found)))) is not None:
+        found.append(Plan.from_json(data.decode()))
+    return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,6 +36,9 @@ _SETTINGS = frozenset(
     conditional_put disable_tagging checksum_algorithm metadata_endpoint""".split()
 )
 
+# Seconds between conditional puts that were in conflict with others.
+CONFLICT_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
+
 # What delta-rs takes beside S3's own settings; obstore takes them as client options.
 _CLIENT = {"aws_allow_http": "allow_http", "allow_http": "allow_http", "timeout": "timeout"}
 
@@ -51,18 +55,33 @@ class S3Store:
     def storage_options(self) -> dict[str, str]:
         return dict(self._options)
 
+    @property
+    def durable_at_once(self) -> bool:
+        return True
+
     def locate(self, key: str) -> str:
         return f"{self.url}/{key}"
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        with _told(key):
-            try:
-                obstore.put(self._bucket, key, data, mode="create")
-            except AlreadyExistsError:
-                return False
-            return True
+        for pause in CONFLICT_PAUSES:
+            with _told(key):
+                try:
+                    obstore.put(self._bucket, key, data, mode="create")
+                    return True
+                except AlreadyExistsError:
+                    # Also the answer to a conflict (409): another such request, perhaps our own that timed
+                    # out, is under way, and whether the key will be there is not decided.
+                    if self.exists(key):
+                        return False
+            time.sleep(pause)
+        raise Transient(
+            "LAKE_STORE",
+            f'the object store has not decided who may write "{key}"',
+            detail="a conditional put was in conflict with another one, of which nothing is to be seen",
+            hint="nothing to do: it is tried again",
+        )
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes, *, lasting: bool = True) -> None:
         with _told(key):
             obstore.put(self._bucket, key, data)
 

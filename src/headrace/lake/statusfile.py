@@ -28,7 +28,7 @@ class Status:
 def write(store: Store, source: str, record: Mapping[str, Any], *, now: datetime | None = None) -> None:
     """Replace the source's status."""
     wrapped = {"written_at": (now or datetime.now(UTC)).isoformat(), "record": dict(record)}
-    store.put(layout.status_key(source), json.dumps(wrapped).encode())
+    store.put(layout.status_key(source), json.dumps(wrapped).encode(), lasting=False)
 
 
 def sources(store: Store) -> list[str]:
@@ -38,11 +38,14 @@ def sources(store: Store) -> list[str]:
 
 
 def read(store: Store, source: str, *, now: datetime | None = None) -> Status | None:
-    """The source's status, or None where nobody ever wrote one."""
+    """The source's status, or None where nobody ever wrote one, or a power cut left half of it."""
     data = store.get(layout.status_key(source))
     if data is None:
         return None
-    wrapped = json.loads(data)
+    try:
+        wrapped = json.loads(data)
+    except ValueError:
+        return None
     written = datetime.fromisoformat(wrapped["written_at"])
     age = ((now or datetime.now(UTC)) - written).total_seconds()
     # A clock that was set back, or another machine's, must not make a status younger than now.

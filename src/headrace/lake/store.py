@@ -8,13 +8,13 @@ create a key exactly one is told True, and nobody ever reads half of what it wro
 a hidden temporary file, made durable, and a hard link (`link` fails where the name is taken); on S3 it is
 a conditional put (`headrace.lake.s3store`).
 
-    put_if_absent   True to one writer; durable, but for the folder's own entry: see sync
-    put             whole or not at all, the last writer wins; not durable by itself
+    put_if_absent   True to one writer; durable when it returns, with the folder's own entry
+    put             whole or not at all, after a power cut too; the last writer wins; not durable by itself
     sync            makes the named files and the folders above them durable
 
-`sync` is kept apart since it costs milliseconds that only the acknowledgement has to wait for. Deleting
-what is absent is not an error. A store never looks into what it holds and never shows its options: they
-may be credentials.
+`sync` is kept apart since it costs milliseconds that only the acknowledgement has to wait for. What a
+program that was ended left of a `put` is a hidden file, which nobody sees. Deleting what is absent is not
+an error. A store never looks into what it holds and never shows its options: they may be credentials.
 """
 
 from __future__ import annotations
@@ -43,9 +43,14 @@ class Store(Protocol):
     def storage_options(self) -> dict[str, str]:
         """What delta-rs and Polars need to open `url`; may hold credentials."""
 
+    @property
+    def durable_at_once(self) -> bool:
+        """Whether everything that was written, by whomever, would survive a power cut now."""
+
     def put_if_absent(self, key: str, data: bytes) -> bool: ...
 
-    def put(self, key: str, data: bytes) -> None: ...
+    def put(self, key: str, data: bytes, *, lasting: bool = True) -> None:
+        """Replace what is stored under `key`; where it is not `lasting` a power cut may leave half of it."""
 
     def get(self, key: str) -> bytes | None:
         """What is stored under `key`, or None where nothing is."""
@@ -61,7 +66,7 @@ class Store(Protocol):
     def exists(self, key: str) -> bool: ...
 
     def empty(self) -> bool:
-        """True if there is nothing at all, not even the place itself."""
+        """True if there is nothing but, perhaps, what a lake that came to nothing left."""
 
     def open_output(self, key: str) -> AbstractContextManager[IO[bytes]]:
         """A sink for one new object; nothing is left under `key` if the body raises."""
@@ -92,19 +97,26 @@ class LocalStore:
     def storage_options(self) -> dict[str, str]:
         return {}
 
+    @property
+    def durable_at_once(self) -> bool:
+        return False
+
     def locate(self, key: str) -> str:
         return f"{self.path}/{key}"
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
+        absent = [folder for folder in self._file(key).parents if not folder.exists()]
         with told(key), _temporary(self._file(key), data, durable=True) as temporary:
             try:
                 os.link(temporary, self._file(key))
             except FileExistsError:
                 return False
-            return True
+        # What is put so is what others decide by: a power cut must not make it undone.
+        _sync_paths({*_folders_of(Path(self.path), self._file(key)), *(folder.parent for folder in absent)})
+        return True
 
-    def put(self, key: str, data: bytes) -> None:
-        with told(key), _temporary(self._file(key), data, durable=False) as temporary:
+    def put(self, key: str, data: bytes, *, lasting: bool = True) -> None:
+        with told(key), _temporary(self._file(key), data, durable=lasting) as temporary:
             os.replace(temporary, self._file(key))
 
     def get(self, key: str) -> bytes | None:
@@ -142,12 +154,10 @@ class LocalStore:
 
     def empty(self) -> bool:
         with told(""):
-            try:
-                return next(iter(os.scandir(self.path)), None) is None
-            except FileNotFoundError:
-                return True
-            except NotADirectoryError:
+            root = Path(self.path)
+            if root.exists() and not root.is_dir():
                 return False
+            return all(_left_over(path.relative_to(root), path) for path in root.rglob("*"))
 
     @contextmanager
     def open_output(self, key: str) -> Iterator[IO[bytes]]:
@@ -172,13 +182,7 @@ class LocalStore:
 
     def sync(self, keys: Iterable[str]) -> None:
         files = {self._file(key) for key in keys}
-        root = Path(self.path)
-        folders = {
-            folder for file in files for folder in file.parents if folder == root or root in folder.parents
-        }
-        for path in [*files, *folders]:
-            with told(path.name):
-                _sync(path)
+        _sync_paths([*files, *{folder for file in files for folder in _folders_of(Path(self.path), file)}])
 
     def sync_all(self) -> None:
         # The whole machine's file systems, once at a takeover: nobody knows what the last owner left.
@@ -237,6 +241,42 @@ def _temporary(target: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _left_over(name: Path, path: Path) -> bool:
+    """Whether a program that was ended while it made a lake may have left this."""
+    if path.is_dir():
+        return name.parts == ("_headrace",)
+    return name.parent.parts == ("_headrace",) and name.name.startswith(".") and name.suffix == ".tmp"
+
+
+def _folders_of(root: Path, file: Path) -> Iterator[Path]:
+    """The folders above a file, up to the lake's own."""
+    return (folder for folder in file.parents if folder == root or root in folder.parents)
+
+
+def _sync_paths(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with told(path.name):
+            if path in _REFUSED and path.is_file():
+                _write_anew(path)
+            try:
+                _sync(path)
+            except OSError:
+                _REFUSED.add(path)
+                raise
+            _REFUSED.discard(path)
+
+
+# Files that the disk refused to take. The system tells so once, and takes what was lost for clean from then
+# on: to sync such a file again proves nothing.
+_REFUSED: set[Path] = set()
+
+
+def _write_anew(path: Path) -> None:
+    """The same bytes in a new file under the same name, durable but for the folder's entry."""
+    with _temporary(path, path.read_bytes(), durable=True) as temporary:
+        os.replace(temporary, path)
 
 
 def _sync(path: Path) -> None:

@@ -72,7 +72,7 @@ class Broom:
     store: Store
     source: str
     keeping: Keeping
-    newest: int  # the newest mark's epoch when the sweep began
+    newest: int  # the last epoch that was durable when the sweep began: no power cut takes it back
     now: datetime  # when it began
     busy: frozenset[TableName]  # tables that are being copied
     dry: bool = False
@@ -162,6 +162,9 @@ class Broom:
             return
         # A log remembers for days what was removed and is long deleted.
         there = {key.removeprefix(f"{folder}/") for key in self.store.list(folder)}
+        # What a later epoch removed is still needed if a power cut takes that epoch back.
+        last = self._last(table)
+        versions = {*versions, last}
         held, strays = table.unneeded(self.hours, versions)
         spent = sorted(path for path in there & (held | strays) if self._over(path, held=path in held))
         failpoint("maintain.files.before", layout.place(folder))
@@ -170,11 +173,22 @@ class Broom:
         found.files += len(spent)
         if not self.dry:
             self._checkpointed(table)
-        lines = spent_log(table, self.before, versions)
+        lines = spent_log(table, self.before, versions, last)
+        if lines and not self.dry:
+            # They are replaced by a checkpoint, which nobody else syncs.
+            log = self.store.list(f"{folder}/_delta_log")
+            self.store.sync(key for key in log if "checkpoint" in key.rpartition("/")[2])
         failpoint("maintain.log.before", layout.place(folder))
         self._delete(lines, len(lines))
         failpoint("maintain.log.after", layout.place(folder))
         found.log += len(lines)
+
+    def _last(self, table: LakeTable) -> int:
+        """The version of a table as of the last durable epoch."""
+        version = table.version
+        while version > 0 and ((entry := table.entry(version)) and (entry.epoch or 0) > self.newest):
+            version -= 1
+        return version
 
     def _over(self, path: str, *, held: bool) -> bool:
         """Whether the epoch of a file is over; a later one's may be named by a mark that we did not see.
@@ -222,10 +236,13 @@ class Broom:
                 self.store.delete(key)
 
 
-def spent_log(table: LakeTable, before: datetime, versions: Collection[int]) -> list[str]:
-    """The keys of the log's lines that neither these versions need nor any from after that moment."""
+def spent_log(table: LakeTable, before: datetime, versions: Collection[int], last: int) -> list[str]:
+    """The keys of the log's lines that neither these versions need nor any from after that moment.
+
+    All after the version `last` stays.
+    """
     lines, checkpoints, strange = _log(table)
-    floor = max((each for each in checkpoints if _made(table, each) <= before), default=0)
+    floor = max((each for each in checkpoints if each <= last and _made(table, each) <= before), default=0)
     if strange or not floor:
         return []
     starts = {v: max((c for c in checkpoints if c <= v), default=-1) for v in versions if v < floor}

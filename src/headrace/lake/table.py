@@ -46,7 +46,7 @@ from headrace.lake import datafile, schemas
 from headrace.lake.plan import DataFile, TableStep
 from headrace.lake.store import Store
 
-_PLAN_ID = "headracePlan"
+PLAN_ID = "headracePlan"  # what a commit of ours says of itself
 # delta-rs replays all commits since the last checkpoint at each commit and update: 1 ms at the first,
 # 10-15 ms at the hundredth (measured). A checkpoint costs about 20 ms for a thousand live files.
 _CHECKPOINT_INTERVAL = 25
@@ -71,6 +71,7 @@ class Entry:
 
     plan_id: str | None
     rewrite: bool  # it changed files, but not what the table holds
+    epoch: int | None = None  # of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,9 @@ class LakeTable:
         files = [action[kind] for action in actions for kind in ("add", "remove") if kind in action]
         quiet = not any(kind in action for action in actions for kind in ("metaData", "protocol"))
         rewrite = quiet and not any(file.get("dataChange", True) for file in files)
-        return Entry(plan_id=infos[0].get(_PLAN_ID) if infos else None, rewrite=rewrite)
+        epochs = [action["txn"]["version"] for action in actions if "txn" in action]
+        plan_id = infos[0].get(PLAN_ID) if infos else None
+        return Entry(plan_id, rewrite, epochs[0] if plan_id is not None and epochs else None)
 
     def restoration(self, base: int) -> TableStep | None:
         """The step that brings the table back to what it held at version `base`; None if it holds that.
@@ -242,12 +245,12 @@ class LakeTable:
                 raise _failed(self.folder, error) from error
             return False
         self.refresh()
-        self._ours = {step.base + 1: Entry(stamp.plan_id, rewrite=False)}
+        self._ours = {step.base + 1: Entry(stamp.plan_id, rewrite=False, epoch=stamp.epoch)}
         return True
 
     def _commit(self, step: TableStep, stamp: Stamp) -> None:
         properties = CommitProperties(
-            custom_metadata={_PLAN_ID: stamp.plan_id},
+            custom_metadata={PLAN_ID: stamp.plan_id},
             max_commit_retries=0,
             app_transactions=[Transaction(stamp.app, stamp.epoch)],
         )
@@ -296,7 +299,7 @@ def _change_files(
             path=path,
             data_change=not step.rewrite,
             deletion_timestamp=now,
-            size=live[path].size,
+            size=live[path].size if path in live else None,
             partition_values={},
         )
         for path in step.remove

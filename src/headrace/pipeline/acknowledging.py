@@ -17,13 +17,13 @@ from headrace.core.failpoint import failpoint
 from headrace.core.position import Lsn
 from headrace.lake.plan import Plan
 
-Published = tuple[Plan, Lsn]
+Published = tuple[Plan | None, Lsn]
 
 
 class Acknowledger:
     """Makes published epochs durable and then acknowledges them, in order."""
 
-    def __init__(self, sync: Callable[[Plan], None], acknowledge: Callable[[Lsn], None]) -> None:
+    def __init__(self, sync: Callable[[Plan | None], None], acknowledge: Callable[[Lsn], None]) -> None:
         self._sync = sync
         self._acknowledge = acknowledge
         self._queue: queue.SimpleQueue[Published | None] = queue.SimpleQueue()
@@ -32,8 +32,11 @@ class Acknowledger:
         self._thread = threading.Thread(target=self._work, name="headrace-acknowledger", daemon=True)
         self._thread.start()
 
-    def published(self, plan: Plan, frontier: Lsn) -> None:
-        """The plan's mark is public; `frontier` may be acknowledged once it is durable."""
+    def published(self, plan: Plan | None, frontier: Lsn) -> None:
+        """The plan's mark is public; `frontier` may be acknowledged once it is durable.
+
+        Without a plan: what was there when the source was taken over.
+        """
         self._queue.put((plan, frontier))
 
     def check(self) -> None:

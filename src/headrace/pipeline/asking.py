@@ -162,4 +162,6 @@ def alone(path: str, source: str, *, url: str | None = None) -> Iterator[Alone]:
         config = replace(config, url=url)
     with ExitStack() as stack:
         [place] = stack.enter_context(placed(Config(known.lake, {source: config}, known.spark)))
-        yield Alone(place, Ledger(place.store, source), stack)
+        ledger = Ledger(place.store, source)
+        ledger.sync()  # what the last owner left: a command may delete what the newest mark does not need
+        yield Alone(place, ledger, stack)

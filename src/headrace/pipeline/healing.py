@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import choosing, reconciling, resyncing
+from headrace.pipeline import choosing, resyncing
 from headrace.pipeline.choosing import Footing
 from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.ledger import Epoch, Ledger
@@ -97,7 +97,6 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
     begun = LastCommits(again.start)
     epoch = Epoch("lost", ledger.frontier, records=tuple(records), removed=gone, source=again, commits=begun)
     ledger.publish(epoch)
-    reconciling.clean_up(ledger)
 
 
 def _examined(connection: Session, source: SourceRecord, names: Sequence[TableName]) -> Examined:

@@ -96,6 +96,27 @@ def moves(before: Mapping[str, Kept], after: Mapping[str, Kept]) -> dict[str, An
     return told | {file.record_key: file.as_record() for name, file in after.items() if name not in before}
 
 
+def whole(store: Store, source: str, state: Mapping[str, Any]) -> bool:
+    """Whether the files that an epoch's plan names are there, from their beginning to their end."""
+    named = {key[len(KEY) :]: record for key, record in state.items() if key.startswith(KEY)}
+    return all(
+        _file_whole(store, layout.late_key(source, name), record["size"])
+        for name, record in named.items()
+        if record is not None
+    )
+
+
+def _file_whole(store: Store, key: str, size: int) -> bool:
+    if not store.exists(key):
+        return False
+    with store.open_input(key) as file:
+        length: int = file.size()
+        if length < size + _LENGTH:
+            return False
+        file.seek(length - _LENGTH)
+        return length == size + int.from_bytes(file.read(_LENGTH), "big") + _LENGTH
+
+
 # --- writing ------------------------------------------------------------------------------------
 
 

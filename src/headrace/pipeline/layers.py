@@ -224,7 +224,7 @@ def _laid(store: Store, laying: Laying, task: TableTask, oid: int, changes: pa.T
         mixed=bool(np.any(who["xid"] != laying.stretch.xid)),
     )
     if layer.mixed:
-        store.put(layer.who, who.tobytes())
+        store.put(layer.who, who.tobytes(), lasting=False)
     return layer
 
 

@@ -23,9 +23,10 @@ from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake import catalog, datafile, errors_table, layout, schemas
-from headrace.lake.commit import Blocked, open_log, plan_base
+from headrace.lake.commit import Blocked, Claim, open_log, plan_base
 from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan, TableStep
+from headrace.lake.recovery import recover
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable, LiveFile
 from headrace.pipeline import latecomers
@@ -88,9 +89,12 @@ class Epoch:
 
 
 class Ledger:
-    """The state of one source in the lake; making one takes the source over."""
+    """The state of one source in the lake; making one takes the source over.
 
-    def __init__(self, store: Store, name: str, *, strict: bool = False) -> None:
+    With the same `claim` as before it is taken over again only if nobody else did so in between.
+    """
+
+    def __init__(self, store: Store, name: str, *, strict: bool = False, claim: Claim | None = None) -> None:
         self.store = store
         self.name = name
         self._strict = strict
@@ -98,7 +102,9 @@ class Ledger:
         self._open: dict[str, LakeTable] = {}
         self._files: dict[str, dict[str, FileRange]] = {}  # by folder
         self._rows: dict[TableName, int] = {}
-        self.log = open_log(store, name, self.table)
+        if claim is None or not claim.held:
+            recover(store, name, lambda plan: latecomers.whole(store, name, plan.state))
+        self.log = open_log(store, name, self.table, claim=claim)
         taken = self.log.takeover()
         self.mark: Mark = taken.mark
         self.blocked = taken.blocked
@@ -263,9 +269,18 @@ class Ledger:
         self.torn = False
         return plan
 
-    def sync(self, plan: Plan) -> None:
-        """Make all that the plan's mark rests on durable; what no later epoch needs goes only then."""
-        names = {key[len(KEY) :]: record for key, record in plan.state.items() if key.startswith(KEY)}
+    @property
+    def durable(self) -> bool:
+        """Whether no power cut can take the newest mark back."""
+        return self.log.durable >= self.mark.epoch
+
+    def sync(self, plan: Plan | None = None) -> None:
+        """Make all that the plan's mark rests on durable; what no later epoch needs goes only then.
+
+        Without a plan: what was there when the source was taken over.
+        """
+        state = {} if plan is None else plan.state
+        names = {key[len(KEY) :]: record for key, record in state.items() if key.startswith(KEY)}
         places = {name: layout.late_key(self.name, name) for name in (*names, *self._stray)}
         self.store.sync([places[name] for name, record in names.items() if record is not None])
         self.log.sync(plan)

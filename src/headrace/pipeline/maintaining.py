@@ -15,6 +15,7 @@ A table that another program changed is left alone here and told of; the run its
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from headrace.pipeline.requesting import Owner, Steps
 
 EPOCH_BYTES = 256 << 20
+DURABLE_WITHIN = 60.0
+DURABLE_POLL = 0.02
 DRIVER_BYTES = 32 << 20  # so much is put together quicker here than Spark can say hello
 _SETTLED = (State.LIVE, State.STOPPED)  # what they hold is in the lake, named by plans
 LEAST = {True: (8, 100), False: (2, 2)}  # files and files of marks that are worth it: by itself, and asked
@@ -91,11 +94,12 @@ def maintain(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     yield from _compact(owner, order, report)
     yield from _expire(owner, order, report)
     yield from _tidy(owner, order, report)
+    yield partial(_await_durable, owner.ledger)
     broom = Broom(
         owner.place.store,
         owner.ledger.name,
         order.keeping,
-        owner.ledger.mark.epoch,
+        max(0, owner.ledger.log.durable),
         datetime.now(UTC),
         frozenset(n for n, r in owner.ledger.tables.items() if r.state not in _SETTLED),
         order.dry,
@@ -105,6 +109,13 @@ def maintain(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     if order.dry and report.marks["dropped"] and order.keeping.grace:
         report.deleted["plans"] = 0  # the marks that go would keep them for that long
     return report.as_record()
+
+
+def _await_durable(ledger: Ledger) -> None:
+    """Give the acknowledgement time to come to what was published last: nothing later is swept up to."""
+    epoch, deadline = ledger.mark.epoch, time.monotonic() + DURABLE_WITHIN
+    while ledger.log.durable < epoch and time.monotonic() < deadline:
+        time.sleep(DURABLE_POLL)
 
 
 # --- compaction -----------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from headrace.spark.paths import local_probe, prove_shared
 from headrace.spark.session import SparkConfig, borrow_session, is_local, open_session
 from headrace.spark.warmth import Heartbeat, warm
 from headrace.spool.layout import erase
+from headrace.spool.private import private_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,7 +142,7 @@ def _spool(store: Store, name: str, lake_id: str) -> Path:
     """In the lake's own directory, which executors share; beside a bucket, on this machine's disk."""
     if isinstance(store, LocalStore):
         return Path(store.path) / "_headrace" / "spool" / layout.quote(name)
-    return Path(tempfile.gettempdir()) / f"headrace-spool-{lake_id}" / layout.quote(name)
+    return private_folder(Path(tempfile.gettempdir()) / f"headrace-spool-{lake_id}") / layout.quote(name)
 
 
 def _keep_all(places: list[Place], control: Control) -> None:
@@ -171,6 +172,7 @@ def _keep_all(places: list[Place], control: Control) -> None:
 
 def keep(place: Place, control: Control) -> None:
     """Run a source, attempt after attempt, until it is done, stopped, or ended by an error."""
+    from headrace.lake.commit import Claim
     from headrace.pipeline.healing import Remedy
     from headrace.pipeline.opening import opened
 
@@ -181,10 +183,18 @@ def keep(place: Place, control: Control) -> None:
     patience = Patience(ATTEMPTS_ONCE if control.once else None)
     pauses = patience.pauses()
     remedy = Remedy(control.reconcile, place.config.reconcile == "auto")
+    claim = Claim()
     while True:
         begun = time.monotonic()
         try:
-            with opened(place, once=control.once, stop=control.stop, reporter=reporter, remedy=remedy) as run:
+            with opened(
+                place,
+                once=control.once,
+                stop=control.stop,
+                reporter=reporter,
+                remedy=remedy,
+                claim=claim,
+            ) as run:
                 run.go()
                 reporter.ends(run)
                 stopped = {n: r for n, r in run.ledger.tables.items() if r.state is State.STOPPED}

@@ -2,7 +2,8 @@
 
 In this order, since each step stands on the one before:
 
-    connection, identity, same server as ever · take the source over in the lake (the fence) · on the
+    connection, identity, same server as ever · take the source over in the lake (the fence; again only if
+    nobody else did) · on the
     first run: preflight, publication, slot, the source's first records · receiver at the oldest position
     that any table needs · acknowledger
 
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 from headrace.core.durations import duration
+from headrace.lake.commit import Claim
 from headrace.lake.marks import Marks
 from headrace.pipeline import choosing, healing, reconciling
 from headrace.pipeline.acknowledging import Acknowledger
@@ -47,9 +49,15 @@ STREAMING_WITHIN = 30.0
 
 @contextmanager
 def opened(
-    place: Place, *, once: bool, stop: threading.Event, reporter: Reporter, remedy: Remedy
+    place: Place,
+    *,
+    once: bool,
+    stop: threading.Event,
+    reporter: Reporter,
+    remedy: Remedy,
+    claim: Claim | None = None,
 ) -> Iterator[Run]:
-    """One attempt, open."""
+    """One attempt, open; `claim` goes from attempt to attempt of one process."""
     with ExitStack() as stack:
         reporter.resumes(Marks(place.store, place.name).newest())
         said = Address.parse(place.config.url)
@@ -57,10 +65,9 @@ def opened(
         reporter.met = True
         address = said.settled(connection)
         identity = identify(connection)
-        ledger = Ledger(place.store, place.name, strict=place.config.strict)
+        ledger = Ledger(place.store, place.name, strict=place.config.strict, claim=claim)
         if ledger.source is None:
             choosing.begin(ledger, place, address, connection, identity)
-        reconciling.clean_up(ledger)
         if remedy.now is not None:
             healing.begin(ledger, place, address, connection, identity)
             remedy.taken()
@@ -74,6 +81,8 @@ def opened(
         receiver = _receiving(stack, place, ledger, address, identity, stop)
         acknowledger = Acknowledger(ledger.sync, receiver.acknowledge)
         stack.callback(acknowledger.close)
+        # What is there already was perhaps never synced: only after that is it acknowledged.
+        acknowledger.published(None, ledger.settled)
         run = Run(
             place=place,
             once=once,
@@ -93,6 +102,8 @@ def opened(
         stack.callback(run.copies.stop)
         run.read_clock()
         yield run
+    # All that was published is durable by now.
+    reconciling.clean_up(ledger)
 
 
 def prove_same(source: SourceRecord, identity: Identity) -> None:

@@ -187,10 +187,14 @@ def _given_up(ledger: Ledger, copy: TableRecord) -> TableRecord:
 
 
 def clean_up(ledger: Ledger) -> None:
-    """Remove the files of copies that the catalog does not know any more."""
+    """Remove the files of copies that the catalog, as it is on the disk, does not know any more."""
     folder = layout.staged_tables_folder(ledger.name)
     known = {record.stage for record in ledger.staged.values()}
-    for stage in set(ledger.store.folders(folder)) - known:
+    spent = set(ledger.store.folders(folder)) - known
+    # Somebody else's mark means that the source is theirs, and what we don't know may be too.
+    if not spent or not ledger.durable or ledger.log.newest_mark() != ledger.mark:
+        return
+    for stage in spent:
         _remove(ledger.store, layout.staged_folder(ledger.name, stage))
         ledger.forget_folder(layout.staged_folder(ledger.name, stage))
 

@@ -36,6 +36,7 @@ class Renewal:
 
     moved_at: float = field(default_factory=time.monotonic)
     balances: dict[str, Balance] = field(default_factory=dict)  # by the stage of the copy
+    spent: bool = True  # there may be files of copies that are over; they go once that is durable
     again_at: float = 0.0  # a table that somebody held exclusively is asked for again, but not all the time
 
     def turn(self, run: Run) -> None:
@@ -52,10 +53,13 @@ class Renewal:
                 failpoint("reconcile.before")
                 run.publish(epoch)
                 failpoint("reconcile.after")
-                reconciling.clean_up(run.ledger)
+                self.spent = True
         elif not run.ledger.healing:
             self._give_up(run)
         self._stir(run)
+        if self.spent and run.ledger.durable:
+            self.spent = False
+            reconciling.clean_up(run.ledger)
 
     def _near(self, run: Run) -> list[TableRecord]:
         """The new copies that can replace their tables at once; one that is ready may be too far from it."""
@@ -76,7 +80,7 @@ class Renewal:
             run.reporter.warn(copy.error.code, f"{copy.name} was not copied anew: {copy.error.primary}")
         if failed:
             run.publish(reconciling.giving_up(run.ledger, failed))
-            reconciling.clean_up(run.ledger)
+            self.spent = True
 
     def _stir(self, run: Run) -> None:
         """Move a source where nothing happens, if a new copy waits for a later position of it."""

@@ -260,6 +260,8 @@ def _lock(folder: Path) -> int:
         raise Transient(
             "SPOOL_BUSY",
             "another process writes to this spool",
-            hint="stop the other headrace that runs this source on this machine",
+            detail=f'it holds "{folder}"',
+            hint="stop the other headrace that runs this source on this machine; if that one is frozen, its "
+            "receiver goes by itself within about a minute",
         ) from error
     return descriptor

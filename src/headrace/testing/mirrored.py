@@ -29,6 +29,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from headrace.core.errors import HeadraceError
 from headrace.lake.reader import Lake
 from headrace.status.picture import Source, pictures
+from headrace.testing.powercut import Disk
 
 DEADLINE = 300.0
 
@@ -44,8 +45,11 @@ class Mirrored:
         environment: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         spark: Mapping[str, Any] | None = None,
+        disk: Disk | None = None,
     ) -> None:
+        """With a `disk`, what the process syncs is noted there, so that its power can be cut."""
         self.lake_path = lake
+        self._program = ["headrace.cli.main"] if disk is None else disk.command
         address = {key: str(value) for key, value in conninfo_to_dict(url).items()}
         password = address.pop("password", None)
         self._environment = dict(os.environ) | dict(environment or {})
@@ -79,7 +83,7 @@ class Mirrored:
         assert not self.running
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "headrace.cli.main", "run", "--config", str(self._config), *arguments],
+                [sys.executable, "-m", *self._program, "run", "--config", str(self._config), *arguments],
                 env=self._environment | dict(environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

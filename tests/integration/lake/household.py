@@ -117,7 +117,7 @@ class Household:
         return Lake(self.store.url, self.store.storage_options)
 
     def publish(self, epoch: Epoch) -> None:
-        self.ledger.publish(epoch)
+        self.ledger.sync(self.ledger.publish(epoch))
 
     # --- what the source does -------------------------------------------------------------------
 

@@ -72,6 +72,13 @@ class TwinFiles:
     def get(self, key: str) -> bytes | None:
         return self._world.blobs.get(key)
 
+    @property
+    def durable_at_once(self) -> bool:
+        return True
+
+    def put(self, key: str, data: bytes) -> None:
+        self._world.blobs[key] = data
+
     def list(self, prefix: str) -> tuple[str, ...]:
         return tuple(sorted(key for key in self._world.blobs if key.startswith(prefix + "/")))
 

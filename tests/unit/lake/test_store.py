@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Definite, Misconfigured, Transient
+from headrace.lake import formatfile, s3store
 from headrace.lake.store import LocalStore, Store, open_store
+from headrace.testing.powercut import Disk
 
 
 def test_only_the_first_put_if_absent_is_told_true(any_store: Store) -> None:
@@ -72,6 +78,104 @@ def test_a_place_is_empty_until_something_is_put(any_store: Store) -> None:
     assert any_store.empty()
     any_store.put("a/b", b"")
     assert not any_store.empty()
+
+
+def test_a_place_where_a_lake_came_to_nothing_is_empty(local_store: LocalStore) -> None:
+    """A program that is killed while it makes a lake leaves the hidden file of its first put."""
+    folder = Path(local_store.path, "_headrace")
+    folder.mkdir(parents=True)
+    (folder / ".0123456789abcdef.tmp").write_bytes(b"{")
+    assert local_store.empty()
+    assert formatfile.create_lake(local_store) == formatfile.open_lake(local_store)
+    assert not local_store.empty()
+    (folder / "format.json").unlink()
+    (folder / "notes.txt").touch()
+    assert not local_store.empty()
+
+
+def test_what_is_put_if_absent_is_on_the_disk_when_it_returns(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "new" / "lake", tmp_path / "journal")
+    store = LocalStore(str(disk.root))
+    dice = random.Random(1)
+    with disk.watched():
+        for number in range(20):
+            assert store.put_if_absent(f"a/{number}/b", b"1")
+            store.put(f"c/{number}", b"2")
+            disk.cut(dice)
+            assert store.get(f"a/{number}/b") == b"1"
+            # Perhaps gone, but never half of it.
+            assert store.get(f"c/{number}") in (b"2", None)
+
+
+class _Deciding(BaseHTTPRequestHandler):
+    """An object store that has not decided yet whose conditional put came first."""
+
+    undecided: ClassVar[int] = 0
+    there: ClassVar[bytes | None] = None
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        kind = type(self)
+        if kind.undecided > 0:
+            kind.undecided -= 1
+            self._answer(409, b"<Error><Code>ConditionalRequestConflict</Code></Error>")
+        elif kind.there is not None:
+            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+        else:
+            kind.there = body
+            self._answer(200)
+
+    def do_HEAD(self) -> None:
+        self._answer(404 if type(self).there is None else 200)
+
+    def _answer(self, code: int, body: bytes = b"") -> None:
+        self.send_response(code)
+        self.send_header("ETag", '"0"')
+        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing on the console."""
+
+
+@pytest.fixture
+def deciding() -> Iterator[Store]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Deciding)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    options = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "id",
+        "AWS_SECRET_ACCESS_KEY": "key",
+        "AWS_REGION": "us-east-1",
+    }
+    yield open_store("s3://bucket/lake", options)
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize("undecided", [1, 3])
+def test_a_conflict_on_s3_is_no_answer_and_is_asked_again(
+    deciding: Store, undecided: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Deciding, "undecided", undecided)
+    monkeypatch.setattr(_Deciding, "there", None)
+    assert deciding.put_if_absent("k", b"1")
+    assert not deciding.put_if_absent("k", b"2")
+
+
+def test_a_conflict_on_s3_that_stays_is_transient(deciding: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Deciding, "undecided", 1000)
+    monkeypatch.setattr(_Deciding, "there", None)
+    monkeypatch.setattr(s3store, "CONFLICT_PAUSES", (0.0, 0.0))
+    with pytest.raises(Transient) as caught:
+        deciding.put_if_absent("k", b"1")
+    assert caught.value.code == "LAKE_STORE"
 
 
 def test_outputs_are_read_back_with_random_access(any_store: Store) -> None:

@@ -61,8 +61,8 @@ def test_files_are_added_and_removed_in_one_commit(any_store: Store) -> None:
     assert table.write(TableStep(FOLDER, 0, (new,), (files[0].path,)), _stamp(2))
     assert table.version == 1
     assert {path: file.rows for path, file in table.files().items()} == {files[1].path: 1, new.path: 1}
-    assert table.entry(1) == Entry("plan-2", rewrite=False)
-    assert LakeTable(any_store, FOLDER).entry(1) == Entry("plan-2", rewrite=False)
+    assert table.entry(1) == Entry("plan-2", rewrite=False, epoch=2)
+    assert LakeTable(any_store, FOLDER).entry(1) == Entry("plan-2", rewrite=False, epoch=2)
     assert table.at(0).live() == {file.path for file in files}
     assert _ids(any_store) == [2, 7]
 
@@ -92,7 +92,7 @@ def test_a_nullable_column_is_added_in_a_commit_of_its_own(any_store: Store) -> 
     assert table.schema().equals(wider)
     assert _delta(any_store).protocol().reader_features == ["timestampNtz"]
     assert _ids(any_store) == [1, 2]
-    assert table.entry(1) == Entry("plan-2", rewrite=False)
+    assert table.entry(1) == Entry("plan-2", rewrite=False, epoch=2)
 
 
 def test_a_schema_is_replaced_with_all_files(any_store: Store) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from headrace.core.errors import Misconfigured
+from headrace.core import failpoint
+from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import formatfile
+from headrace.lake import formatfile, layout
+from headrace.lake.commit import Claim
 from headrace.lake.reader import Lake
 from headrace.lake.store import open_store
 from headrace.pipeline.latecomers import Kept
@@ -26,6 +30,7 @@ SOURCE = SourceRecord(
 )
 NAME = TableName("public", "late")
 WAITS = TableRecord(NAME, State.CHOSEN, 5, text_table(), {}, Lsn(0x20), late=True, kept=True)
+_WHEN = ("before", "after")
 COPIED = replace(staged(WAITS, "1-0", Lsn(0x90)), state=State.JOINING)
 
 
@@ -91,6 +96,8 @@ def test_what_is_kept_of_the_stream_goes_when_every_table_has_taken_it(ledger: L
         for name, reached in (("1", 0x90), ("2", 0xA0))
     )
     for file in (first, second):
+        nothing = b"0123456789" + b"[]" + (2).to_bytes(8, "big")
+        ledger.store.put_if_absent(layout.late_key("main", file.name), nothing)
         ledger.publish(Epoch("stream", file.reached, kept=file))
     assert ledger.kept == {"1": first, "2": second}
     taking = replace(WAITS, state=State.JOINING)
@@ -98,3 +105,64 @@ def test_what_is_kept_of_the_stream_goes_when_every_table_has_taken_it(ledger: L
         ledger.publish(Epoch("late", Lsn(0xA0), records=(replace(taking, applied=Lsn(applied)),)))
         assert set(ledger.kept) == left
     assert Ledger(ledger.store, "main").kept == {}
+
+
+def test_an_attempt_after_the_first_goes_on_without_an_epoch_of_its_own(ledger: Ledger) -> None:
+    claim = Claim()
+    first = Ledger(ledger.store, "main", claim=claim)
+    for _ in range(3):
+        assert Ledger(ledger.store, "main", claim=claim).mark == first.mark
+
+
+def test_an_attempt_after_the_first_takes_nothing_back_from_a_successor(ledger: Ledger) -> None:
+    claim = Claim()
+    Ledger(ledger.store, "main", claim=claim)
+    successor = Ledger(ledger.store, "main")
+    with pytest.raises(Misconfigured) as caught:
+        Ledger(ledger.store, "main", claim=claim)
+    assert caught.value.code == "LAKE_FENCED"
+    successor.publish(Epoch("empty", Lsn(0x90)))  # who goes on, unharmed
+
+
+@pytest.mark.parametrize("step", [f"lake.{step}.{when}" for step in ("plan", "mark") for when in _WHEN])
+def test_an_attempt_after_the_first_finishes_what_its_own_process_began(
+    ledger: Ledger, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = Claim()
+    broken = Ledger(ledger.store, "main", claim=claim)
+    failpoint._fired.clear()
+    monkeypatch.setenv(failpoint.VARIABLE, f"{step}=error")
+    with pytest.raises(Transient):
+        broken.publish(Epoch("empty", Lsn(0x90)))
+    again = Ledger(ledger.store, "main", claim=claim)
+    assert again.mark.epoch == broken.mark.epoch + (step != "lake.plan.before")
+    again.publish(Epoch("empty", Lsn(0xA0)))
+
+
+def test_a_failed_sync_is_done_again_by_the_next_attempt_with_new_files(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system tells once that a disk refused a file, and takes what was lost for clean from then on."""
+    claim = Claim()
+    plan = Ledger(ledger.store, "main", claim=claim).publish(Epoch("empty", Lsn(0x90)))
+    root = Path(ledger.store.url)
+    [victim] = root.glob(f"marks/main/e{plan.epoch:012d}-*.parquet")
+    number, fsync = victim.stat().st_ino, os.fsync
+
+    def refusing(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == number:
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    failing = Ledger(ledger.store, "main", claim=claim)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refusing)
+        with pytest.raises(Transient) as caught:
+            failing.sync()
+        assert caught.value.code == "LAKE_STORE"
+        assert not failing.durable
+    again = Ledger(ledger.store, "main", claim=claim)
+    assert not again.durable
+    again.sync()
+    assert again.durable
+    assert victim.stat().st_ino != number

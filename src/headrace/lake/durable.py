@@ -1,0 +1,66 @@
+"""How much of a source is known to survive the machine losing power, written down in the lake.
+
+    _headrace/durable/<source>.json
+        {"epoch": 41}                            all up to mark 41 is on the disk
+        {"epoch": 41, "until": 44, "id": ...}    42 to 44 are being taken back
+
+`lake.commit` writes it after each sync and before the acknowledgement, durably itself: so it is never ahead
+of the disk, and never behind what the source was told. `lake.recovery` reads it when a source is taken
+over, and looks only at what came after it. What is deleted, is deleted only where no epoch after it can be
+taken back.
+
+A store whose writes are durable when they are answered needs none of it, and has no such file. A lake in a
+directory that has marks and no such file is from before there was one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headrace.lake import layout
+
+
+class Files(Protocol):
+    """The part of a `Store` that is needed here."""
+
+    @property
+    def durable_at_once(self) -> bool: ...
+
+    def put(self, key: str, data: bytes, /) -> None: ...
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def sync(self, keys: Iterable[str]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """All up to the mark of `epoch` is durable; with `until`, the epochs after it up to that one go."""
+
+    epoch: int
+    until: int | None = None
+    id: str = ""  # of that taking back: what stands in the commits that it makes
+
+
+def read(files: Files, source: str) -> Durable | None:
+    """What was written down last, or None where nothing was."""
+    data = files.get(layout.durable_key(source))
+    if data is None:
+        return None
+    record: dict[str, Any] = json.loads(data)
+    return Durable(record["epoch"], record.get("until"), record.get("id", ""))
+
+
+def write(files: Files, source: str, durable: Durable) -> None:
+    """Write it down, durably."""
+    if files.durable_at_once:
+        return
+    record: dict[str, Any] = {"epoch": durable.epoch}
+    if durable.until is not None:
+        record |= {"until": durable.until, "id": durable.id}
+    key = layout.durable_key(source)
+    files.put(key, json.dumps(record).encode())
+    files.sync([key])

@@ -1,0 +1,368 @@
+"""After a power cut: which epochs are whole, and how those that are not are taken back.
+
+    durable (written down)            maybe torn: nothing of it was acknowledged
+    ... 40 ─── 41 │ 42 ─── 43 ─── 44
+                  │  ▲      ▲ a file of it is empty: 43 and 44 go, the stream has them still
+                  │  └ whole: it stays
+
+A writer that is killed leaves what it wrote to the operating system; a machine that loses power loses of that
+whatever was not synced: files are empty or cut, or have no name, in any order. Plans are durable before
+anything else of their epoch is (`Store.put_if_absent`). So at a takeover every plan after the last durable
+epoch is held against the lake: the files that it adds, their sizes and ends; its lines in the tables' logs;
+its mark. From the first that is not whole on, all go:
+
+    what goes      is written down first (`headrace.lake.durable`), so that whoever is ended here is continued
+    tables         a torn line of a log gets a filler in its place, then one commit brings the table back to
+                   what it held: numbers are not used twice, and a program that holds the table open is
+                   told by that commit, or meets files that are gone
+    new tables     made by an epoch that goes: their folders are emptied
+    plans          each gets a withdrawal that changes nothing (`headrace.lake.commit`): epochs stay gapless
+    marks          those that go are removed by one commit; its own mark, at the last of their epochs,
+                   says again what the last durable one said
+
+A mark that was never acknowledged can so be withdrawn, after a power cut and never else; what it showed
+comes again with the stream. Checkpoints of Delta's logs are spared where they are whole and deleted where
+they aren't: the lines that they stand for are all still there.
+
+Called by the pipeline's ledger before a process takes a source over for the first time. Never by a process
+that has it already, and never on a store whose writes are durable at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from urllib.parse import unquote
+
+from headrace.core.errors import Transient
+from headrace.core.failpoint import failpoint
+from headrace.lake import datafile, durable, layout
+from headrace.lake.durable import Durable
+from headrace.lake.marks import Mark, Marks, mark_of, rows_of
+from headrace.lake.plan import DataFile, Plan, TableStep, attempts
+from headrace.lake.store import Store
+from headrace.lake.table import PLAN_ID, LakeTable, Stamp
+
+_LINE = re.compile(r"/(\d{20})\.json\Z")
+_CHECKPOINT = re.compile(r"/(\d{20})\.checkpoint\.parquet\Z")
+_MAGIC = b"PAR1"
+_FILLER = "/filler"
+
+Whole = Callable[[Plan], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One version in a table's log, read without delta-rs, which refuses a log with a torn line."""
+
+    plan_id: str | None
+    epoch: int | None  # None: another program's
+    files: tuple[tuple[str, int], ...]  # that it adds: path and size
+
+
+def recover(store: Store, source: str, whole: Whole = lambda plan: True) -> None:
+    """Take back the epochs that a power cut has torn; `whole` judges what else of an epoch there is."""
+    if store.durable_at_once:
+        return
+    known = durable.read(store, source)
+    if known is None:
+        if not Marks(store, source).table.refresh() >= 0 and not attempts(store, source, 1):
+            durable.write(store, source, Durable(0))
+        return
+    if known.until is None:
+        last = _last_plan(store, source, known.epoch)
+        first = _first_torn(store, source, known.epoch, last, whole)
+        if first is None:
+            return
+        if durable.read(store, source) != known:
+            raise _moved(source)
+        known = Durable(first - 1, last, uuid.uuid4().hex)
+        durable.write(store, source, known)
+    failpoint("lake.recovery.before")
+    _take_back(store, source, known)
+    failpoint("lake.recovery.after")
+
+
+# --- what is whole ------------------------------------------------------------------------------
+
+
+def _last_plan(store: Store, source: str, epoch: int) -> int:
+    while store.exists(layout.plan_key(source, epoch + 1)):
+        epoch += 1
+    return epoch
+
+
+def _first_torn(store: Store, source: str, known: int, last: int, whole: Whole) -> int | None:
+    """The first epoch after the one that is known to be durable that is not whole."""
+    published = _published(store, layout.marks_folder(source), known)
+    folders: dict[str, int] = {layout.marks_folder(source): -1}
+    for epoch in range(known + 1, last + 1):
+        plan = attempts(store, source, epoch)[-1]
+        marked = epoch in published
+        # The last one may have been under way; then whoever comes finishes it.
+        if not marked and (epoch < last or None in published):
+            return epoch
+        if not (all(_step_whole(store, step, plan, marked) for step in plan.steps) and whole(plan)):
+            return epoch
+        for step in plan.steps:
+            folders.setdefault(step.path, step.base)
+    for folder in folders if last > known else ():
+        _spare_checkpoints(store, folder)
+    return None
+
+
+def _published(store: Store, folder: str, known: int) -> set[int | None]:
+    """The epochs of whole marks after the one that is known, in order; None where a torn line ends them."""
+    found: set[int | None] = set()
+    versions = _versions(store, folder)
+    base = _version_at(store, folder, known)
+    for version in range(base + 1, max(versions, default=-1) + 1):
+        line = _line(store, folder, version)
+        if line is None or not _files_whole(store, folder, line.files):
+            return {*found, None}
+        # A plan's own step on this table is a commit of the same epoch; its mark comes after it.
+        names = [path for path, _ in line.files]
+        found |= {line.epoch for name in names if line.epoch and layout.epoch_of(name) == line.epoch}
+    return found - {None}
+
+
+def _step_whole(store: Store, step: TableStep, plan: Plan, marked: bool) -> bool:
+    if not _files_whole(store, step.path, ((file.path, file.size) for file in step.add)):
+        return False
+    line = _line(store, step.path, step.base + 1)
+    if line is not None:
+        return not marked or line.plan_id == plan.plan_id
+    return not marked and not store.exists(_line_key(step.path, step.base + 1))
+
+
+def _files_whole(store: Store, folder: str, files: Iterable[tuple[str, int]]) -> bool:
+    return all(_parquet_whole(store, f"{folder}/{path}", size) for path, size in files)
+
+
+def _parquet_whole(store: Store, key: str, size: int | None = None) -> bool:
+    if not store.exists(key):
+        return False
+    with store.open_input(key) as file:
+        length: int = file.size()
+        if length < 2 * len(_MAGIC) or size not in (None, length):
+            return False
+        file.seek(length - len(_MAGIC))
+        return bytes(file.read(len(_MAGIC))) == _MAGIC
+
+
+def _line(store: Store, folder: str, version: int) -> Line | None:
+    """One version of the log; None where it is not there, or torn."""
+    text = store.get(_line_key(folder, version))
+    try:
+        actions = [json.loads(line) for line in (text or b"").splitlines() if line]
+    except ValueError:
+        return None
+    if not actions:
+        return None
+    infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    epochs = [action["txn"]["version"] for action in actions if "txn" in action]
+    adds = [action["add"] for action in actions if "add" in action]
+    return Line(
+        infos[0].get(PLAN_ID) if infos else None,
+        epochs[0] if epochs else None,
+        tuple((unquote(add["path"]), add["size"]) for add in adds),
+    )
+
+
+def _line_key(folder: str, version: int) -> str:
+    return f"{folder}/_delta_log/{version:020d}.json"
+
+
+def _versions(store: Store, folder: str) -> list[int]:
+    return sorted(int(match[1]) for key in _log(store, folder) if (match := _LINE.search(key)))
+
+
+def _log(store: Store, folder: str) -> tuple[str, ...]:
+    return store.list(f"{folder}/_delta_log")
+
+
+def _version_at(store: Store, folder: str, epoch: int) -> int:
+    """The last version of a log that an epoch up to this one made; -1 where there is none."""
+    for version in reversed(_versions(store, folder)):
+        line = _line(store, folder, version)
+        if line is not None and line.epoch is not None and line.epoch <= epoch:
+            return version
+    return -1
+
+
+def _spare_checkpoints(store: Store, folder: str, above: int | None = None) -> None:
+    """Delete the checkpoints of a log that are torn, and all above a version, if one is given."""
+    names = [(key, int(match[1])) for key in _log(store, folder) if (match := _CHECKPOINT.search(key))]
+    for key, version in names:
+        if (above is not None and version > above) or not _parquet_whole(store, key):
+            store.delete(key)
+    hint = f"{folder}/_delta_log/_last_checkpoint"
+    try:
+        version = json.loads(store.get(hint) or b"")["version"]
+        lasts = store.exists(f"{folder}/_delta_log/{version:020d}.checkpoint.parquet")
+    except (ValueError, KeyError, TypeError):
+        lasts = False
+    if not lasts:
+        store.delete(hint)
+
+
+# --- taking back --------------------------------------------------------------------------------
+
+
+def _take_back(store: Store, source: str, known: Durable) -> None:
+    assert known.until is not None
+    plans = {e: attempts(store, source, e) for e in range(known.epoch + 1, known.until + 1)}
+    steps = [step for tried in plans.values() for plan in tried for step in plan.steps]
+    bases: dict[str, int] = {}
+    for step in steps:
+        bases.setdefault(step.path, step.base)
+    marks = layout.marks_folder(source)
+    bases.pop(marks, None)
+    for folder, base in bases.items():
+        own = [step for step in steps if step.path == folder]
+        _restore(store, folder, base, own, _stamp(source, known))
+    for key in store.list(layout.checkpoints_folder(source)):
+        if layout.plan_of(key)[0] > known.epoch:
+            store.delete(key)
+    if known.epoch == 0:
+        _start_over(store, source, plans)
+    else:
+        mark = _withdraw(store, source, known, plans)
+        failpoint("lake.recovery.between")
+        _restore_marks(store, source, known, mark, [step for step in steps if step.path == marks])
+    _delete_files(store, known.epoch, steps)
+    store.sync_all()
+    durable.write(store, source, Durable(0 if known.epoch == 0 else known.until))
+
+
+def _stamp(source: str, known: Durable) -> Stamp:
+    assert known.until is not None
+    return Stamp(app=f"headrace/{source}", epoch=known.until, plan_id=known.id)
+
+
+def _restore(store: Store, folder: str, base: int, steps: list[TableStep], stamp: Stamp) -> None:
+    """Bring a table back to what it held at version `base`, by a commit on top of what is there."""
+    if base < 0:
+        for key in store.list(folder):
+            store.delete(key)
+        return
+    _spare_checkpoints(store, folder, above=base)
+    if _restored(store, folder, stamp):
+        return
+    # Versions that were lost, name and all, may have been read as well.
+    newest = max([*_versions(store, folder), *(step.base + 1 for step in steps)])
+    _fill(store, folder, range(base + 1, newest + 1), stamp)
+    table = LakeTable(store, folder)
+    newest = table.refresh()
+    step = table.restoration(base) or TableStep(folder, newest)
+    # What a torn line did is undone for those, too, who read it before it was torn.
+    then = table.at(base).live()
+    added = {file.path for step in steps for file in step.add} - then
+    removed = {path for step in steps for path in step.remove} & then
+    again = sorted(removed - {file.path for file in step.add})
+    step = replace(
+        step,
+        add=(*step.add, *(datafile.describe(store, folder, path) for path in again)),
+        remove=tuple(sorted({*step.remove, *added})),
+    )
+    _write(table, step, stamp)
+
+
+def _write(table: LakeTable, step: TableStep, stamp: Stamp) -> None:
+    if not table.write(step, stamp):
+        raise _moved(table.folder)
+
+
+def _moved(what: str) -> Transient:
+    return Transient(
+        "LAKE_RESTLESS",
+        f'another program writes into "{what}" while a power cut is mended',
+        hint="stop what else writes into this lake; the work resumes by itself",
+    )
+
+
+def _restored(store: Store, folder: str, stamp: Stamp) -> bool:
+    line = _line(store, folder, max(_versions(store, folder)))
+    return line is not None and line.plan_id == stamp.plan_id
+
+
+def _fill(store: Store, folder: str, versions: Iterable[int], stamp: Stamp) -> None:
+    """Put a commit that does nothing wherever a line of the log is torn or gone."""
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    info = {"timestamp": now, "operation": "WRITE", PLAN_ID: stamp.plan_id + _FILLER}
+    txn = {"appId": stamp.app, "version": stamp.epoch, "lastUpdated": now}
+    text = "".join(f"{json.dumps(action)}\n" for action in ({"commitInfo": info}, {"txn": txn}))
+    for version in versions:
+        if _line(store, folder, version) is None:
+            store.delete(_line_key(folder, version))
+            store.put_if_absent(_line_key(folder, version), text.encode())
+
+
+def _start_over(store: Store, source: str, plans: Mapping[int, list[Plan]]) -> None:
+    """Nothing of this source was ever durable: there is nothing to go back to."""
+    for key in store.list(layout.marks_folder(source)):
+        store.delete(key)
+    for epoch in sorted(plans, reverse=True):
+        for attempt in reversed(range(len(plans[epoch]))):
+            store.delete(layout.plan_key(source, epoch, attempt))
+
+
+def _withdraw(store: Store, source: str, known: Durable, plans: Mapping[int, list[Plan]]) -> Mark:
+    """Give every plan that goes an attempt that does nothing; the mark of the last one."""
+    mark = _mark_at(store, source, known.epoch)
+    upstream = mark.upstream_commit_ts
+    for epoch, tried in plans.items():
+        plan = Plan(
+            source=source,
+            epoch=epoch,
+            plan_id=f"{known.id}.{epoch}",
+            kind="withdraw",
+            incarnation=mark.incarnation,
+            frontier=mark.frontier,
+            time=mark.time,
+            upstream_commit_ts=None if upstream is None else upstream.isoformat(),
+            versions=dict(mark.versions),
+        )
+        if tried[-1].plan_id != plan.plan_id:
+            key = layout.plan_key(source, epoch, len(tried))
+            store.put_if_absent(key, plan.to_json().encode())
+    return mark_of(plan, datetime.now(UTC))
+
+
+def _mark_at(store: Store, source: str, epoch: int) -> Mark:
+    """The mark that was the newest at this epoch."""
+    marks = Marks(store, source)
+    folder = marks.table.folder
+    base = _version_at(store, folder, epoch)
+    _spare_checkpoints(store, folder, above=base)
+    return marks.at(base)[-1]
+
+
+def _restore_marks(store: Store, source: str, known: Durable, mark: Mark, steps: list[TableStep]) -> None:
+    """Remove the marks that go, and publish the one that stands for them."""
+    folder = layout.marks_folder(source)
+    stamp = _stamp(source, known)
+    base = _version_at(store, folder, known.epoch)
+    if _restored(store, folder, stamp):
+        return
+    # One commit a mark, and one a step, were perhaps made.
+    newest = max([*_versions(store, folder), base + mark.epoch - known.epoch + len(steps)])
+    _fill(store, folder, range(base + 1, newest + 1), stamp)
+    table = LakeTable(store, folder)
+    newest = table.refresh()
+    step = table.restoration(base) or TableStep(folder, newest)
+    file = datafile.write(store, folder, layout.file_name(mark.epoch), rows_of([mark]))
+    _write(table, replace(step, add=(*step.add, file)), stamp)
+
+
+def _delete_files(store: Store, epoch: int, steps: Iterable[TableStep]) -> None:
+    """The data files that the epochs after this one brought: whoever has one open shall get an error."""
+    files: list[tuple[str, DataFile]] = [(step.path, file) for step in steps for file in step.add]
+    for folder, file in files:
+        named = layout.epoch_of(file.path)
+        if named is not None and named > epoch:
+            store.delete(f"{folder}/{file.path}")

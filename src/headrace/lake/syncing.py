@@ -1,0 +1,100 @@
+"""From what the operating system holds to what the disk holds: all that a mark rests on, then its number.
+
+    sync_all, once        whatever an earlier owner left: nobody knows what that is
+    sync by name          the plan, data files, lines of logs, the mark: tells what the disk refuses
+    durable               up to which epoch that is done, written down (`headrace.lake.durable`)
+
+Part of `commit.EpochLog`, called by the thread that acknowledges. Only after it has returned may anything
+be acknowledged, or deleted that an epoch before it still needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from headrace.core.failpoint import failpoint
+from headrace.lake import durable, layout
+from headrace.lake.durable import Durable
+from headrace.lake.plan import Plan, attempts
+
+
+class Files(durable.Files, Protocol):
+    """The part of a `Store` that is needed here."""
+
+    def sync_all(self) -> None: ...
+
+
+class Table(Protocol):
+    """One Delta table."""
+
+    def log_keys(self, version: int) -> list[str]:
+        """The files of the log that hold this version."""
+
+
+class MarkLog(Protocol):
+    """The marks of the source."""
+
+    def new_keys(self) -> list[str]:
+        """The files that hold what was published since the last call."""
+
+
+class Syncing:
+    """What of one source's epochs is durable."""
+
+    def __init__(self, source: str, files: Files, marks: MarkLog, table: Callable[[str], Table]) -> None:
+        self._source = source
+        self._files = files
+        self._marks = marks
+        self._table = table
+        self._begun = 0  # the epoch of the newest mark when this began
+        self._unknown = True  # there may be something that nobody names any more
+        self.durable = -1  # the last epoch that is known to be durable
+
+    def begin(self, epoch: int) -> None:
+        """The source was taken over; this is its newest mark's epoch."""
+        known = durable.read(self._files, self._source)
+        self._begun, self.durable = epoch, -1 if known is None else known.epoch
+
+    def forget(self) -> None:
+        """Something was written that no later call names."""
+        self._unknown = True
+
+    def sync(self, plan: Plan | None) -> None:
+        """Make all that this plan and its mark rest on durable; without one, all up to the takeover's mark.
+
+        Call it for every plan, in order, before acknowledging what the plan's mark holds. The first call
+        after a takeover may take seconds on a busy machine: nobody but the acknowledgement waits for it.
+        """
+        failpoint("lake.sync.before")
+        unknown, self._unknown = self._unknown, False
+        try:
+            self._sync(plan, unknown=unknown)
+        except BaseException:
+            self._unknown |= unknown
+            raise
+        failpoint("lake.sync.after")
+
+    def _sync(self, plan: Plan | None, *, unknown: bool) -> None:
+        last = self._begun if plan is None else plan.epoch
+        plans = [] if plan is None else [plan]
+        if unknown:
+            self._files.sync_all()
+            plans = [*self._not_durable(last), *plans]
+        keys = [layout.plan_key(self._source, each.epoch) for each in plans]
+        keys += self._marks.new_keys()
+        keys += self._written(plans)
+        self._files.sync(keys)
+        durable.write(self._files, self._source, Durable(last))
+        self.durable = last
+
+    def _not_durable(self, last: int) -> Iterator[Plan]:
+        """The plans up to this epoch that nobody knows to be durable."""
+        first = self.durable + 1 if self.durable >= 0 else last
+        for epoch in range(first, last + 1):
+            yield from attempts(self._files, self._source, epoch)[-1:]
+
+    def _written(self, plans: Iterable[Plan]) -> Iterator[str]:
+        for step in (step for plan in plans for step in plan.steps):
+            yield from self._table(step.path).log_keys(step.base + 1)
+            yield from (f"{step.path}/{file.path}" for file in step.add)
