@@ -4,8 +4,9 @@ Started by `pipeline.receiver` as `python -m headrace.pipeline.receive`; a proce
 server is answered in time while the driver's process is busy, stopped or starved.
 
     stdin    line 1: what to do, secrets included (they are never in argv or the environment)
-             then    {"ack": 23797576}     the lake holds everything before this position
+             then    {"ack": 23797576}     the lake holds everything before this position, durably
                      {"stop": true}        finish; so does the end of stdin, for then the driver is gone
+             {}                    the driver lives; who has not heard it for a minute ends as well
     stdout   {"event": "streaming", ...}   the checks are passed, bytes will come
              {"event": "progress", ...}    once a second; dropped while nobody reads
              {"event": "failed", ...}      the last line: a coded error
@@ -48,6 +49,9 @@ READ_TIMEOUT = 0.1  # how long a command waits at most
 UNSETTLED_TIMEOUT = 0.02  # how long the news of an idle source waits at most
 STOPPING_ROUNDS = 3  # replies in a row that the server was not content with
 PROGRESS_EVERY = 1.0
+LONGEST_STEP = 1.0  # of the clock, between two looks at it, that counts
+PATIENCE = 60.0  # without a word of the driver, which is far longer than a loaded machine keeps it from one
+ORPHANED = 75  # the exit code then: the driver may not be able to take a last line
 SETTLE_EVERY = 0.1
 
 
@@ -67,6 +71,7 @@ class Orders:
     shift: int = 0  # what is added to the server's positions
     last: LastCommits | None = None  # what the lake remembers of the stream before `position`
     position: int = 0
+    patience: float = PATIENCE
 
     def to_json(self) -> str:
         last = None if self.last is None else self.last.as_record()
@@ -84,14 +89,16 @@ class Orders:
 class Commands(threading.Thread):
     """Reads the driver's lines, so that the loop never waits for them."""
 
-    def __init__(self, lines: io.FileIO, acknowledged: int) -> None:
+    def __init__(self, lines: io.FileIO) -> None:
         super().__init__(daemon=True)
         self._lines = lines
-        self.acknowledged = acknowledged
+        self.acknowledged = 0
+        self.heard = 0  # lines
         self.stopped = threading.Event()
 
     def run(self) -> None:
         for line in self._lines:
+            self.heard += 1
             command = json.loads(line)
             if "ack" in command:
                 self.acknowledged = max(self.acknowledged, command["ack"])
@@ -102,18 +109,38 @@ class Commands(threading.Thread):
         os._exit(0)
 
 
+class Silence:
+    """For how long the driver has not been heard, in time that this process was running itself.
+
+    A machine that was suspended wakes with a clock that has gone on; the driver is not to blame for that.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._heard = self._seconds = 0.0
+        self._asked: float | None = None
+
+    def over(self, now: float, heard: int) -> bool:
+        """Whether patience is at its end; to be asked often."""
+        passed = 0.0 if self._asked is None else min(now - self._asked, LONGEST_STEP)
+        self._seconds = 0.0 if heard != self._heard else self._seconds + passed
+        self._asked, self._heard = now, heard
+        return self._seconds > self._patience
+
+
 class Receiving:
     """The loop and its clocks."""
 
     def __init__(
-        self, stream: Stream, writer: SpoolWriter, known: Known, commands: Commands, shift: int
+        self, stream: Stream, writer: SpoolWriter, known: Known, commands: Commands, orders: Orders
     ) -> None:
         self._stream = stream
         self._writer = writer
-        self._shift = shift
+        self._shift = orders.shift
         self._known = known
-        self._intake = Intake(writer, known, streaming=stream.streaming, shift=shift)
+        self._intake = Intake(writer, known, streaming=stream.streaming, shift=orders.shift)
         self._commands = commands
+        self._silence = Silence(orders.patience)
         self._received = 0
         self._full = False
         self._unanswerable = 0  # rounds in which the server asked again
@@ -138,6 +165,9 @@ class Receiving:
 
     def _keep_time(self) -> None:
         now = time.monotonic()
+        if self._silence.over(now, self._commands.heard):
+            # The driver is frozen: whoever takes the source over needs the slot and the spool.
+            os._exit(ORPHANED)
         if now >= self._next_feedback:
             self._next_feedback = now + self._stream.pause
             self._see_whether_it_stops()
@@ -163,7 +193,7 @@ class Receiving:
         acknowledged, written = self._commands.acknowledged, self._writer.frontier
         if not self._known.is_over:
             acknowledged = int(self._stream.start) + self._shift
-        self._stream.feedback(Lsn(acknowledged - self._shift), Lsn(written - self._shift))
+        self._stream.feedback(Lsn(max(0, acknowledged - self._shift)), Lsn(written - self._shift))
 
     def _progress(self) -> None:
         source_end, source_ts = self._writer.source
@@ -194,7 +224,8 @@ def emit(*, last: bool = False, **event: Any) -> None:
 
 def receive(orders: Orders, lines: io.FileIO) -> None:
     """Do as ordered until told to stop."""
-    commands = Commands(lines, orders.frontier)
+    # The slot stays where it is until the driver says what is durable: the lake's frontier need not be.
+    commands = Commands(lines)
     commands.start()
     folder = Path(orders.folder)
     with SpoolWriter(folder, orders.limit_bytes, orders.frontier) as writer:
@@ -218,7 +249,7 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
                 identity=asdict(stream.identity),
             )
             again = known.from_start(int(stream.start) + orders.shift)
-            Receiving(stream, writer, again, commands, orders.shift).run()
+            Receiving(stream, writer, again, commands, orders).run()
 
 
 def main() -> int:

@@ -6,6 +6,9 @@
     receiver.acknowledge(lsn)     the frontier of a published mark: the slot may move there
     receiver.stop()
 
+A thread of its own tells the process now and then that the driver lives; a driver that was frozen has none,
+and then the process ends, so that whoever takes the source over finds spool and slot free.
+
 Called by the life of a source. What the process does, and the lines that travel, is in `receive`. Nothing
 here waits but `stop`; the driver sees new transactions by asking its own `SpoolReader`.
 
@@ -18,8 +21,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,12 +34,13 @@ from typing import Any
 from headrace.core.errors import HeadraceError, Transient, from_record
 from headrace.core.position import Lsn
 from headrace.pipeline.lastcommits import LastCommits
-from headrace.pipeline.receive import Orders
+from headrace.pipeline.receive import ORPHANED, PATIENCE, Orders
 from headrace.sources.postgres.session import Address, Identity
 from headrace.spool.origin import prepare
 
 ORIGIN = Lsn(0)
 LIMIT_BYTES = 8 * 1024**3
+BEATS = 12  # words of the driver in the time for which the process is patient
 _STOP_WITHIN = 5.0
 _SOURCE_ROOT = Path(__file__).parents[2]
 
@@ -71,6 +77,7 @@ class Feed:
     shift: int = 0  # what is added to the server's positions
     last: LastCommits | None = None  # what the lake remembers of the stream before `position`
     position: Lsn = ORIGIN
+    patience: float = PATIENCE  # for how long the process goes on without a word of the driver
 
     @property
     def origin(self) -> Mapping[str, Any]:
@@ -97,6 +104,7 @@ class Feed:
             shift=self.shift,
             last=self.last,
             position=int(self.position),
+            patience=self.patience,
         )
 
 
@@ -109,6 +117,8 @@ class Receiver:
         self._progress = Progress()
         self._partial = b""
         self._failure: HeadraceError | None = None
+        self._writing = threading.Lock()
+        self._over = threading.Event()  # nobody needs to be told any more that we live
 
     @property
     def alive(self) -> bool:
@@ -139,6 +149,11 @@ class Receiver:
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
         self._tell(self._feed.orders(frontier).to_json())
+        self._over = threading.Event()
+        beat = threading.Thread(
+            target=self._beat, args=(self._process, self._over), name="headrace-beat", daemon=True
+        )
+        beat.start()
 
     def poll(self) -> Progress:
         """The newest word of the process; the error that it ended with is raised."""
@@ -168,6 +183,7 @@ class Receiver:
 
     def kill(self) -> None:
         """End the process at once. Nothing is lost by it."""
+        self._over.set()
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -175,11 +191,26 @@ class Receiver:
     def _tell(self, line: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            return  # it has ended: `poll` says how
+        with self._writing:
+            try:
+                self._process.stdin.write(line.encode() + b"\n")
+                self._process.stdin.flush()
+            except BrokenPipeError:
+                return  # it has ended: `poll` says how
+
+    def _beat(self, process: subprocess.Popen[bytes], over: threading.Event) -> None:
+        """Tell the process that we live, for as long as it does."""
+        assert process.stdin is not None
+        while not over.wait(self._feed.patience / BEATS) and process.poll() is None:
+            with self._writing:
+                # A full pipe is read by nobody: waiting here would hold up who stops the process.
+                if process.stdin.closed or not select.select([], [process.stdin], [], 0)[1]:
+                    continue
+                try:
+                    process.stdin.write(b"{}\n")
+                    process.stdin.flush()
+                except BrokenPipeError:
+                    return
 
     def _listen(self) -> None:
         if self._process is None or self._process.stdout is None:
@@ -218,6 +249,14 @@ class Receiver:
     def _sudden_end(self) -> Exception:
         assert self._process is not None
         code = self._process.returncode
+        if code == ORPHANED:
+            return Transient(
+                "RECEIVER_ORPHANED",
+                "the receiver process ended, since this process was silent for too long",
+                detail=f"for {self._feed.patience:.0f} s of the receiver's own time",
+                hint="was it stopped, or the machine suspended? nothing to do: another one is started, "
+                "unless another run has taken the source over",
+            )
         if code < 0:
             return Transient(
                 "RECEIVER_KILLED",
@@ -230,10 +269,11 @@ class Receiver:
 
     def _close(self) -> None:
         assert self._process is not None
+        self._over.set()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 # What `_tell` could not bring to a process that has ended is still in the pipe's buffer.
-                with suppress(BrokenPipeError):
+                with self._writing, suppress(BrokenPipeError):
                     pipe.close()
         self._process = None
 
