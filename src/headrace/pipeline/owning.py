@@ -4,8 +4,9 @@ The lake's commit protocol keeps a second writer from doing harm (`lake.commit`:
 older one's next plan fails). That is the safety; this is the manners: a second `run` on a source whose
 owner is alive is told so, instead of taking the source from it.
 
-An owner writes the status record about once a second. It is alive if its process is (on this machine), or
-if its record changes while we watch (on another).
+An owner writes the status record about once a second. It is alive if its record changes while we watch, by
+our own clock alone: two hosts may disagree about the time. Only of a process beside us, on the same clock,
+is it told at once: it is gone, or it wrote a moment ago.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import Misconfigured
@@ -21,13 +23,13 @@ from headrace.lake import statusfile
 from headrace.lake.store import Store
 
 FRESH_SECONDS = 20.0
-WATCH_SECONDS = 4.0
+POLL_SECONDS = 0.2
 ENDED = ("stopped", "failed")
 
 
 def this_process(started_at: str) -> dict[str, Any]:
     """How this process calls itself as an owner."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "started_at": started_at}
+    return {"host": socket.gethostname(), "realm": _realm(), "pid": os.getpid(), "started_at": started_at}
 
 
 def claim(store: Store, source: str, me: Mapping[str, Any]) -> None:
@@ -43,22 +45,32 @@ def claim(store: Store, source: str, me: Mapping[str, Any]) -> None:
 
 
 def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
-    """The owner of the source, if there is one that is alive and not `me`.
+    """The owner of the source, if there is one that is alive and not `me`; may take `FRESH_SECONDS` to tell.
 
     A thread of this very process may be one, for whoever does not want to own the source himself.
     """
     status = statusfile.read(store, source)
-    if status is None or status.record.get("state") in ENDED or status.age > FRESH_SECONDS:
+    if status is None or status.record.get("state") in ENDED:
         return None
     owner: Mapping[str, Any] = status.record.get("owner", {})
     if owner == me:
         return None
-    if owner.get("host") == socket.gethostname():
-        if owner.get("pid") != os.getpid():
-            return owner if _runs(int(owner.get("pid", 0))) else None
-        if me is not None:
+    if (owner.get("host"), owner.get("realm")) == (socket.gethostname(), _realm()):
+        pid = int(owner.get("pid", 0))
+        if (pid == os.getpid() and me is not None) or not _runs(pid):
             return None
+        if pid != os.getpid() and status.age <= FRESH_SECONDS:
+            return owner
     return owner if _moves(store, source, status.record) else None
+
+
+def _realm() -> str:
+    """Where a process id means the same process: since this machine's start, in this container."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:  # not on Linux: the host's name has to do
+        return ""
 
 
 def _runs(pid: int) -> bool:
@@ -72,11 +84,11 @@ def _runs(pid: int) -> bool:
 
 
 def _moves(store: Store, source: str, before: Mapping[str, Any]) -> bool:
-    """Whether the record changes while we watch."""
-    deadline = time.monotonic() + WATCH_SECONDS
+    """Whether the record changes while we watch, for as long as a living owner may be silent."""
+    deadline = time.monotonic() + FRESH_SECONDS
     while time.monotonic() < deadline:
-        time.sleep(0.2)
+        time.sleep(POLL_SECONDS)
         now = statusfile.read(store, source)
         if now is not None and now.record.get("updated_at") != before.get("updated_at"):
-            return True
+            return now.record.get("state") not in ENDED
     return False

@@ -3,6 +3,9 @@
 `headrace status` reads it from the lake and needs no password and no connection; so does whoever wants to
 know whether a source has an owner (`owning`). It holds names, positions, counts and codes: never a
 value of a row, never a secret.
+
+A record that could not be written is no reason to stop anything: it is counted, shown once that is possible
+again, and the next second's is written instead. Nobody takes a source from an owner for one silent second.
 """
 
 from __future__ import annotations
@@ -10,13 +13,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Lsn
 from headrace.lake import statusfile
 from headrace.lake.marks import Mark
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.underway import Underway
 
 EVERY_SECONDS = 1.0
+LAST_WORD_SECONDS = 10.0
 
 Listener = Callable[[Mapping[str, Any]], None]
 
@@ -54,6 +59,7 @@ class Reporter:
     error: HeadraceError | None = None
     reached: str | None = None  # the frontier of the newest mark
     warnings: dict[str, str] = field(default_factory=dict)
+    unwritten: int = 0  # records in a row that the store did not take
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
     _told: float = 0.0
@@ -71,7 +77,9 @@ class Reporter:
         while not self._over.wait(EVERY_SECONDS):
             with self._lock:
                 if time.monotonic() - self._told >= EVERY_SECONDS and not self._over.is_set():
-                    self._tell()
+                    # What is no hiccup of the store is met by the run itself, in its next turn.
+                    with suppress(HeadraceError):
+                        self._tell()
 
     def resumes(self, mark: Mark | None) -> None:
         """An attempt begins; a lake that has a mark of the source has met its server."""
@@ -112,19 +120,21 @@ class Reporter:
         self.state, self.error = state, error
         if state in ENDED:
             self._over.set()
-        self.tell()
+        deadline = time.monotonic() + LAST_WORD_SECONDS
+        while not self.tell() and state in ENDED and time.monotonic() < deadline:
+            time.sleep(EVERY_SECONDS / 2)
 
     def leave(self) -> None:
         """Say nothing more: the source is another's."""
         with self._lock:
             self._over.set()
 
-    def tell(self) -> None:
-        """Write the record now."""
+    def tell(self) -> bool:
+        """Write the record now; False if the store did not take it."""
         with self._lock:
-            self._tell()
+            return self._tell()
 
-    def _tell(self) -> None:
+    def _tell(self) -> bool:
         self._told = time.monotonic()
         record = self._last | {
             "source": self.source,
@@ -134,9 +144,18 @@ class Reporter:
             "error": None if self.error is None else self.error.as_record(),
             "warnings": {**self.warnings, **self._waiting()},
         }
-        statusfile.write(self.store, self.source, record)
         if self.listener is not None:
             self.listener(record)
+        try:
+            statusfile.write(self.store, self.source, record)
+        except Transient as error:
+            self.unwritten += 1
+            self.warnings["STATUS_UNWRITTEN"] = f"{error.primary}; {self.unwritten} records in a row"
+            return False
+        if self.unwritten:
+            self.unwritten = 0
+            self.warnings.pop("STATUS_UNWRITTEN", None)
+        return True
 
     def _waiting(self) -> dict[str, str]:
         waits_for = None if self._copies is None else self._copies.waits_for

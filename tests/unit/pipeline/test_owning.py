@@ -1,0 +1,107 @@
+"""Who is taken for a living owner, and that one failed write does not make anybody look dead."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.lake import statusfile
+from headrace.lake.store import LocalStore
+from headrace.pipeline import owning
+from headrace.pipeline.reporting import Reporter
+from headrace.testing.postmaster import wait_for
+
+ELSEWHERE = {"host": "elsewhere", "realm": "another machine", "pid": 1, "started_at": "then"}
+
+
+def _write(store: LocalStore, owner: dict[str, Any], ago: timedelta, state: str = "running") -> None:
+    now = datetime.now(UTC) - ago
+    record = {"owner": owner, "state": state, "updated_at": datetime.now(UTC).isoformat()}
+    statusfile.write(store, "main", record, now=now)
+
+
+@contextmanager
+def _alive(store: LocalStore, ago: timedelta) -> Iterator[None]:
+    """An owner on a machine whose clock is off, as long as the block runs."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(0.3):
+            _write(store, ELSEWHERE, ago)
+
+    _write(store, ELSEWHERE, ago)
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("ago", [timedelta(hours=1), timedelta(0), timedelta(hours=-1)])
+def test_an_owner_whose_clock_is_off_is_alive_while_its_record_changes(
+    tmp_path: Path, ago: timedelta
+) -> None:
+    store = LocalStore(str(tmp_path))
+    with _alive(store, ago):
+        assert owning.living_owner(store, "main") == ELSEWHERE
+
+
+@pytest.mark.parametrize("ago", [timedelta(hours=1), timedelta(hours=-1)])
+def test_an_owner_whose_record_does_not_change_is_dead_whatever_the_clocks_say(
+    tmp_path: Path, ago: timedelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owning, "FRESH_SECONDS", 0.5)
+    store = LocalStore(str(tmp_path))
+    _write(store, ELSEWHERE, ago)
+    assert owning.living_owner(store, "main") is None
+
+
+def test_a_process_beside_us_is_told_at_once(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    parent = owning.this_process("then") | {"pid": os.getppid()}
+    begun = time.monotonic()
+    _write(store, parent, timedelta(0))
+    assert owning.living_owner(store, "main") == parent
+    _write(store, parent | {"pid": 1 << 30}, timedelta(0))
+    assert owning.living_owner(store, "main") is None
+    assert time.monotonic() - begun < 2
+    # The same number in another container is another process.
+    with _alive(store, timedelta(0)):
+        assert owning.living_owner(store, "main", me=owning.this_process("now")) == ELSEWHERE
+
+
+def test_a_status_that_cannot_be_written_is_written_again_as_soon_as_it_can_be(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    in_the_way = tmp_path / "_headrace" / "status"
+    in_the_way.parent.mkdir()
+    in_the_way.touch()  # no folder can be made here
+    reporter = Reporter(store, "main")
+    reporter.start()
+    wait_for(lambda: reporter.unwritten >= 2, "failed writes")
+    in_the_way.unlink()
+    wait_for(lambda: statusfile.read(store, "main") is not None, "a status")
+    assert reporter.tell()
+    assert reporter.unwritten == 0
+    reporter.settle("stopped")
+    status = statusfile.read(store, "main")
+    assert status is not None
+    assert status.record["state"] == "stopped"
+    assert status.record["warnings"] == {}
+
+
+def test_half_a_status_is_none(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    _write(store, ELSEWHERE, timedelta(0))
+    path = tmp_path / "_headrace" / "status" / "main.json"
+    path.write_bytes(path.read_bytes()[:20])
+    assert statusfile.read(store, "main") is None
