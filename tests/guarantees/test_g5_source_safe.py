@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from headrace.core.position import Lsn
 from headrace.testing.mirrored import Mirrored
-from headrace.testing.postgres import Database
+from headrace.testing.postgres import Database, postgres
 from tests.guarantees.conftest import Stormy
 
 
@@ -134,3 +137,47 @@ def test_g5_the_copy_never_opens_more_connections_than_it_may(
         assert most <= connections
     finally:
         mirror.close()
+
+
+@pytest.mark.full
+def test_g5_a_run_lets_go_when_commits_begin_to_wait_for_it(tmp_path: Path) -> None:
+    with postgres() as server, server.database() as database:
+        database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
+        with Mirrored(tmp_path / "lake", database.url(user="app"), "public.*") as mirror:
+            mirror.until_live()
+            database.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            database.execute("SELECT pg_reload_conf()")
+            assert mirror.wait() == 2, mirror.log()
+            assert "PG_SYNCHRONOUS" in mirror.log()
+        assert database.execute("SELECT 1 FROM pg_stat_replication") == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_g5_a_frozen_run_makes_way_and_takes_nothing_back(database: Database, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
+    url = database.url(user="app")
+    with Mirrored(tmp_path / "lake", url, "public.*") as frozen:
+        frozen.until_live()
+        frozen.until(lambda: frozen.status().state == "running", "run")
+        os.kill(frozen.pid, signal.SIGSTOP)
+        successor = Mirrored(tmp_path / "lake", url, "public.*")
+        try:
+            database.execute("INSERT INTO t VALUES (1)", user="app")
+            deadline = time.monotonic() + 300
+            code = 2  # while the frozen one is taken for alive
+            while code == 2 and time.monotonic() < deadline:
+                code = successor.once()
+            assert code in (0, 4), successor.log()  # 4: patience ended before the receiver made way
+            successor.start()
+            successor.until(
+                lambda: successor.lake.at().arrow("public.t").num_rows == 1, "mark of the successor"
+            )
+            os.kill(frozen.pid, signal.SIGCONT)
+            assert frozen.wait() == 2, frozen.log()
+            assert "LAKE_FENCED" in frozen.log()
+            database.execute("INSERT INTO t VALUES (2)", user="app")
+            successor.until(lambda: successor.lake.at().arrow("public.t").num_rows == 2, "another mark")
+            assert successor.stop() == 0, successor.log()
+        finally:
+            successor.close()

@@ -47,7 +47,7 @@ from typing import Protocol
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.failpoint import failpoint
 from headrace.lake import layout, syncing
-from headrace.lake.marks import Mark, Marks, mark_of
+from headrace.lake.marks import Mark, Marks, mark_of, repeating
 from headrace.lake.plan import Plan, TableStep, attempts
 from headrace.lake.store import Store
 from headrace.lake.syncing import Syncing
@@ -303,18 +303,7 @@ class EpochLog:
 
     def _repeating(self, mark: Mark, kind: str) -> Plan:
         """A plan without steps whose mark says once more what `mark` says."""
-        return Plan(
-            source=self.source,
-            epoch=mark.epoch + 1,
-            plan_id=self._new_id(),
-            kind=kind,
-            incarnation=mark.incarnation,
-            frontier=mark.frontier,
-            time=mark.time,
-            upstream_commit_ts=_iso(mark.upstream_commit_ts),
-            versions=dict(mark.versions),
-            complete_until=_iso(mark.complete_until),
-        )
+        return repeating(mark, self.source, mark.epoch + 1, self._new_id(), kind)
 
     def _attempts(self, epoch: int) -> list[Plan]:
         """The plan of an epoch and its withdrawals, in order."""
@@ -336,10 +325,6 @@ def _restless(source: str) -> Transient:
         f'other programs keep committing to the tables of source "{source}"',
         hint="stop what else writes into this lake; the work resumes by itself",
     )
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
 
 
 def _epoch(mark: Mark | None) -> int:

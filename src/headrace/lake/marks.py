@@ -103,6 +103,26 @@ def mark_of(plan: Plan, published_at: datetime) -> Mark:
     )
 
 
+def repeating(mark: Mark, source: str, epoch: int, plan_id: str, kind: str) -> Plan:
+    """A plan without steps whose mark says once more what this one says."""
+    return Plan(
+        source=source,
+        epoch=epoch,
+        plan_id=plan_id,
+        kind=kind,
+        incarnation=mark.incarnation,
+        frontier=mark.frontier,
+        time=mark.time,
+        upstream_commit_ts=_iso(mark.upstream_commit_ts),
+        versions=dict(mark.versions),
+        complete_until=_iso(mark.complete_until),
+    )
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
+
+
 def _moment(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
 

@@ -42,7 +42,7 @@ from headrace.core.errors import Transient
 from headrace.core.failpoint import failpoint
 from headrace.lake import datafile, durable, layout
 from headrace.lake.durable import Durable
-from headrace.lake.marks import Mark, Marks, mark_of, rows_of
+from headrace.lake.marks import Mark, Marks, mark_of, repeating, rows_of
 from headrace.lake.plan import DataFile, Plan, TableStep, attempts
 from headrace.lake.store import Store
 from headrace.lake.table import PLAN_ID, LakeTable, Stamp
@@ -314,19 +314,8 @@ def _start_over(store: Store, source: str, plans: Mapping[int, list[Plan]]) -> N
 def _withdraw(store: Store, source: str, known: Durable, plans: Mapping[int, list[Plan]]) -> Mark:
     """Give every plan that goes an attempt that does nothing; the mark of the last one."""
     mark = _mark_at(store, source, known.epoch)
-    upstream = mark.upstream_commit_ts
     for epoch, tried in plans.items():
-        plan = Plan(
-            source=source,
-            epoch=epoch,
-            plan_id=f"{known.id}.{epoch}",
-            kind="withdraw",
-            incarnation=mark.incarnation,
-            frontier=mark.frontier,
-            time=mark.time,
-            upstream_commit_ts=None if upstream is None else upstream.isoformat(),
-            versions=dict(mark.versions),
-        )
+        plan = repeating(mark, source, epoch, f"{known.id}.{epoch}", "withdraw")
         if tried[-1].plan_id != plan.plan_id:
             key = layout.plan_key(source, epoch, len(tried))
             store.put_if_absent(key, plan.to_json().encode())

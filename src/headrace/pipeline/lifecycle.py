@@ -46,7 +46,7 @@ from headrace.pipeline.streaming import Workshop, catch_up, stream_epoch, with_r
 from headrace.pipeline.underway import Underway
 from headrace.pipeline.upkeep import Upkeep
 from headrace.pipeline.withdrawal import Withdrawal
-from headrace.sources.postgres import clock, upstream
+from headrace.sources.postgres import clock, synchronous, upstream
 from headrace.sources.postgres.session import Address, Identity, Session
 from headrace.spark.awaited import Awaited
 from headrace.spark.jobs import Jobs
@@ -279,6 +279,8 @@ class Run:
         self.read_clock()
         slot = upstream.slot_state(self.connection, self.ledger.source.slot)
         self.reporter.slot(slot)
+        # A setting that has come since the stream began: the receiver goes, and no commit waits for it.
+        synchronous.refuse(self.connection)
         limit = self.place.config.max_wal
         retained = slot.retained_bytes if slot is not None else None
         if limit is not None and retained is not None and retained > limit:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from headrace.core.errors import Misconfigured
 from headrace.core.position import Lsn
 from headrace.sources.postgres import stream as stream_module
-from headrace.sources.postgres.session import Address
+from headrace.sources.postgres import synchronous
+from headrace.sources.postgres.session import Address, connect
 from headrace.sources.postgres.stream import Stream, Wanted
 from headrace.sources.postgres.wire import LibpqWire, SocketWire
 from headrace.testing.postgres import Database
@@ -145,6 +149,22 @@ def test_what_the_lake_holds_is_not_spooled_again(staged: Stage) -> None:
     assert staged.spooled() == staged.expected()[10:]
 
 
+def test_nothing_is_acknowledged_before_the_driver_says_that_it_is_durable(staged: Stage) -> None:
+    staged.start()
+    write(staged.database, 1, 20)
+    staged.catch_up()
+    staged.receiver.stop()
+    newest_mark = Lsn(int(staged.reader.transactions(0)["end"][-1]))
+    staged.start(newest_mark)
+    staged.catch_up()
+    heard = "SELECT write_lsn >= %s::pg_lsn FROM pg_stat_replication WHERE pid = %s"
+    _, pid = staged.slot()
+    wait_for(lambda: staged.database.execute(heard, [str(newest_mark), pid]) == [(True,)], "feedback")
+    assert staged.slot()[0] == staged.frontier
+    staged.receiver.acknowledge(newest_mark)
+    wait_for(lambda: staged.slot()[0] == newest_mark, "the slot moves to what is acknowledged")
+
+
 def test_an_idle_source_and_unrelated_traffic_advance_the_frontier(staged: Stage) -> None:
     staged.start()
     for i in range(3):
@@ -239,12 +259,7 @@ def test_the_password_is_in_no_process_list(staged: Stage) -> None:
 
 
 def test_the_receiver_does_not_outlive_the_driver(staged: Stage) -> None:
-    driver = subprocess.Popen(
-        [sys.executable, "-c", _DRIVER, staged.feed.folder, staged.database.url(), str(staged.frontier)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(stream_module.__file__).parents[3])},
-    )
+    driver = _driver(staged, patience=60.0)
     assert driver.stdin is not None
     assert driver.stdout is not None
     pid = int(driver.stdout.readline())
@@ -257,8 +272,35 @@ def test_the_receiver_does_not_outlive_the_driver(staged: Stage) -> None:
     wait_for(lambda: staged.slot()[1] is None, "the slot is free")
 
 
+def test_the_receiver_goes_when_its_driver_is_frozen_and_stays_while_it_lives(staged: Stage) -> None:
+    driver = _driver(staged, patience=2.0)
+    begun = time.monotonic()
+    wait_for(lambda: staged.slot()[1] is not None, "the receiver streams")
+    wait_for(lambda: time.monotonic() > begun + 6, "three times its patience")
+    assert staged.slot()[1] is not None
+    driver.send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: staged.slot()[1] is None, "the slot is free")
+        staged.start()  # and so is the spool
+    finally:
+        driver.send_signal(signal.SIGCONT)
+    output, _ = driver.communicate(b"go on", timeout=60)
+    assert output.split()[-1] == b"RECEIVER_ORPHANED"
+
+
+def _driver(staged: Stage, patience: float) -> subprocess.Popen[bytes]:
+    arguments = [str(staged.feed.folder), staged.database.url(), str(staged.frontier), str(patience)]
+    driver = subprocess.Popen(
+        [sys.executable, "-c", _DRIVER, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(stream_module.__file__).parents[3])},
+    )
+    return driver
+
+
 _DRIVER = """
-import sys
+import sys, time
 from pathlib import Path
 from headrace.core.position import Lsn
 from headrace.pipeline.receiver import Feed, Receiver
@@ -266,10 +308,17 @@ from headrace.sources.postgres.session import Address, connect, identify
 address = Address.parse(sys.argv[2])
 with connect(address, role="test") as connection:
     identity = identify(connection)
-receiver = Receiver(Feed(address, identity, "ours", ("pub",), Path(sys.argv[1])))
+feed = Feed(address, identity, "ours", ("pub",), Path(sys.argv[1]), patience=float(sys.argv[4]))
+receiver = Receiver(feed)
 receiver.start(Lsn.parse(sys.argv[3]))
 print(receiver.pid, flush=True)
-sys.stdin.read()
+if sys.stdin.read():
+    try:
+        while True:
+            receiver.poll()
+            time.sleep(0.01)
+    except Exception as error:
+        print(error.code, flush=True)
 """
 
 
@@ -343,3 +392,31 @@ def test_another_server_is_refused(staged: Stage) -> None:
     assert staged.refusal().code == "PG_ANOTHER_SERVER"
     staged.vary(identity=replace(identity, timeline=identity.timeline + 1))
     assert staged.refusal().code == "PG_TIMELINE_CHANGED"
+
+
+@pytest.mark.parametrize("names", ["*", 'FIRST 1 (node_b, "*")', '"HEADRACE receiver ours"'])
+def test_a_stream_that_commits_would_wait_for_is_refused_with_what_mends_it(
+    staged: Stage, names: str
+) -> None:
+    execute = staged.database.execute
+    execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+    try:
+        execute("SELECT pg_reload_conf()")
+        wait_for(lambda: execute("SHOW synchronous_standby_names") == [(names,)], "the setting")
+        refused = staged.refusal()
+        assert refused.code == "PG_SYNCHRONOUS"
+        assert isinstance(refused, Misconfigured)
+        with connect(staged.feed.address, role="run") as session:
+            with pytest.raises(Misconfigured) as caught:
+                synchronous.refuse(session)
+            assert caught.value.code == "PG_SYNCHRONOUS"
+            assert refused.hint is not None
+            for statement in refused.hint.split("; ")[:2]:
+                execute(statement)
+            wait_for(lambda: execute("SHOW synchronous_standby_names") != [(names,)], "the setting")
+            synchronous.refuse(session)
+        staged.start()
+    finally:
+        execute("ALTER SYSTEM RESET synchronous_standby_names")
+        execute("SELECT pg_reload_conf()")
+        wait_for(lambda: execute("SHOW synchronous_standby_names") == [("",)], "no setting")

@@ -31,6 +31,7 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Lsn
 from headrace.decode.copydata import COPY_DATA, Frames, frames
 from headrace.decode.kernel import Bytes
+from headrace.sources.postgres import synchronous
 from headrace.sources.postgres.protocol import (
     Options,
     fields,
@@ -247,6 +248,10 @@ def _check_server(pgconn: pq.abc.PGconn, wanted: Wanted) -> None:
     flushed = Lsn.parse(position or "0/0")
     if flushed < wanted.reached:
         raise server_behind(flushed, wanted.reached)
+    ((setting, standbys),) = ask(pgconn, synchronous.ASK)
+    waiting = synchronous.refusal(setting or "", standbys)
+    if waiting is not None:
+        raise waiting
     names = ", ".join(_literal(pgconn, name) for name in wanted.publications)
     found = ask(pgconn, f"SELECT pubname FROM pg_catalog.pg_publication WHERE pubname IN ({names})")
     missing = set(wanted.publications) - {name for (name,) in found if name is not None}

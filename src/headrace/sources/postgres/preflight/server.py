@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
+from headrace.sources.postgres import synchronous
 from headrace.sources.postgres.minors import late_tables_lost
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
 from headrace.sources.postgres.session import Address, Identity, Session, query, replication, verify
@@ -55,6 +56,7 @@ def check_server(
     yield from check_version(identity, wish)
     yield from _standby(identity, wish)
     yield from _settings(facts, identity)
+    yield from _synchronous(connection)
     yield from _free(facts, wish)
     yield from _replication(address, facts, connection)
     yield from _log(facts, copy_bytes)
@@ -172,6 +174,14 @@ def _settings(facts: _Facts, identity: Identity) -> Iterator[Finding]:
                 hint="dump and restore into a database with ENCODING 'UTF8'",
             ),
         )
+
+
+def _synchronous(connection: Session) -> Iterator[Finding]:
+    ((setting, standbys),) = query(connection, synchronous.ASK)
+    error = synchronous.refusal(setting, standbys)
+    if error is not None:
+        known = (standbys or "").split("\n") if standbys else []
+        yield Finding(Level.ERROR, error, mend=synchronous.statements(setting, sorted(known)))
 
 
 def _free(facts: _Facts, wish: Wish) -> Iterator[Finding]:
