@@ -159,7 +159,8 @@ def _readable(folder: str, path: str) -> Iterator[None]:
                 "LAKE_FILE_UNREADABLE",
                 f'the file "{folder}/{path}" of the lake cannot be read',
                 detail=type(error).__name__,
-                hint="restore the file from a backup, or mirror the table into a new lake",
+                hint="after a power cut headrace run mends the lake; else restore the file from a backup, "
+                "or mirror the table into a new lake",
             ) from None
 
 

@@ -64,6 +64,16 @@ class Line:
     files: tuple[tuple[str, int], ...]  # that it adds: path and size
 
 
+def is_settled(store: Store, source: str) -> bool:
+    """Whether there is nothing to judge: no epoch came after the last one that is known to be durable."""
+    if store.durable_at_once:
+        return True
+    known = durable.read(store, source)
+    if known is None:
+        return False
+    return known.until is None and not store.exists(layout.plan_key(source, known.epoch + 1))
+
+
 def recover(store: Store, source: str, whole: Whole = lambda plan: True) -> None:
     """Take back the epochs that a power cut has torn; `whole` judges what else of an epoch there is."""
     if store.durable_at_once:

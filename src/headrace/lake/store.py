@@ -223,7 +223,8 @@ def missing(key: str) -> Definite:
     return Definite(
         "LAKE_FILE_MISSING",
         f'the lake\'s file "{key}" is gone',
-        hint="restore it from a backup of the lake, or mirror into a new lake",
+        hint="after a power cut headrace run mends the lake; else restore it from a backup of the lake, "
+        "or mirror into a new lake",
     )
 
 

@@ -380,7 +380,8 @@ def _unreadable(folder: str) -> Definite:
     return Definite(
         "LAKE_LOG_DAMAGED",
         f'the log of the lake table at "{folder}" holds half of a commit',
-        hint="restore its _delta_log from a backup, or mirror into a new lake",
+        hint="after a power cut headrace run mends the lake; else restore its _delta_log from a backup, "
+        "or mirror into a new lake",
     )
 
 

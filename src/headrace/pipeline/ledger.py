@@ -26,12 +26,12 @@ from headrace.lake import catalog, datafile, errors_table, layout, schemas
 from headrace.lake.commit import Blocked, Claim, open_log, plan_base
 from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan, TableStep
-from headrace.lake.recovery import recover
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable, LiveFile
 from headrace.pipeline import latecomers
 from headrace.pipeline.lastcommits import COMMITS_KEY, LastCommits, last_commits_of
 from headrace.pipeline.latecomers import KEY, Kept, kept_of
+from headrace.pipeline.mending import mend
 from headrace.pipeline.records import (
     SOURCE_KEY,
     STAGED_PREFIX,
@@ -103,7 +103,7 @@ class Ledger:
         self._files: dict[str, dict[str, FileRange]] = {}  # by folder
         self._rows: dict[TableName, int] = {}
         if claim is None or not claim.held:
-            recover(store, name, lambda plan: latecomers.whole(store, name, plan.state))
+            mend(store, name)
         self.log = open_log(store, name, self.table, claim=claim)
         taken = self.log.takeover()
         self.mark: Mark = taken.mark

@@ -26,6 +26,7 @@ from headrace.pipeline.cadence import Cadence
 from headrace.pipeline.healing import Remedy
 from headrace.pipeline.ledger import Ledger
 from headrace.pipeline.lifecycle import Place, Run
+from headrace.pipeline.mending import mend
 from headrace.pipeline.receiver import Feed, Receiver
 from headrace.pipeline.records import SourceRecord
 from headrace.pipeline.reporting import Reporter
@@ -59,6 +60,8 @@ def opened(
 ) -> Iterator[Run]:
     """One attempt, open; `claim` goes from attempt to attempt of one process."""
     with ExitStack() as stack:
+        if claim is None or not claim.held:
+            mend(place.store, place.name)
         reporter.resumes(Marks(place.store, place.name).newest())
         said = Address.parse(place.config.url)
         connection = stack.enter_context(closing(connect(said, role="run")))

@@ -15,6 +15,7 @@ from headrace.lake.marks import Marks
 from headrace.lake.reader import Lake
 from headrace.lake.registry import RegisteredSource, Registry
 from headrace.pipeline.config import Config, LakeConfig, SourceConfig
+from headrace.pipeline.mending import mend_if_nobody_lives
 from headrace.pipeline.records import SourceRecord, source_of
 
 
@@ -23,6 +24,7 @@ def sources(path: str) -> dict[str, SourceRecord]:
     lake = Lake(path)
     found = {}
     for name in lake.sources():
+        mend_if_nobody_lives(lake.store, name)
         newest = Marks(lake.store, name).newest()
         record = source_of(catalog.load(lake.store, name, newest.epoch if newest else 0).records)
         if record is not None:

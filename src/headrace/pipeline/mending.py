@@ -1,0 +1,31 @@
+"""After a power cut: who takes back what it tore, and when.
+
+    run         before it reads anything of its source's, once it is sure that nobody else owns it
+    a command   before it looks what the lake knows, if nobody lives who owns the source
+    a reader    never: what it can't read says that a run will mend it
+
+The judging and the mending are `headrace.lake.recovery`; here is what the pipeline adds: its own files that
+an epoch rests on, and the question whether somebody is alive.
+"""
+
+from __future__ import annotations
+
+from headrace.lake import recovery
+from headrace.lake.store import Store
+from headrace.pipeline.owning import living_owner
+
+
+def mend(store: Store, source: str) -> None:
+    """Take back the epochs that a power cut has torn. For whoever owns the source, or is about to."""
+    if recovery.is_settled(store, source):
+        return
+    # Imported late: after an ordinary end there is nothing to judge, and commands start quicker without it.
+    from headrace.pipeline import latecomers
+
+    recovery.recover(store, source, lambda plan: latecomers.whole(store, source, plan.state))
+
+
+def mend_if_nobody_lives(store: Store, source: str) -> None:
+    """The same, for whoever only looks in."""
+    if not recovery.is_settled(store, source) and living_owner(store, source) is None:
+        mend(store, source)
