@@ -67,9 +67,16 @@ def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None)
 def _realm() -> str:
     """Where a process id means the same process: since this machine's start, in this container."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+        return f"{running_since()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:  # not on Linux: the host's name has to do
+        return ""
+
+
+def running_since() -> str:
+    """What this machine calls the time since it was last started; nothing where it has no name for it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
         return ""
 
 

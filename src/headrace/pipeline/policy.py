@@ -52,7 +52,7 @@ def disowns(error: BaseException) -> bool:
 
 def spoils_the_spool(error: BaseException) -> bool:
     """Whether the spool must be forgotten before the next attempt: the source sends it all again."""
-    return isinstance(error, Transient) and error.code == "SPOOL_DAMAGED"
+    return isinstance(error, Transient) and error.code in ("SPOOL_DAMAGED", "SPOOL_DISCARDED")
 
 
 def exit_code(error: HeadraceError) -> int:

@@ -34,6 +34,7 @@ from typing import Any
 from headrace.core.errors import HeadraceError, Transient, from_record
 from headrace.core.position import Lsn
 from headrace.pipeline.lastcommits import LastCommits
+from headrace.pipeline.owning import running_since
 from headrace.pipeline.receive import ORPHANED, PATIENCE, Orders
 from headrace.sources.postgres.session import Address, Identity
 from headrace.spool.origin import prepare
@@ -88,6 +89,8 @@ class Feed:
             "database": self.identity.database,
             "slot": self.slot,
             "publications": sorted(self.publications),
+            # Nothing of a spool is ever synced: what is left of it after a power cut is not worth reading.
+            "machine": running_since(),
         }
 
     def orders(self, frontier: Lsn) -> Orders:
