@@ -39,3 +39,10 @@ def test_a_service_waits_longer_and_longer_but_for_ever() -> None:
 
 def test_once_gives_up_after_some_attempts() -> None:
     assert len(list(Patience(attempts=5).pauses())) == 5
+
+
+@pytest.mark.parametrize(
+    ("code", "spoilt"), [("SPOOL_DAMAGED", True), ("SPOOL_DISCARDED", True), ("SPOOL_BUSY", False)]
+)
+def test_a_spool_of_which_a_part_is_wrong_or_gone_is_forgotten(code: str, spoilt: bool) -> None:
+    assert policy.spoils_the_spool(Transient(code, "something", hint="wait")) is spoilt
