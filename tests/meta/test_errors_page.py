@@ -18,11 +18,25 @@ _CODE = re.compile(r"[A-Z][A-Z0-9_]*")
 _REBUILDS = SOURCE / "core" / "errors.py"
 
 
-def _raised(path: Path) -> set[tuple[str, str]]:
+def _kinds() -> dict[str, str]:
+    """The classes of errors, each with its family: the three, and those that are made from them."""
+    bases = {
+        node.name: node.bases[0].id
+        for path in python_files("src")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and node.bases and isinstance(node.bases[0], ast.Name)
+    }
+    kinds = {family: family.lower() for family in FAMILIES}
+    while more := {name: kinds[base] for name, base in bases.items() if base in kinds and name not in kinds}:
+        kinds |= more
+    return kinds
+
+
+def _raised(path: Path, kinds: dict[str, str]) -> set[tuple[str, str]]:
     return {
-        (code, family.lower())
-        for family in FAMILIES
-        for call in calls(path, family)
+        (code, family)
+        for kind, family in kinds.items()
+        for call in calls(path, kind)
         for code in _codes(call, f"{relative(path)}:{call.lineno}")
     }
 
@@ -40,7 +54,8 @@ def _codes(call: ast.Call, place: str) -> list[str]:
 
 
 def _all_raised() -> set[tuple[str, str]]:
-    found = {pair for path in python_files("src") if path != _REBUILDS for pair in _raised(path)}
+    kinds = _kinds()
+    found = {pair for path in python_files("src") if path != _REBUILDS for pair in _raised(path, kinds)}
     # Said before anything of ours can be imported, so not by an exception of ours.
     return found | {("PYTHON_TOO_OLD", "misconfigured")}
 

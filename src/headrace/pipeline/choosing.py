@@ -43,7 +43,14 @@ def wish(config: SourceConfig) -> Wish:
     )
 
 
-def begin(ledger: Ledger, place: Place, address: Address, connection: Session, identity: Identity) -> None:
+def begin(
+    ledger: Ledger,
+    place: Place,
+    address: Address,
+    connection: Session,
+    identity: Identity,
+    waiting: upstream.Waiting,
+) -> None:
     """Choose the tables, make what is needed upstream, and publish the source's first records."""
     report = examine(address, wish(place.config))
     refuse(report)
@@ -51,7 +58,7 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
     names = [look.name for look in report.tables]
     layout.check_tables(names)
     source = _source(place, identity)
-    footing = found(source, address, connection, names, undo=True)
+    footing = found(source, address, connection, names, waiting, undo=True)
     source = replace(source, start=footing.start, publication_oid=footing.publication_oid)
     looks = catalog.look(connection, [look.oid for look in report.tables], [source.publication])
     late = not footing.fresh
@@ -145,6 +152,7 @@ def found(
     address: Address,
     connection: Session,
     names: Sequence[TableName],
+    waiting: upstream.Waiting,
     *,
     undo: bool = False,
     anew: Collection[TableName] = (),
@@ -158,7 +166,7 @@ def found(
         upstream.ensure_publication(connection, source.publication, names, anew=anew)
     fresh = upstream.slot_state(connection, source.slot) is None
     try:
-        start = _start(source, address, connection)
+        start = _start(source, address, connection, waiting)
     except HeadraceError:
         if undo and source.owns_publication and upstream.slot_state(connection, source.slot) is None:
             upstream.drop_upstream(address, publication=source.publication, slot=None, application="")
@@ -166,11 +174,11 @@ def found(
     return Footing(start, upstream.publication_oid(connection, source.publication), fresh)
 
 
-def _start(source: SourceRecord, address: Address, connection: Session) -> Lsn:
+def _start(source: SourceRecord, address: Address, connection: Session, waiting: upstream.Waiting) -> Lsn:
     """Where the stream begins: the consistent point of our slot, or where the user's slot stands."""
     name = source.slot
     if source.owns_slot:
-        return upstream.ensure_slot(address, name)
+        return upstream.ensure_slot(address, name, waiting=waiting)
     state = upstream.slot_state(connection, name)
     if state is None or state.confirmed_flush_lsn is None:
         raise Misconfigured(

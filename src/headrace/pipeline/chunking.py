@@ -11,28 +11,33 @@ on every snapshot shows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
-from headrace.core.chunks import ByChunk, Chunk, Span
-from headrace.core.errors import Definite, Transient
+from headrace.core.chunks import Bound, ByChunk, Chunk, Span
+from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.pipeline.copies import ChunkCopied, Refused, Site
-from headrace.pipeline.copytasks import ChunkTask, RangeDone, copy_chunk
+from headrace.pipeline.copies import SMALL_BYTES, ChunkCopied, Postponed, Refused, Site, shared
+from headrace.pipeline.copytasks import Answer, ChunksTask, RangeDone, answers, copy_chunks
 from headrace.pipeline.records import TableRecord
-from headrace.pipeline.tasks import TableTask, pack, unpack
+from headrace.pipeline.tasks import TableTask, pack
 from headrace.sources.postgres.catalog import Size
-from headrace.sources.postgres.keyrange import KeyRange, next_bound, prepare
+from headrace.sources.postgres.keyrange import KeyRange, StepTooLong, next_bound, prepare
+from headrace.sources.postgres.locks import TableBusy
 from headrace.sources.postgres.session import Session
-from headrace.sources.postgres.visibility import refuse_standby, see
+from headrace.sources.postgres.table_access import reading
+from headrace.sources.postgres.visibility import SnapshotBarred, refuse_standby, see
 from headrace.spark.secrets import Key, Sealed, seal
 
 AGAIN_SECONDS = 0.2
 KEYS_AT_ONCE = 200  # single keys that are read in one snapshot
+
+
+UnderWay = dict[Future[tuple[Answer, ...]], list[KeyRange]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,8 @@ class Chunking:
         self._tables = sorted(tables, key=lambda wanted: wanted.size.bytes)
         self._tasks: Mapping[TableName, TableTask] = {each.record.name: each.task for each in tables}
         self._chunk_bytes = chunk_bytes
-        self._refused: set[TableName] = set()
+        self._given_up: set[TableName] = set()
+        self._postponed: list[Postponed] = []  # that something is under way of
 
     def run(self, connection: Session, barred: Set[int]) -> None:
         """Copy what is missing; `connection` plans."""
@@ -60,16 +66,19 @@ class Chunking:
         self._await(connection, barred)
         prepare(connection)
         sealed, key = seal(self._site.address.conninfo)
-        under_way: dict[Future[RangeDone], KeyRange] = {}
+        under_way: UnderWay = {}
         with ThreadPoolExecutor(self._site.connections, "headrace-chunk") as pool:
             try:
-                for piece in self._planned(connection):
-                    under_way[pool.submit(self._chunk, piece, sealed, key)] = piece
-                    # One chunk for each connection, and one that is planned for each.
+                for planned in self._shared(self._planned(connection)):
+                    chunks = [piece for piece in planned if piece.table not in self._given_up]
+                    if chunks:
+                        under_way[pool.submit(self._copy, chunks, sealed, key)] = chunks
+                    # A task for each connection, and one that is planned for each.
                     while len(under_way) >= 2 * self._site.connections:
                         self._reap(under_way)
                 while under_way:
                     self._reap(under_way)
+                self._let_go(under_way)
             finally:
                 for future in under_way:
                     future.cancel()
@@ -80,9 +89,7 @@ class Chunking:
             self._site.check_stop()
             try:
                 see(connection.pgconn, barred)
-            except Transient as error:
-                if error.code != "PG_SNAPSHOT_BARRED":
-                    raise
+            except SnapshotBarred as error:
                 self._site.waits_for = error
                 self._site.stopping.wait(AGAIN_SECONDS)
             else:
@@ -90,44 +97,93 @@ class Chunking:
                 return
 
     def _planned(self, connection: Session) -> Iterator[KeyRange]:
-        """The chunks, small tables first; those of a table that was refused meanwhile are left out."""
+        """The chunks, small tables first; those of a table that was given up meanwhile are left out."""
         for wanted in self._tables:
-            for piece in pieces(connection, wanted, self._chunk_bytes):
-                self._site.check_stop()
-                if wanted.record.name in self._refused:
-                    break
-                yield piece
+            name = wanted.record.name
+            try:
+                for piece in pieces(connection, wanted, self._chunk_bytes, self._site.check_stop):
+                    self._site.check_stop()
+                    if name in self._given_up:
+                        break
+                    yield piece
+            except (Definite, TableBusy) as error:
+                self._give_up(name, error)
 
-    def _chunk(self, piece: KeyRange, sealed: Sealed, key: Key) -> RangeDone:
+    def _shared(self, planned: Iterator[KeyRange]) -> Iterator[list[KeyRange]]:
+        """The chunks as they go into tasks: those of small tables, which come first, some together."""
+        small = {each.record.name for each in self._tables if each.size.bytes <= self._small}
+        each = shared(len(small), self._site.connections)
+        held: list[KeyRange] = []
+        for piece in planned:
+            if piece.table in small:
+                held.append(piece)
+                if len(held) < each:
+                    continue
+                yield held
+                held = []
+            else:
+                if held:
+                    yield held
+                    held = []
+                yield [piece]
+        if held:
+            yield held
+
+    @property
+    def _small(self) -> int:
+        """The bytes of a table that is one chunk, and not much to read."""
+        return min(SMALL_BYTES, self._chunk_bytes)
+
+    def _copy(self, chunks: Sequence[KeyRange], sealed: Sealed, key: Key) -> tuple[Answer, ...]:
         self._site.check_stop()
-        task = ChunkTask(self._site.errand(self._tasks[piece.table], sealed), piece)
+        pairs = tuple((self._tasks[piece.table], piece) for piece in chunks)
+        task = ChunksTask(self._site.errand(sealed), pairs)
         with self._site.connected():
-            failpoint("copy.chunk.before", str(piece.table))
-            [answer] = self._site.jobs.run(partial(copy_chunk, key), [pack(task)])
-            failpoint("copy.chunk.after", str(piece.table))
-        return unpack(answer, RangeDone)
+            for piece in chunks:
+                failpoint("copy.chunk.before", str(piece.table))
+            [answer] = self._site.jobs.run(partial(copy_chunks, key), [pack(task)])
+            for piece in chunks:
+                failpoint("copy.chunk.after", str(piece.table))
+        return answers(answer)
 
-    def _reap(self, under_way: dict[Future[RangeDone], KeyRange]) -> None:
+    def _reap(self, under_way: UnderWay) -> None:
         """Hand out what is done, as soon as anything is."""
         done, _ = wait(under_way, return_when=FIRST_COMPLETED)
         for future in done:
-            self._take(under_way.pop(future), future)
+            for piece, answer in zip(under_way.pop(future), future.result(), strict=True):
+                self._take(piece, answer)
+        self._let_go(under_way)
 
-    def _take(self, piece: KeyRange, future: Future[RangeDone]) -> None:
-        try:
-            done = future.result()
-        except Definite as error:  # true of this table; the others go on
-            if piece.table not in self._refused:
-                self._refused.add(piece.table)
-                self._site.finished.put(Refused(piece.table, error))
+    def _let_go(self, under_way: UnderWay) -> None:
+        """Leave tables to another copy, once nothing of theirs is under way: no chunk may be copied twice."""
+        busy = {piece.table for chunks in under_way.values() for piece in chunks}
+        for each in [each for each in self._postponed if each.name not in busy]:
+            self._postponed.remove(each)
+            self._site.finished.put(each)
+
+    def _take(self, piece: KeyRange, answer: Answer) -> None:
+        if not isinstance(answer, RangeDone):
+            self._give_up(piece.table, answer)
             return
-        assert done.handoff is not None
-        self._site.progress[piece.table].add(done)
-        chunks = tuple(Chunk(span, done.handoff) for span in piece.spans)
-        self._site.finished.put(ChunkCopied(piece.table, chunks, done))
+        assert answer.handoff is not None
+        self._site.progress[piece.table].add(answer)
+        chunks = tuple(Chunk(span, answer.handoff) for span in piece.spans)
+        self._site.finished.put(ChunkCopied(piece.table, chunks, answer))
+
+    def _give_up(self, name: TableName, error: Definite | TableBusy) -> None:
+        """Plan no more of the table; what of it is under way still counts."""
+        if name in self._given_up:
+            return
+        self._given_up.add(name)
+        if isinstance(error, TableBusy):
+            self._postponed.append(Postponed(name, error))
+        else:
+            self._site.finished.put(Refused(name, error))
 
 
-def pieces(connection: Session, wanted: Wanted, chunk_bytes: int) -> Iterator[KeyRange]:
+def pieces(
+    connection: Session, wanted: Wanted, chunk_bytes: int, check: Callable[[], None]
+) -> Iterator[KeyRange]:
     """The chunks that a table still needs, about so many bytes each.
 
     Their number of rows follows the statistics. Where those are far too low the chunks grow as they come,
@@ -135,19 +191,46 @@ def pieces(connection: Session, wanted: Wanted, chunk_bytes: int) -> Iterator[Ke
     """
     record, size = wanted.record, wanted.size
     foreseen = max(1, ceil(size.bytes / chunk_bytes))
-    rows = max(1, ceil(size.rows / foreseen))
     made = 0
     missing = list(record.handoff.gaps()) if isinstance(record.handoff, ByChunk) else [Span()]
     keys = [gap for gap in missing if gap.one_key]
     for first in range(0, len(keys), KEYS_AT_ONCE):
         some = tuple(keys[first : first + KEYS_AT_ONCE])
-        yield KeyRange(record.name, record.schema.key, some, len(some), len(some))
+        yield KeyRange(record.name, record.oid, record.schema.key, some, len(some), len(some))
+    walk = Walk(connection, record, max(1, ceil(size.rows / foreseen)), check)
     for gap in (gap for gap in missing if not gap.one_key):
         low, over = gap.low, False
         while not over:
-            step = rows << min(made // (2 * foreseen), 40)
             span = Span(low, gap.high)
-            high = next_bound(connection, record.schema, record.name, span, step) if foreseen > 1 else None
+            high = walk.next(span, made // (2 * foreseen)) if foreseen > 1 else None
             over = high is None
-            yield KeyRange(record.name, record.schema.key, (Span(low, high or gap.high),), step, chunk_bytes)
+            span = Span(low, high or gap.high)
+            yield KeyRange(record.name, record.oid, record.schema.key, (span,), walk.step, chunk_bytes)
             low, made = high, made + 1
+
+
+@dataclass(slots=True)
+class Walk:
+    """The walk along a table's key, from the end of one chunk to that of the next."""
+
+    connection: Session
+    record: TableRecord
+    rows: int  # of a chunk, as foreseen
+    check: Callable[[], None]
+    step: int = 1  # the rows of the last chunk
+    halved: int = 0  # how often a step took too long
+
+    def next(self, span: Span, doubled: int) -> Bound | None:
+        """Where the next chunk ends: after half as many rows whenever the server takes too long for them."""
+        record = self.record
+        while True:
+            self.step = max(1, (self.rows << min(doubled, 40)) >> self.halved)
+            try:
+                with reading(self.connection, record.name, record.oid):
+                    return next_bound(
+                        self.connection, record.schema, record.name, span, self.step, self.check
+                    )
+            except StepTooLong:
+                if self.step == 1:
+                    raise
+                self.halved += 1

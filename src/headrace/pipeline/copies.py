@@ -3,6 +3,7 @@
     Site ─► Copied         a table, whole
             ChunkCopied    a key range of one
             Refused        a table that can't be copied
+            Postponed      a table that can't be copied just now: another copy tries it again
             Lost, Broken   the copy as a whole: the world, a bug
 
 The events wait in `Site.finished` for the loop of `lifecycle`, which commits what came; nothing here does.
@@ -21,12 +22,21 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
 from headrace.pipeline.copytasks import Errand, RangeDone
-from headrace.pipeline.tasks import Errors, LakeAddress, NewFile, TableTask
+from headrace.pipeline.tasks import Errors, LakeAddress, NewFile
+from headrace.sources.postgres.locks import TableBusy
 from headrace.sources.postgres.session import Address, Identity
+from headrace.sources.postgres.upstream import Waiting
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Sealed
 
 FREE_SECONDS = 0.2
+SMALL_BYTES = 4 << 20  # of a range that shares its task with others
+MOST_SHARED = 32
+
+
+def shared(number: int, connections: int) -> int:
+    """How many of so many small ranges make a task: few tasks, but one for each connection."""
+    return max(1, min(MOST_SHARED, -(-number // connections)))
 
 
 @dataclass(slots=True)
@@ -73,6 +83,14 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Postponed:
+    """A table that this copy gives up, for another one to try again: nothing more of it will come."""
+
+    name: TableName
+    error: TableBusy
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """The copy came to an end before it was done; tables that are not `Copied` need another one."""
 
@@ -86,7 +104,7 @@ class Broken:
     error: BaseException
 
 
-Event = Copied | ChunkCopied | Refused | Lost | Broken
+Event = Copied | ChunkCopied | Refused | Postponed | Lost | Broken
 
 
 class Room:
@@ -132,8 +150,16 @@ class Site:
         finally:
             self.room.free.release()
 
-    def errand(self, table: TableTask, sealed: Sealed) -> Errand:
-        return Errand(self.epoch, self.lake, table, self.identity, sealed, self.shift)
+    def errand(self, sealed: Sealed) -> Errand:
+        return Errand(self.epoch, self.lake, self.identity, sealed, self.shift)
+
+    @property
+    def waiting(self) -> Waiting:
+        """How a copy waits for other transactions: until it is stopped, and it says so."""
+        return Waiting(self.check_stop, self._wait_for)
+
+    def _wait_for(self, reason: Transient) -> None:
+        self.waits_for = reason
 
     def check_stop(self) -> None:
         if self.stopping.is_set():

@@ -3,11 +3,15 @@
     leader (here)      a snapshot, by slot or by xid, exported and open until the last follower is done
     followers (tasks)  import the snapshot, COPY one range of a table, decode, write one file or more
 
-A table whose last range is in comes out of `finished`, small ones first, without waiting for big ones.
-When the leader's connection dies, what is finished stays; `Lost` tells the caller to begin again with
-what is missing: a new snapshot, joined to the same stream by its own handoff. A table that was truncated or
-rewritten after the snapshot and before its last range was read is copied again by this attempt itself: such
-statements do not spare the readers of an older snapshot.
+A table whose last range is in comes out of `finished`, small ones first, without waiting for big ones;
+small ones share a task and its connection. When the leader's connection dies, what is finished stays;
+`Lost` tells the caller to begin again with what is missing: a new snapshot, joined to the same stream by
+its own handoff.
+
+What is true of one table concerns no other (`copytasks.Answer`). One that can't be read is `Refused`; one
+that can't be read just now is `Postponed`, to another copy: somebody holds it, or it was truncated or
+rewritten after the snapshot and before its last range was read (such statements do not spare the readers of
+an older snapshot).
 
 With `handoff = "chunks"` the tables whose keys allow it are then copied by `chunking`, without a leader. A
 table that was begun in chunks is finished in chunks, whatever the configuration says now: what it has
@@ -21,36 +25,51 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
 from headrace.core.chunks import ByChunk
-from headrace.core.errors import Definite, HeadraceError, Transient
+from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.handoff import Handoff, moved
 from headrace.core.names import TableName
 from headrace.pipeline import looking
 from headrace.pipeline.chunking import Chunking, Wanted
 from headrace.pipeline.config import SourceConfig
-from headrace.pipeline.copies import Broken, Copied, Lost, Progress, Refused, Room, Site
-from headrace.pipeline.copytasks import FILE_BYTES, RangeDone, RangeTask, copy_range
+from headrace.pipeline.copies import (
+    SMALL_BYTES,
+    Broken,
+    Copied,
+    Lost,
+    Postponed,
+    Progress,
+    Refused,
+    Room,
+    Site,
+    shared,
+)
+from headrace.pipeline.copytasks import FILE_BYTES, Answer, RangeDone, RangesTask, answers, copy_ranges
 from headrace.pipeline.records import SourceRecord, TableRecord, exact_from
-from headrace.pipeline.tasks import LakeAddress, TableTask, pack, unpack
-from headrace.sources.postgres import catalog, keyrange, snapshot, upstream
+from headrace.pipeline.tasks import LakeAddress, TableTask, pack
+from headrace.sources.postgres import catalog, keyrange, locks, snapshot, upstream
+from headrace.sources.postgres.locks import TableBusy
 from headrace.sources.postgres.session import Address, Identity, Session, connect, identify, verify
+from headrace.sources.postgres.table_access import overtaken
+from headrace.sources.postgres.visibility import SnapshotBarred
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Key, Sealed, seal
 
-LEAD_SECONDS = 5.0
+LEAD_SECONDS = 3600.0  # for one attempt to take a snapshot; it can be stopped
+Ranges = list[snapshot.CopyRange]
 BY: Mapping[str, snapshot.By] = {"slot": "slot", "xid": "xid", "chunks": "xid"}
 
 
 @dataclass(slots=True)
 class _Table:
     task: TableTask
-    left: int
+    left: int  # ranges that are not in yet; below zero: nothing more is wanted of it
     done: list[RangeDone] = field(default_factory=list)
 
 
@@ -87,7 +106,6 @@ class Copying:
         self._records = {record.name: record for record in records}
         self._tables = {record.name: _Table(tasks(record), 0) for record in records}
         self._config = config
-        self._overtaken: set[TableName] = set()  # by a TRUNCATE: to be copied by another snapshot
         self._thread = threading.Thread(target=self._work, name="headrace-copying", daemon=True)
 
     def start(self) -> None:
@@ -114,15 +132,7 @@ class Copying:
             raise
 
     def _attempt(self) -> None:
-        """Snapshot after snapshot, while tables are truncated under our hands: each is copied for itself."""
-        wanted = set(self._records)
-        while wanted:
-            self._overtaken.clear()
-            self._round(wanted)
-            wanted = set(self._overtaken)
-
-    def _round(self, wanted: Set[TableName]) -> None:
-        seen = self._look_around(wanted)
+        seen = self._look_around()
         failpoint("copy.snapshot.before")
         whole = [look for look in seen.looks if look.name not in seen.chunked]
         if whole:
@@ -139,15 +149,25 @@ class Copying:
                 verify(identify(connection), self.site.identity)
                 Chunking(self.site, tables, self._config.chunk_bytes).run(connection, seen.barred)
 
-    def _look_around(self, wanted: Set[TableName]) -> _Seen:
+    def _look_around(self) -> _Seen:
         with closing(connect(self.site.address, role="copy")) as connection:
-            looks = self._looked(connection, wanted)
-            oids = [look.oid for look in looks]
-            sizes = catalog.sizes(connection, oids)
-            self._measure(sizes, wanted)
+            looks = self._looked(connection)
+            measured = locks.measured(connection, {look.oid: look.name for look in looks})
+            looks = [look for look in looks if self._is_there(look, measured)]
+            self._measure(measured.sizes)
             chunked = self._chunked(connection, looks)
             # After the permanent slot is made: what holds a write lock now began before it (W).
-            return _Seen(looks, sizes, chunked, upstream.writers(connection, oids))
+            barred = upstream.writers(connection, [look.oid for look in looks])
+            return _Seen(looks, measured.sizes, chunked, barred)
+
+    def _is_there(self, look: catalog.TableLook, measured: locks.Measured) -> bool:
+        """Whether the table can be read; one that was dropped meanwhile is so no more at the next look."""
+        busy = measured.busy.get(look.name)
+        if busy is None and look.oid not in measured.sizes:
+            busy = overtaken(f"{look.name} was dropped or made anew a moment ago")
+        if busy is not None:
+            self.site.finished.put(Postponed(look.name, busy))
+        return busy is None
 
     def _chunked(self, connection: Session, looks: Sequence[catalog.TableLook]) -> set[TableName]:
         """The tables to be copied in chunks: those that were begun so, or that may be and shall."""
@@ -158,9 +178,9 @@ class Copying:
             return names & begun.keys()
         return names - (keyrange.disorder(connection, looks).keys() - begun.keys())
 
-    def _looked(self, connection: Session, wanted: Set[TableName]) -> list[catalog.TableLook]:
+    def _looked(self, connection: Session) -> list[catalog.TableLook]:
         """The tables that are still what was recorded; the others are refused."""
-        known = [self._records[name] for name in sorted(wanted)]
+        known = [self._records[name] for name in sorted(self._records)]
         changed = looking.look(connection, self._source, known, self._source.start).changed(known)
         for name, error in changed.items():
             self.site.finished.put(Refused(name, error))
@@ -178,71 +198,75 @@ class Copying:
                     by=BY[self._config.handoff],
                     barred=barred,
                     seconds=LEAD_SECONDS,
+                    waiting=self.site.waiting,
                 )
-            except Transient as error:
-                if error.code not in ("PG_SLOT_WAITS", "PG_SNAPSHOT_BARRED"):
-                    raise
+            except (upstream.SlotWaits, SnapshotBarred) as error:
                 self.site.waits_for = error
-            self.site.check_stop()
 
-    def _measure(self, sizes: dict[int, catalog.Size], wanted: Set[TableName]) -> None:
-        for name in wanted:
-            size = sizes.get(self._records[name].oid)
+    def _measure(self, sizes: Mapping[int, catalog.Size]) -> None:
+        for name, record in self._records.items():
+            size = sizes.get(record.oid)
             self.site.progress[name] = Progress(size.rows if size else 0, size.bytes if size else 0)
 
     def _copy(self, leader: snapshot.Leader, ranges: Sequence[snapshot.CopyRange]) -> None:
         sealed, key = seal(self.site.address.conninfo)
         for name, pieces in Counter(each.table for each in ranges).items():
             self._tables[name].left, self._tables[name].done = pieces, []
-        small_first = sorted(ranges, key=lambda each: self.site.progress[each.table].bytes_known)
         with ThreadPoolExecutor(self.site.connections, "headrace-follower") as pool:
-            started = {
-                pool.submit(self._range, leader, each, sealed, key): each.table for each in small_first
-            }
+            started = [
+                pool.submit(self._ranges, leader, pieces, sealed, key) for pieces in self._shared(ranges)
+            ]
             try:
                 for future in as_completed(started):
-                    self._take(started[future], future, self._handoff(leader))
+                    for piece, answer in future.result():
+                        self._take(piece.table, answer, self._handoff(leader))
             finally:
                 for future in started:
                     future.cancel()
 
-    def _range(
-        self, leader: snapshot.Leader, each: snapshot.CopyRange, sealed: Sealed, key: Key
-    ) -> RangeDone:
+    def _shared(self, ranges: Sequence[snapshot.CopyRange]) -> list[Ranges]:
+        """The ranges as they go into tasks, small tables first: some small ones together, others alone."""
+        by_size = sorted(ranges, key=lambda each: self.site.progress[each.table].bytes_known)
+        small = [each for each in by_size if each.bytes <= SMALL_BYTES]
+        large = [each for each in by_size if each.bytes > SMALL_BYTES]
+        some = shared(len(small), self.site.connections)
+        return [small[at : at + some] for at in range(0, len(small), some)] + [[one] for one in large]
+
+    def _ranges(
+        self, leader: snapshot.Leader, pieces: Ranges, sealed: Sealed, key: Key
+    ) -> list[tuple[snapshot.CopyRange, Answer]]:
         self.site.check_stop()
-        task = RangeTask(
-            errand=self.site.errand(self._tables[each.table].task, sealed),
-            range=each,
+        wanted = [piece for piece in pieces if self._tables[piece.table].left >= 0]
+        task = RangesTask(
+            errand=self.site.errand(sealed),
             snapshot_id=leader.snapshot_id,
             time=int(exact_from(self._handoff(leader))) - 1,
+            ranges=tuple((self._tables[piece.table].task, piece) for piece in wanted),
         )
         with self.site.connected():
-            failpoint("copy.range.before", str(each.table))
-            [answer] = self.site.jobs.run(partial(copy_range, key), [pack(task)])
-            failpoint("copy.range.after", str(each.table))
-        return unpack(answer, RangeDone)
+            for piece in wanted:
+                failpoint("copy.range.before", str(piece.table))
+            [answer] = self.site.jobs.run(partial(copy_ranges, key), [pack(task)])
+            for piece in wanted:
+                failpoint("copy.range.after", str(piece.table))
+        return list(zip(wanted, answers(answer), strict=True))
 
     def _handoff(self, leader: snapshot.Leader) -> Handoff:
         return moved(leader.handoff, self.site.shift)
 
-    def _take(self, name: TableName, future: Future[RangeDone], handoff: Handoff) -> None:
-        try:
-            done = future.result()
-        except Definite as error:  # true of this table; the others go on
-            if self._tables[name].left >= 0:
-                self._tables[name].left = -1
-                self.site.finished.put(Refused(name, error))
-            return
-        except Transient as error:
-            if error.code != "PG_COPY_OVERTAKEN":
-                raise
-            self._tables[name].left = -1
-            self._overtaken.add(name)
-            return
+    def _take(self, name: TableName, answer: Answer, handoff: Handoff) -> None:
         table, progress = self._tables[name], self.site.progress[name]
-        table.done.append(done)
+        if table.left < 0:
+            return
+        if not isinstance(answer, RangeDone):
+            table.left = -1
+            self.site.finished.put(
+                Postponed(name, answer) if isinstance(answer, TableBusy) else Refused(name, answer)
+            )
+            return
+        table.done.append(answer)
         table.left -= 1
-        progress.add(done)
+        progress.add(answer)
         if table.left == 0:
             progress.bytes_done = progress.bytes_known
             self.site.finished.put(_copied(name, table, handoff))

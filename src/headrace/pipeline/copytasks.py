@@ -1,20 +1,24 @@
-"""A task: a range of pages, or of keys, becomes new files of a table.
+"""A task: ranges of pages, or of keys, become new files of their tables.
 
     COPY ─ decode ─► rows as the lake types them ─► files in the order of the key
                 └──► values without a lake form ──► rows for `errors/`
 
 Called by `copying` and `chunking`, on Spark. A range imports the leader's snapshot; a chunk takes its own,
-and brings back which transactions that shows. The address travels sealed; the key comes another way. Nothing
-is committed here: the files are named by a plan, or are orphans.
+and brings back which transactions that shows. A large range is a task of its own; small ones share one, and
+its connection. The address travels sealed; the key comes another way. Nothing is committed here: the files
+are named by a plan, or are orphans.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
+from headrace.core.errors import Definite
 from headrace.core.handoff import ByXid, moved
 from headrace.decode import copytext
 from headrace.decode.kernel import Bytes
@@ -25,6 +29,7 @@ from headrace.pipeline.records import exact_from
 from headrace.pipeline.tasks import Errors, LakeAddress, NewFile, TableTask, pack, unpack
 from headrace.pipeline.writing import Writing, without_form, write_sorted
 from headrace.sources.postgres import keyrange, snapshot
+from headrace.sources.postgres.locks import TableBusy
 from headrace.sources.postgres.session import Address, Identity
 from headrace.spark.secrets import Key, Sealed
 
@@ -37,28 +42,27 @@ class Errand:
 
     epoch: int
     lake: LakeAddress
-    table: TableTask
     identity: Identity
     address: Sealed
     shift: int = 0  # what is added to the server's positions
 
 
 @dataclass(frozen=True, slots=True)
-class RangeTask:
-    """A range of pages, as the leader's snapshot shows them; `time` is that of the snapshot."""
+class RangesTask:
+    """Ranges of pages, as the leader's snapshot shows them; `time` is that of the snapshot."""
 
     errand: Errand
-    range: snapshot.CopyRange
     snapshot_id: str
     time: int
+    ranges: tuple[tuple[TableTask, snapshot.CopyRange], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkTask:
-    """A range of keys, as it is when the task comes to it."""
+class ChunksTask:
+    """Ranges of keys, each as it is when the task comes to it."""
 
     errand: Errand
-    range: keyrange.KeyRange
+    ranges: tuple[tuple[TableTask, keyrange.KeyRange], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,43 +77,79 @@ class RangeDone:
     handoff: ByXid | None = None  # of a chunk
 
 
-def copy_range(key: Key, item: bytes) -> bytes:
-    """Copy one range of one table into new files."""
-    task = unpack(item, RangeTask)
-    errand = task.errand
-    names = errand.table.schema.names
-    address = Address(errand.address.open(key))
-    buffers = snapshot.copy(address, errand.identity, task.snapshot_id, names, task.range)
-    return pack(_copied(errand, buffers, task.time, task.range.bytes, None))
+# What comes back of a range. An error that comes back is true of its table; one that is raised, of the
+# source.
+Answer = RangeDone | TableBusy | Definite
 
 
-def copy_chunk(key: Key, item: bytes) -> bytes:
-    """Copy one chunk of one table into new files."""
-    task = unpack(item, ChunkTask)
+def answers(item: bytes) -> tuple[Answer, ...]:
+    """What a task brought back, in the order of its ranges."""
+    found: tuple[Answer, ...] = unpack(item, tuple)
+    return found
+
+
+def copy_ranges(key: Key, item: bytes) -> bytes:
+    """Copy ranges of tables into new files."""
+    task = unpack(item, RangesTask)
     errand = task.errand
-    names = errand.table.schema.names
-    address = Address(errand.address.open(key))
-    with keyrange.chunk(address, errand.identity, names, task.range) as (seen, buffers):
-        handoff = moved(seen, errand.shift)
-        assert isinstance(handoff, ByXid)
-        time = int(exact_from(handoff)) - 1
-        return pack(_copied(errand, buffers, time, task.range.bytes, handoff))
+    with _follower(errand, key, "copy") as follower:
+
+        def one(table: TableTask, piece: snapshot.CopyRange) -> RangeDone:
+            buffers = snapshot.copy(follower.connection, task.snapshot_id, table.schema.names, piece)
+            with closing(buffers):
+                return _copied(errand, table, buffers, task.time, piece.bytes, None)
+
+        return pack(tuple(_answered(partial(one, *each)) for each in task.ranges))
+
+
+def copy_chunks(key: Key, item: bytes) -> bytes:
+    """Copy chunks of tables into new files, each under a snapshot of its own."""
+    task = unpack(item, ChunksTask)
+    errand = task.errand
+    with _follower(errand, key, "chunk") as follower:
+
+        def one(table: TableTask, piece: keyrange.KeyRange) -> RangeDone:
+            keyrange.prepare(follower.connection)
+            with keyrange.chunk(follower.connection, table.schema.names, piece) as (seen, buffers):
+                handoff = moved(seen, errand.shift)
+                assert isinstance(handoff, ByXid)
+                time = int(exact_from(handoff)) - 1
+                with closing(buffers):
+                    return _copied(errand, table, buffers, time, piece.bytes, handoff)
+
+        return pack(tuple(_answered(partial(one, *each)) for each in task.ranges))
+
+
+def _follower(errand: Errand, key: Key, role: str) -> snapshot.Follower:
+    return snapshot.Follower(Address(errand.address.open(key)), errand.identity, role=role)
+
+
+def _answered(one: Callable[[], RangeDone]) -> Answer:
+    try:
+        return one()
+    except (TableBusy, Definite) as error:
+        return error
 
 
 def _copied(
-    errand: Errand, buffers: Iterable[Bytes], time: int, size: int, handoff: ByXid | None
+    errand: Errand,
+    table: TableTask,
+    buffers: Iterable[Bytes],
+    time: int,
+    size: int,
+    handoff: ByXid | None,
 ) -> RangeDone:
     writing = Writing(open_store(errand.lake.url, dict(errand.lake.options) or None), errand.epoch)
     files: list[NewFile] = []
     rows = 0
     errors: Errors = ()
     met: set[int] = set()
-    for piece in _gathered(_decode(errand.table, buffer, time) for buffer in buffers):
+    for piece in _gathered(_decode(table, buffer, time) for buffer in buffers):
         whole = pa.concat_tables([part for part, _ in piece])
-        files += write_sorted(writing, errand.table, whole)
+        files += write_sorted(writing, table, whole)
         rows += whole.num_rows
         met.update(*(found.met for _, found in piece))
-        errors += writing.errors(errand.table, *(each for _, found in piece for each in found.errors))
+        errors += writing.errors(table, *(each for _, found in piece for each in found.errors))
     return RangeDone(tuple(files), rows, size, errors, tuple(met), handoff)
 
 

@@ -79,7 +79,14 @@ class Remedy:
         self.now, self.asked = None, False
 
 
-def begin(ledger: Ledger, place: Place, address: Address, connection: Session, identity: Identity) -> None:
+def begin(
+    ledger: Ledger,
+    place: Place,
+    address: Address,
+    connection: Session,
+    identity: Identity,
+    waiting: upstream.Waiting,
+) -> None:
     """Leave the lost position: publication and slot as on a first run, new copies for all tables."""
     source = ledger.source
     assert source is not None
@@ -87,7 +94,8 @@ def begin(ledger: Ledger, place: Place, address: Address, connection: Session, i
     found = _examined(connection, source, [record.name for record in known])
     _copied_anew(ledger, known, found, ledger.position)  # else nothing is let go
     _clear(source, address, connection)
-    footing = choosing.found(source, address, connection, found.fit, anew=_limited(connection, source, found))
+    limited = _limited(connection, source, found)
+    footing = choosing.found(source, address, connection, found.fit, waiting, anew=limited)
     erase(place.spool)
     again = renewed(source, footing, identity, ledger.position, upstream.wal_end(connection))
     found = resyncing.published(connection, source, found)

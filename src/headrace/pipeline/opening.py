@@ -16,8 +16,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 
 from headrace.core.durations import duration
+from headrace.core.errors import Transient
 from headrace.lake.commit import Claim
 from headrace.lake.marks import Marks
 from headrace.pipeline import choosing, healing, reconciling
@@ -69,10 +71,11 @@ def opened(
         address = said.settled(connection)
         identity = identify(connection)
         ledger = Ledger(place.store, place.name, strict=place.config.strict, claim=claim)
+        waiting = _waiting(stop, reporter)
         if ledger.source is None:
-            choosing.begin(ledger, place, address, connection, identity)
+            choosing.begin(ledger, place, address, connection, identity, waiting)
         if remedy.now is not None:
-            healing.begin(ledger, place, address, connection, identity)
+            healing.begin(ledger, place, address, connection, identity, waiting)
             remedy.taken()
         source = ledger.source
         assert source is not None
@@ -107,6 +110,16 @@ def opened(
         yield run
     # All that was published is durable by now.
     reconciling.clean_up(ledger)
+
+
+def _waiting(stop: threading.Event, reporter: Reporter) -> upstream.Waiting:
+    """How other transactions are waited for before the loop begins: until the user stops us, and audibly."""
+
+    def check() -> None:
+        if stop.is_set():
+            raise Transient("RUN_STOPPED", "the run was stopped", hint="run again to go on")
+
+    return upstream.Waiting(check, partial(reporter.settle, "waiting"))
 
 
 def prove_same(source: SourceRecord, identity: Identity) -> None:

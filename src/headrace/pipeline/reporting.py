@@ -158,8 +158,11 @@ class Reporter:
         return True
 
     def _waiting(self) -> dict[str, str]:
-        waits_for = None if self._copies is None else self._copies.waits_for
-        return {} if waits_for is None else {waits_for.code: f"{waits_for.primary}: {waits_for.detail}"}
+        told: dict[str, str] = {}
+        for error in [] if self._copies is None else self._copies.waits_for:
+            before = f"{told[error.code]}; " if error.code in told else ""
+            told[error.code] = f"{before}{error.primary}: {error.detail}"
+        return told
 
     @property
     def owner(self) -> dict[str, Any]:

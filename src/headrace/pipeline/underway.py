@@ -4,18 +4,33 @@
     events   what they brought, for the loop of `lifecycle`
     forget   a table left: its copy is given up, and what else that one held is begun again
 
+A table that can't be read just now (somebody holds it, a TRUNCATE overtook its snapshot) leaves its copy
+and is left alone for a moment; then it is missing from all copies, and the loop begins another one for it.
+
 They share what the source gives us: no more than `snapshot_connections` ranges are read at once, whichever
 copy they are of. They also share the account of how far each table is.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 from headrace.core.errors import Transient
 from headrace.core.names import TableName
-from headrace.pipeline.copies import Event, Progress, Room
+from headrace.pipeline.copies import ChunkCopied, Copied, Event, Postponed, Progress, Refused, Room
 from headrace.pipeline.copying import Copying
+
+AGAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """Why a table is left alone, and until when."""
+
+    error: Transient
+    until: float
 
 
 class Underway:
@@ -25,16 +40,21 @@ class Underway:
         self.room = Room(connections)
         self._copies: list[Copying] = []
         self._given_up: list[Copying] = []
+        self._postponed: dict[TableName, _Later] = {}
 
     def begin(self, copying: Copying) -> None:
+        for name in copying.names:
+            self._postponed.pop(name, None)
         self._copies.append(copying)
         copying.start()
 
     @property
     def names(self) -> frozenset[TableName]:
-        """The tables of copies that have not ended."""
+        """The tables of copies that have not ended, and those to which another one has to come later."""
         self._copies = [copying for copying in self._copies if not copying.over]
-        return frozenset(name for copying in self._copies for name in copying.names)
+        now = time.monotonic()
+        later = {name for name, each in self._postponed.items() if now < each.until}
+        return frozenset(later.union(*(copying.names for copying in self._copies)))
 
     @property
     def over(self) -> bool:
@@ -46,16 +66,24 @@ class Underway:
         return self.room.progress
 
     @property
-    def waits_for(self) -> Transient | None:
-        """What keeps a copy from its snapshot."""
-        waiting = (copying.site.waits_for for copying in self._copies)
-        return next((each for each in waiting if each is not None), None)
+    def waits_for(self) -> list[Transient]:
+        """What keeps copies from their snapshot, and tables from being read."""
+        waiting = [copying.site.waits_for for copying in self._copies]
+        later = list(self._postponed.values())  # at once: it is the reporter's thread that asks
+        return [each for each in waiting if each is not None] + [each.error for each in later]
 
     def events(self) -> Iterator[Event]:
         """What has come; a caller that raises in between loses nothing that another attempt needs."""
         for copying in self._copies:
             while not copying.site.finished.empty():
-                yield copying.site.finished.get()
+                event = copying.site.finished.get()
+                if isinstance(event, Postponed):
+                    copying.names -= {event.name}
+                    self._postponed[event.name] = _Later(event.error, time.monotonic() + AGAIN_SECONDS)
+                    continue
+                if isinstance(event, Copied | ChunkCopied | Refused):
+                    self._postponed.pop(event.name, None)
+                yield event
 
     def forget(self, names: Collection[TableName]) -> None:
         """Give up the copies of these tables; nothing of them comes any more."""
@@ -66,6 +94,7 @@ class Underway:
         self._copies = [copying for copying in self._copies if copying not in concerned]
         for name in names:
             self.room.progress.pop(name, None)
+            self._postponed.pop(name, None)
 
     def stop(self) -> None:
         """Give up what is under way; tables that are not complete are copied again by the next attempt."""

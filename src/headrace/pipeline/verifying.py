@@ -18,7 +18,7 @@ of one is its verdict, not the end of the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -37,6 +37,7 @@ from headrace.lake.marks import Mark, Marks
 from headrace.lake.reader import Lake
 from headrace.pipeline import looking
 from headrace.pipeline.config import Config
+from headrace.pipeline.copies import shared
 from headrace.pipeline.copytasks import FILE_BYTES
 from headrace.pipeline.lifecycle import Place
 from headrace.pipeline.looking import Look
@@ -48,12 +49,13 @@ from headrace.pipeline.records import SourceRecord, TableRecord, exact_from, sou
 from headrace.pipeline.states import State
 from headrace.pipeline.tasks import from_ipc
 from headrace.pipeline.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
-from headrace.pipeline.verifytasks import Sieve
+from headrace.pipeline.verifytasks import Answer, Reduced, Sieve
 from headrace.pipeline.weighing import Bench, Weighed, untold
 from headrace.sources.patterns import Pattern
 from headrace.sources.postgres import catalog as sources
-from headrace.sources.postgres import snapshot
+from headrace.sources.postgres import locks, snapshot
 from headrace.sources.postgres.session import Address, Identity, Session, connect, identify
+from headrace.sources.postgres.table_access import overtaken
 from headrace.spark.secrets import seal
 
 WAIT_SECONDS = 120.0
@@ -205,9 +207,10 @@ class Comparison:
         errors = {record.name: _unfit(record) or _altered(record, look) for record in chosen}
         # Only those: of a table that somebody holds exclusively even the size is waited for.
         fit = [record.oid for record in chosen if errors[record.name] is None]
-        sizes = sources.sizes(self._connection, fit)
-        looks = sources.look(self._connection, fit)
-        return [_begin(record, looks, sizes, errors[record.name]) for record in chosen]
+        measured = locks.measured(self._connection, {r.oid: r.name for r in chosen if r.oid in fit})
+        errors |= measured.busy
+        looks = sources.look(self._connection, list(measured.sizes))
+        return [_begin(record, looks, measured.sizes, errors[record.name]) for record in chosen]
 
     def _reach(self, bench: Bench, tables: Sequence[Weighed], seconds: float) -> None:
         """Find for each table a mark that holds all that the snapshot shows."""
@@ -242,6 +245,8 @@ def _begin(
     error: HeadraceError | None,
 ) -> Weighed:
     """A table, cut into ranges and buckets."""
+    if error is None and (record.oid not in sizes or record.name not in looks):
+        error = overtaken(f"{record.name} was dropped, renamed or made anew a moment ago")
     if error is not None:
         return Weighed(record, Sieve(record.schema, 1), [], error=error)
     size = sizes[record.oid]
@@ -305,23 +310,59 @@ def _placed(
 
 
 def _sum_up(bench: Bench, tables: Sequence[Weighed]) -> None:
-    """Both sides of each table: the source by ranges, some at once; the lake beside it, table by table."""
+    """Both sides of each table: the source by ranges, some at once; the lake beside it, table by table.
+
+    Small tables share their tasks, on both sides.
+    """
     with ThreadPoolExecutor(bench.connections, "headrace-verify") as pool:
         reading = {
-            (number, table.name): (table, pool.submit(bench.range, table, table.sieve, number))
-            for table in sorted(tables, key=lambda each: len(each.ranges))
-            for number in range(len(table.ranges))
+            pool.submit(bench.ranges, [(table.sieve, table.ranges[n]) for table, n in pieces]): pieces
+            for pieces in _shared(tables, bench.connections)
         }
         try:
-            for table in tables:
-                with _told(table):
-                    table.lake = bench.lake(table, table.sieve)
-            for (number, _), (table, future) in reading.items():
-                with _told(table):
-                    table.parts[number] = future.result()
+            _sum_up_lake(bench, tables)
+            for future, pieces in reading.items():
+                for (table, number), answer in zip(pieces, _all(future.result, len(pieces)), strict=True):
+                    with _told(table):
+                        table.parts[number] = _good(answer)
         finally:
-            for _, future in reading.values():
+            for future in reading:
                 future.cancel()
+
+
+def _shared(tables: Sequence[Weighed], connections: int) -> Iterator[list[tuple[Weighed, int]]]:
+    """The ranges as they go into tasks, small tables first: some of those together, others alone."""
+    small = [(table, 0) for table in tables if table.small]
+    each = shared(len(small), connections)
+    for at in range(0, len(small), each):
+        yield small[at : at + each]
+    for table in sorted((t for t in tables if not t.small), key=lambda each: len(each.ranges)):
+        for number in range(len(table.ranges)):
+            yield [(table, number)]
+
+
+def _sum_up_lake(bench: Bench, tables: Sequence[Weighed]) -> None:
+    small = [table for table in tables if table.small]
+    for table, answer in zip(small, _all(lambda: bench.lakes(small), len(small)), strict=True):
+        with _told(table):
+            table.lake = _good(answer)
+    for table in (table for table in tables if not table.small):
+        with _told(table):
+            table.lake = bench.lake(table, table.sieve)
+
+
+def _all(answers: Callable[[], Sequence[Answer]], count: int) -> Sequence[Answer]:
+    """The answers to a task; one that failed as a whole answers so for each of its tables."""
+    try:
+        return answers()
+    except HeadraceError as error:
+        return [error] * count
+
+
+def _good(answer: Answer) -> Reduced:
+    if isinstance(answer, HeadraceError):
+        raise answer
+    return answer
 
 
 @contextmanager

@@ -14,8 +14,10 @@ Called by `verifying` and `narrowing`, on Spark. The address travels sealed; not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +26,7 @@ import pyarrow.compute as pc
 from headrace.core.checksum import Sums, buckets_of
 from headrace.core.collection import DIFF, consolidate, with_diff
 from headrace.core.columns import Ints, contiguous
+from headrace.core.errors import HeadraceError
 from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.schema import Column, TableSchema
@@ -36,7 +39,7 @@ from headrace.lake.store import open_store
 from headrace.pipeline.keytext import key_texts
 from headrace.pipeline.tasks import LakeAddress, from_ipc, pack, to_ipc, unpack
 from headrace.sources.postgres import keyrange, snapshot
-from headrace.sources.postgres.session import Address, Identity, query
+from headrace.sources.postgres.session import Address, Identity, Session, query
 from headrace.spark.secrets import Key, Sealed
 
 MOST_BYTES = 16 << 20  # of rows that one task may bring along
@@ -92,15 +95,33 @@ def _joined(tables: list[bytes]) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class FollowerTask:
-    """A range of pages, or the rows of some keys, as the leader's snapshot shows them."""
+class Side:
+    """The source, as the leader's snapshot shows it."""
 
-    sieve: Sieve
     identity: Identity
     address: Sealed
     snapshot_id: str
-    range: snapshot.CopyRange
-    keys: tuple[tuple[str, ...], ...] = ()  # as the source prints them; none: the range
+
+    def follower(self, key: Key) -> snapshot.Follower:
+        return snapshot.Follower(Address(self.address.open(key)), self.identity, role=ROLE)
+
+
+@dataclass(frozen=True, slots=True)
+class RangesTask:
+    """Ranges of pages."""
+
+    side: Side
+    ranges: tuple[tuple[Sieve, snapshot.CopyRange], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeysTask:
+    """The rows of some keys, as the source prints them."""
+
+    side: Side
+    sieve: Sieve
+    range: snapshot.CopyRange  # any of the table
+    keys: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,39 +156,64 @@ class Found:
 # --- the source -----------------------------------------------------------------------------------
 
 
-def read_range(key: Key, item: bytes) -> bytes:
-    """Reduce a range of pages."""
-    task = unpack(item, FollowerTask)
-    address = Address(task.address.open(key))
-    columns = task.sieve.schema.columns
-    statement = snapshot.copy_statement([c.name for c in columns], task.range)
-    with snapshot.following(
-        address, task.identity, task.snapshot_id, task.range.table, role=ROLE
-    ) as connection:
-        pieces = _decoded(task.sieve, columns, snapshot.stream_copy(connection.pgconn, statement))
-        reduced = (_reduced(task.sieve, rows, _ones(rows), texts) for rows, texts in pieces)
-        return pack(united(reduced, task.sieve.buckets))
+# What comes back of a table, or of a range of one; an error is its own, and not that of the others.
+Answer = Reduced | HeadraceError
+
+
+def answers(item: bytes) -> tuple[Answer, ...]:
+    """What a task brought back, in the order in which it was asked."""
+    found: tuple[Answer, ...] = unpack(item, tuple)
+    return found
+
+
+def _answered(one: Callable[[], Reduced]) -> Answer:
+    try:
+        return one()
+    except HeadraceError as error:
+        return error
+
+
+def read_ranges(key: Key, item: bytes) -> bytes:
+    """Reduce ranges of pages, one after another over one connection."""
+    task = unpack(item, RangesTask)
+    with task.side.follower(key) as follower:
+
+        def one(sieve: Sieve, piece: snapshot.CopyRange) -> Reduced:
+            columns = sieve.schema.columns
+            names = [column.name for column in columns]
+            with closing(snapshot.copy(follower.connection, task.side.snapshot_id, names, piece)) as buffers:
+                pieces = _decoded(sieve, columns, buffers)
+                reduced = (_reduced(sieve, rows, _ones(rows), texts) for rows, texts in pieces)
+                return united(reduced, sieve.buckets)
+
+        return pack(tuple(_answered(partial(one, *each)) for each in task.ranges))
 
 
 def read_keys(key: Key, lows: tuple[int, ...], item: bytes) -> bytes:
     """Reduce the rows of some keys; `lows` are the first pages of the table's ranges."""
-    task = unpack(item, FollowerTask)
-    address = Address(task.address.open(key))
+    task = unpack(item, KeysTask)
     columns = (_PAGE, *task.sieve.schema.columns)
     names = task.sieve.schema.names
     found: dict[int, list[Reduced]] = {}
-    with snapshot.following(
-        address, task.identity, task.snapshot_id, task.range.table, role=ROLE
-    ) as connection:
-        query(connection, "SET LOCAL enable_seqscan = off")
-        statement = keyrange.paged_copy(names, task.range.table, task.sieve.schema.key, task.keys)
-        for rows, _ in _decoded(task.sieve, columns, snapshot.stream_copy(connection.pgconn, statement)):
-            which = np.searchsorted(lows, rows.column(0).to_numpy(), side="right") - 1
-            for number in np.unique(which):
-                mine = rows.filter(pa.array(which == number)).remove_column(0)
-                found.setdefault(int(number), []).append(_reduced(task.sieve, mine, _ones(mine)))
+    statement = keyrange.paged_copy(names, task.range.table, task.sieve.schema.key, task.keys)
+    with task.side.follower(key) as follower:
+        connection = follower.connection
+        with (
+            snapshot.following(connection, task.side.snapshot_id, task.range),
+            closing(_by_key(connection, statement)) as buffers,
+        ):
+            for rows, _ in _decoded(task.sieve, columns, buffers):
+                which = np.searchsorted(lows, rows.column(0).to_numpy(), side="right") - 1
+                for number in np.unique(which):
+                    mine = rows.filter(pa.array(which == number)).remove_column(0)
+                    found.setdefault(int(number), []).append(_reduced(task.sieve, mine, _ones(mine)))
     united_by = {number: united(parts, task.sieve.buckets) for number, parts in found.items()}
     return pack(Found(tuple(united_by.items())))
+
+
+def _by_key(connection: Session, statement: str) -> snapshot.Stream:
+    query(connection, "SET LOCAL enable_seqscan = off")
+    yield from snapshot.stream_copy(connection.pgconn, statement)
 
 
 def _ones(rows: pa.Table) -> Ints:
@@ -195,16 +241,40 @@ def _decoded(
 # --- the lake -------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class LakeTask:
+    """All that the lake has of a small table: its files at a mark, and those of its history."""
+
+    buckets: int
+    files: tuple[FileTask, ...]
+    history: tuple[HistoryTask, ...]
+
+
+def read_lake_tables(item: bytes) -> bytes:
+    """Reduce small tables, one after another."""
+    return pack(tuple(_answered(partial(_lake_table, task)) for task in unpack(item, tuple)))
+
+
+def _lake_table(task: LakeTask) -> Reduced:
+    return united([*map(_file, task.files), *map(_undone, task.history)], task.buckets)
+
+
 def read_file(item: bytes) -> bytes:
     """Reduce a file of the table."""
-    task = unpack(item, FileTask)
+    return pack(_file(unpack(item, FileTask)))
+
+
+def _file(task: FileTask) -> Reduced:
     rows = _read(task, task.sieve.schema.arrow())
-    return pack(united([_reduced(task.sieve, rows, _ones(rows))], task.sieve.buckets))
+    return united([_reduced(task.sieve, rows, _ones(rows))], task.sieve.buckets)
 
 
 def read_history(item: bytes) -> bytes:
     """Undo what a file of history tells of transactions that the snapshot does not show."""
-    task = unpack(item, HistoryTask)
+    return pack(_undone(unpack(item, HistoryTask)))
+
+
+def _undone(task: HistoryTask) -> Reduced:
     told = _read(task.file, task.schema)
     time, xids = told[task.own["_time"]], told[task.own["_xid"]]
     within = pc.and_(pc.greater(time, task.after), pc.less_equal(time, task.until))
@@ -213,7 +283,7 @@ def read_history(item: bytes) -> bytes:
     diffs = -contiguous(told[task.own["_diff"]]).to_numpy()
     rows = datafile.conform(told, task.file.sieve.schema.arrow())
     reduced = united([_reduced(task.file.sieve, rows, diffs)], task.file.sieve.buckets)
-    return pack(replace(reduced, times=frozenset(pc.unique(told[task.own["_time"]]).to_pylist())))
+    return replace(reduced, times=frozenset(pc.unique(told[task.own["_time"]]).to_pylist()))
 
 
 def _read(task: FileTask, schema: pa.Schema) -> pa.Table:

@@ -12,7 +12,7 @@ Nothing here decides what is to be compared, or when: see `verifying`. Who looks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -24,19 +24,26 @@ from headrace.lake import histories, layout, travel
 from headrace.lake.marks import Mark
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable
+from headrace.pipeline.copies import SMALL_BYTES
 from headrace.pipeline.records import TableRecord
 from headrace.pipeline.tasks import LakeAddress, pack, unpack
 from headrace.pipeline.verifytasks import (
+    Answer,
     FileTask,
-    FollowerTask,
     Found,
     HistoryTask,
+    KeysTask,
+    LakeTask,
+    RangesTask,
     Reduced,
+    Side,
     Sieve,
+    answers,
     read_file,
     read_history,
     read_keys,
-    read_range,
+    read_lake_tables,
+    read_ranges,
     united,
 )
 from headrace.sources.postgres.session import Identity
@@ -45,6 +52,8 @@ from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Key, Sealed
 
 Keys = tuple[tuple[str, ...], ...]
+MOST_FILES = 8  # of a small table
+SHARED = 16  # small tables of the lake that a task reads
 
 
 @dataclass(slots=True)
@@ -64,6 +73,12 @@ class Weighed:
     @property
     def name(self) -> TableName:
         return self.record.name
+
+    @property
+    def small(self) -> bool:
+        """Whether it shares its tasks with others."""
+        few = len(self.ranges) == 1 and len(self.files) + len(self.history) <= MOST_FILES
+        return few and self.ranges[0].bytes <= SMALL_BYTES
 
     @property
     def source(self) -> Reduced:
@@ -91,21 +106,29 @@ class Bench:
 
     # --- the source -----------------------------------------------------------------------------
 
+    def ranges(self, pieces: Sequence[tuple[Sieve, CopyRange]]) -> tuple[Answer, ...]:
+        """Ranges of tables' pages, read one after another."""
+        task = RangesTask(self._side, tuple(pieces))
+        [answer] = self.jobs.run(partial(read_ranges, self.key), [pack(task)])
+        return answers(answer)
+
     def range(self, table: Weighed, sieve: Sieve, number: int) -> Reduced:
         """A range of the table's pages."""
-        task = self._follower(table, sieve, number)
-        [answer] = self.jobs.run(partial(read_range, self.key), [pack(task)])
-        return unpack(answer, Reduced)
+        [answer] = self.ranges([(sieve, table.ranges[number])])
+        if isinstance(answer, HeadraceError):
+            raise answer
+        return answer
 
     def rows_of(self, table: Weighed, sieve: Sieve, keys: Keys) -> Mapping[int, Reduced]:
         """The rows of these keys, by the range that they are in."""
         lows = tuple(each.low_page for each in table.ranges)
-        task = self._follower(table, sieve, 0, keys)
+        task = KeysTask(self._side, sieve, table.ranges[0], keys)
         [answer] = self.jobs.run(partial(read_keys, self.key, lows), [pack(task)])
         return dict(unpack(answer, Found).parts)
 
-    def _follower(self, table: Weighed, sieve: Sieve, number: int, keys: Keys = ()) -> FollowerTask:
-        return FollowerTask(sieve, self.identity, self.address, self.snapshot_id, table.ranges[number], keys)
+    @property
+    def _side(self) -> Side:
+        return Side(self.identity, self.address, self.snapshot_id)
 
     # --- the lake -------------------------------------------------------------------------------
 
@@ -138,6 +161,12 @@ class Bench:
         history = [pack(_undoing(task, sieve)) for task in table.history]
         answers: Iterable[bytes] = [*self.jobs.run(read_file, files), *self.jobs.run(read_history, history)]
         return united((unpack(answer, Reduced) for answer in answers), sieve.buckets)
+
+    def lakes(self, tables: Sequence[Weighed]) -> list[Answer]:
+        """The same of small tables, in one job."""
+        tasks = [LakeTask(t.sieve.buckets, tuple(t.files), tuple(t.history)) for t in tables]
+        items = [pack(tuple(tasks[at : at + SHARED])) for at in range(0, len(tasks), SHARED)]
+        return [answer for item in self.jobs.run(read_lake_tables, items) for answer in answers(item)]
 
 
 def _undoing(task: HistoryTask, sieve: Sieve) -> HistoryTask:

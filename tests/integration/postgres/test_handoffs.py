@@ -75,16 +75,20 @@ class Source:
         edges = [None, *cuts, None]
         chunks, numbers = [], set()
         for span in dice.sample([Span(low, high) for low, high in pairwise(edges)], 4):
-            piece = KeyRange(TABLES[0], schema.key, (span,), 0, 0)
-            with chunk(self.address, self.identity, ["n"], piece) as (handoff, pieces):
+            piece = KeyRange(TABLES[0], look.oid, schema.key, (span,), 0, 0)
+            with (
+                closing(connect(self.address, role="chunk")) as connection,
+                chunk(connection, ["n"], piece) as (handoff, pieces),
+            ):
                 numbers |= {int(line) for piece in pieces for line in piece.tobytes().split()}
             chunks.append(Chunk(span, handoff))
         return ShownInChunks(ByChunk().plus(chunks), numbers)
 
     def _numbers(self, snapshot_id: str, table: TableName) -> set[int]:
-        whole = CopyRange(table, 0, None, 0, 0)
-        pieces = copy(self.address, self.identity, snapshot_id, ["n"], whole)
-        return {int(line) for piece in pieces for line in piece.tobytes().split()}
+        whole = CopyRange(table, look_by_name(self.session, [table])[table].oid, 0, None, 0, 0)
+        with closing(connect(self.address, role="copy")) as connection:
+            pieces = copy(connection, snapshot_id, ["n"], whole)
+            return {int(line) for piece in pieces for line in piece.tobytes().split()}
 
     def streamed(self) -> Streamed:
         """Every committed transaction, by the server's own reading of its log."""
@@ -309,7 +313,7 @@ def test_by_xid_nobody_is_waited_for_who_writes_other_tables(source: Source) -> 
         writer.execute("BEGIN; INSERT INTO other VALUES (1)")
         assert source.shown("xid").numbers == set()
         with pytest.raises(Transient) as caught:
-            lead(source.address, source.identity, NAME, attempt_seconds=0.2, seconds=0.3)
+            lead(source.address, source.identity, NAME, seconds=0.3)
     assert caught.value.code == "PG_SLOT_WAITS"
 
 

@@ -14,16 +14,28 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.chunks import Bound, ByChunk, Chunk, Span
+from headrace.core.errors import Transient
 from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
+from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.decode import copytext
 from headrace.decode.values import decode_column
+from headrace.pipeline.choosing import chosen
+from headrace.pipeline.chunking import Walk
 from headrace.sources.postgres.catalog import look_by_name, schema_of
-from headrace.sources.postgres.keyrange import KeyRange, bounds, chunk, disorder, next_bound, prepare
+from headrace.sources.postgres.keyrange import (
+    KeyRange,
+    StepTooLong,
+    bounds,
+    chunk,
+    disorder,
+    next_bound,
+    prepare,
+)
 from headrace.sources.postgres.preflight import Level, Wish, examine
-from headrace.sources.postgres.session import Address, Session, connect, identify
+from headrace.sources.postgres.session import Address, Session, connect, query
 from headrace.testing.postgres import Database
 
 pytestmark = pytest.mark.server
@@ -92,9 +104,11 @@ def _spans(session: Session, schema: TableSchema, rows: int) -> list[Span]:
 
 def _keys(database: Database, session: Session, schema: TableSchema, *spans: Span) -> pa.Table:
     """The keys that the server has in these spans, as the lake has them."""
-    piece = KeyRange(T, schema.key, spans, 0, 0)
-    address = Address.parse(database.url(user="app"))
-    with chunk(address, identify(session), schema.key, piece) as (_, buffers):
+    piece = KeyRange(T, look_by_name(session, [T])[T].oid, schema.key, spans, 0, 0)
+    with (
+        closing(connect(Address.parse(database.url(user="app")), role="chunk")) as connection,
+        chunk(connection, schema.key, piece) as (_, buffers),
+    ):
         data = np.concatenate([np.zeros(0, np.uint8), *buffers])
     columns = [next(c for c in schema.columns if c.name == name) for name in schema.key]
     texts = copytext.columns(data, len(columns))
@@ -156,6 +170,38 @@ def test_a_key_without_a_lake_form_bounds_no_chunk(database: Database, session: 
     database.execute("CREATE TABLE t (a date PRIMARY KEY); INSERT INTO t VALUES ('infinity')", user="app")
     schema = schema_of(look_by_name(session, [T])[T])
     assert next_bound(session, schema, T, Span(), 0) is None
+
+
+def test_a_walk_that_takes_too_long_is_cancelled_and_goes_half_as_far(
+    database: Database, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute("CREATE TABLE t (a int PRIMARY KEY)", user="app")
+    database.execute("INSERT INTO t SELECT generate_series(1, 500000)", user="app")
+    look = look_by_name(session, [T])[T]
+    schema = schema_of(look)
+    prepare(session)
+    monkeypatch.setattr("headrace.sources.postgres.keyrange.BOUND_SECONDS", 0.03)
+    with pytest.raises(StepTooLong):
+        next_bound(session, schema, T, Span(), 499_999)
+    walk = Walk(session, chosen(look, Lsn(0)), 499_999, lambda: None)
+    bound = walk.next(Span(), 0)
+    assert bound is not None
+    assert walk.step < 499_999
+    assert bound.texts == (str(walk.step + 1),)
+
+
+def test_a_walk_ends_at_the_server_when_the_copy_is_stopped(database: Database, session: Session) -> None:
+    schema = _table(database, session, "int")
+
+    def stopped() -> None:
+        raise Transient("STOPPED", "stopped", hint="")
+
+    with database.connect(user="app") as holder:
+        holder.execute("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(Transient) as caught:
+            next_bound(session, schema, T, Span(), 10, stopped)
+        assert caught.value.code == "STOPPED"
+        assert query(session, "SELECT 1") == [(1,)]
 
 
 # Any collation of the operating system that is not called C; every system has this one.

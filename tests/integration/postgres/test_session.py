@@ -16,6 +16,7 @@ from headrace.sources.postgres.session import (
     ask_within,
     connect,
     identify,
+    plain,
     query,
     replication,
     verify,
@@ -179,9 +180,22 @@ def test_a_statement_that_waits_too_long_is_cancelled_and_the_connection_lives(d
     pgconn = replication(login(database), role="test")
     with pytest.raises(Transient) as caught:
         ask_within(pgconn, "SELECT pg_sleep(60)", 0.2)
-    assert caught.value.code == "PG_LOCK_TIMEOUT"
+    assert caught.value.code == "PG_STATEMENT_CANCELLED"
     assert ask_within(pgconn, "SELECT 1", 10) == [("1",)]
     pgconn.finish()
+
+
+def test_whatever_waits_for_a_lock_is_ended_by_the_server(database: Database) -> None:
+    database.execute(
+        "ALTER ROLE app SET lock_timeout = 0; ALTER ROLE app SET synchronous_commit = remote_apply"
+    )
+    settings = ("lock_timeout", "client_connection_check_interval", "synchronous_commit")
+    opened = [connect(login(database), role="test").pgconn, plain(login(database), role="test")]
+    for pgconn in [*opened, replication(login(database), role="test")]:
+        found = [ask(pgconn, f"SHOW {name}") for name in settings]
+        assert found == [[("5s",)], [("10s",)], [("local",)]]
+        pgconn.finish()
+    database.execute("ALTER ROLE app RESET ALL")
 
 
 def test_a_session_that_the_server_ends_is_a_lost_connection(database: Database) -> None:

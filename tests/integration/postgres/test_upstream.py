@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from typing import cast
 
 import psycopg
 import pytest
@@ -13,8 +14,9 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transie
 from headrace.core.names import TableName
 from headrace.sources.postgres import minors
 from headrace.sources.postgres.catalog import look_by_name
-from headrace.sources.postgres.session import Address, Session, connect, query, replication
+from headrace.sources.postgres.session import WISHES, Address, Session, connect, query, replication
 from headrace.sources.postgres.upstream import (
+    Waiting,
     blockers,
     bound,
     check_slot,
@@ -123,16 +125,40 @@ def test_a_publication_of_foreign_tables_is_left_to_their_owner(session: Session
     assert f"CREATE PUBLICATION {NAME} FOR TABLE ONLY public.theirs" in caught.value.hint
 
 
-def test_the_publication_waits_only_a_moment_for_a_lock(
-    session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE UPDATE EXCLUSIVE"])
+def test_the_publication_waits_only_a_moment_for_a_lock_and_names_who_holds_it(
+    session: Session, database: Database, mode: str
 ) -> None:
-    monkeypatch.setattr("headrace.sources.postgres.upstream._PUBLICATION_LOCK", "100ms")
-    with database.connect() as other, other.transaction():
-        other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+    query(session, "SET lock_timeout = '100ms'")
+    with database.connect() as other:
+        pids = [other.info.backend_pid]
+        other.execute(f"BEGIN; LOCK TABLE u IN {mode} MODE")
         with pytest.raises(Transient) as caught:
-            ensure_publication(session, NAME, [T])
-        assert caught.value.code == "PG_LOCK_TIMEOUT"
-    ensure_publication(session, NAME, [T])
+            ensure_publication(session, NAME, [T, U])
+        other.execute("ROLLBACK")
+    assert caught.value.code == "PG_TABLE_LOCKED"
+    assert "public.u" in caught.value.primary
+    assert f"pid {pids.pop()}" in str(caught.value.detail)
+    ensure_publication(session, NAME, [T, U])
+    with database.connect() as other:
+        pids = [other.info.backend_pid]
+        other.execute(f"BEGIN; ALTER PUBLICATION {NAME} DROP TABLE ONLY t")
+        with pytest.raises(Transient) as caught:
+            withdraw(session, NAME, [U])
+        other.execute("ROLLBACK")
+    assert f"pid {pids.pop()}" in str(caught.value.detail)
+
+
+def test_no_commit_of_ours_waits_for_a_standby_that_is_away(session: Session, database: Database) -> None:
+    server = database.server
+    server.set(synchronous_standby_names="nobody")
+    try:
+        ensure_publication(session, NAME, [T])
+        withdraw(session, NAME, [T])
+        drop_upstream(Address.parse(database.url(user="app")), publication=NAME, slot=None, application="")
+    finally:
+        server.set(synchronous_standby_names=None)
+    assert published(session) == set()
 
 
 def test_a_table_without_identity_is_found_and_leaves_whatever_it_is_called(
@@ -192,6 +218,66 @@ def test_a_slot_that_waits_names_the_transaction_and_is_not_left_half_made(
         writer.execute("ROLLBACK PREPARED 'half done'" if how == "prepared" else "ROLLBACK")
     ensure_slot(address, NAME)
     assert slots(session) == [NAME]
+
+
+def test_a_slot_is_made_while_writers_overlap(
+    address: Address, session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt waits twice: for the transactions that run, and then for those that run by then."""
+    monkeypatch.setattr("headrace.sources.postgres.upstream.TELL_SECONDS", 0.1)
+    heard: list[str] = []
+    with database.connect(user="app") as one, database.connect(user="app") as other:
+        pids = [each.info.backend_pid for each in (one, other)]
+        one.execute("BEGIN; INSERT INTO t VALUES (2)")
+
+        def hear(waits: Transient) -> None:
+            assert waits.code == "PG_SLOT_WAITS"
+            heard.append(str(waits.detail))
+            if len(heard) == 1:
+                other.execute("BEGIN; INSERT INTO t VALUES (3)")
+                one.execute("COMMIT")
+            elif len(heard) == 2:
+                other.execute("COMMIT")
+
+        ensure_slot(address, NAME, waiting=Waiting(tell=hear))
+    assert slots(session) == [NAME]
+    assert [f"pid {pid}" in said for pid, said in zip(pids, heard, strict=False)] == [True, True]
+
+
+def test_a_wait_for_a_slot_ends_at_the_server_when_nobody_wants_it(
+    address: Address, session: Session, database: Database
+) -> None:
+    stops = iter([False, False, True])
+
+    def check() -> None:
+        if next(stops):
+            raise Transient("STOPPED", "stopped", hint="")
+
+    with database.connect(user="app") as writer:
+        writer.execute("BEGIN; INSERT INTO t VALUES (2)")
+        with pytest.raises(Transient) as caught:
+            ensure_slot(address, NAME, waiting=Waiting(check))
+        assert caught.value.code == "STOPPED"
+        assert slots(session) == []
+
+
+@pytest.mark.parametrize("what", ["slot", "table"])
+def test_a_backend_of_ours_that_waits_notices_that_we_are_gone(
+    address: Address, session: Session, database: Database, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cast("dict[str, str]", WISHES), "client_connection_check_interval", "200ms")
+    waiting = (
+        "SELECT 1 FROM pg_stat_activity WHERE application_name = 'headrace gone' AND wait_event_type = 'Lock'"
+    )
+    with database.connect(user="app") as holder:
+        holder.execute("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE; INSERT INTO t VALUES (2)")
+        pgconn = replication(address, role="gone")
+        bound(pgconn, 600)
+        commands = {"slot": f"CREATE_REPLICATION_SLOT {NAME} LOGICAL pgoutput", "table": "TABLE public.t"}
+        pgconn.send_query(commands[what].encode())
+        wait_for(lambda: bool(query(session, waiting.encode())), "it waits")
+        pgconn.finish()
+        wait_for(lambda: not query(session, waiting.encode()), "it has noticed")
 
 
 def test_blockers_that_are_young_are_not_named(session: Session, database: Database) -> None:

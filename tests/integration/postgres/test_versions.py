@@ -11,7 +11,7 @@ from headrace.pipeline.records import exact_from
 from headrace.sources.postgres.catalog import look_by_name, schema_of, sizes
 from headrace.sources.postgres.preflight import Wish, examine
 from headrace.sources.postgres.session import Address, connect, identify
-from headrace.sources.postgres.snapshot import copy, lead, ranges
+from headrace.sources.postgres.snapshot import Follower, copy, lead, ranges
 from headrace.sources.postgres.upstream import (
     drop_upstream,
     ensure_publication,
@@ -50,8 +50,10 @@ def test_a_table_is_checked_published_and_copied_whole(any_database: Database) -
         with lead(address, identity, NAME, barred=barred) as leader:
             assert exact_from(leader.handoff) >= start
             for piece in ranges([look], sizes(session, [look.oid]), 100_000):
-                for data in copy(address, identity, leader.snapshot_id, schema_of(look).names, piece):
-                    rows += data.tobytes().count(b"\n")
+                with Follower(address, identity, role="copy") as follower:
+                    names = schema_of(look).names
+                    for data in copy(follower.connection, leader.snapshot_id, names, piece):
+                        rows += data.tobytes().count(b"\n")
         assert rows == 20000
         drop_upstream(address, publication=NAME, slot=NAME, application="none")
         assert slot_state(session, NAME) is None

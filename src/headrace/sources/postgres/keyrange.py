@@ -18,8 +18,8 @@ chunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,22 +33,18 @@ from headrace.core.schema import TableSchema
 from headrace.decode import copytext
 from headrace.decode.values import decode_column
 from headrace.sources.postgres.catalog import TableLook, schema_of
-from headrace.sources.postgres.session import (
-    Address,
-    Identity,
-    Session,
-    ask,
-    connect,
-    identify,
-    query,
-    verify,
-)
-from headrace.sources.postgres.snapshot import BEGIN, Bytes, read_lock, stream_copy
-from headrace.sources.postgres.visibility import refuse_standby, see
+from headrace.sources.postgres.locks import TableBusy
+from headrace.sources.postgres.refusals import Cancelled
+from headrace.sources.postgres.session import Session, ask, ask_within, query
+from headrace.sources.postgres.snapshot import BEGIN, Stream, stream_copy
+from headrace.sources.postgres.table_access import lock, prove, reading
+from headrace.sources.postgres.visibility import see
 
 # int2, int4, int8, date, timestamp, timestamptz, uuid, bytea.
 _ORDERED = frozenset((21, 23, 20, 1082, 1114, 1184, 2950, 17))
 _TEXTS = frozenset((25, 1043))  # text, varchar
+
+BOUND_SECONDS = 300.0  # for the walk to the end of one chunk
 
 Row = Sequence[str]  # the texts of a key's columns
 
@@ -92,6 +88,7 @@ class KeyRange:
     """A chunk to be copied, or several in one snapshot, with estimates of what they hold."""
 
     table: TableName
+    oid: int  # of the table: a name may lead to another one
     key: tuple[str, ...]
     spans: tuple[Span, ...]
     rows: int
@@ -101,15 +98,32 @@ class KeyRange:
 # --- planning -----------------------------------------------------------------------------------
 
 
+def _nobody() -> None:
+    """Nobody wants to end the walk before its time."""
+
+
 def prepare(connection: Session) -> None:
     """Let the planner use the key's index for what this session asks."""
     query(connection, "SET enable_seqscan = off")
 
 
+class StepTooLong(TableBusy):
+    """The walk over so many rows took more than its time."""
+
+
 def next_bound(
-    connection: Session, schema: TableSchema, table: TableName, span: Span, rows: int
+    connection: Session,
+    schema: TableSchema,
+    table: TableName,
+    span: Span,
+    rows: int,
+    check: Callable[[], None] = _nobody,
 ) -> Bound | None:
-    """The key that so many rows of the span lie before; None where it has no more than that."""
+    """The key that so many rows of the span lie before; None where it has no more than that.
+
+    Each row may be a visit to a cold disk, so it has minutes; it is cancelled on the server when they are
+    over (`StepTooLong`), or when `check` raises.
+    """
     columns = [f"rows.{quote_identifier(name)}" for name in schema.key]
     texts = ", ".join(f"{column}::text" for column in columns)
     # The order's columns are qualified: a bare name would mean the text that is selected.
@@ -117,8 +131,16 @@ def next_bound(
         f"SELECT {texts} FROM ONLY {table} AS rows{where(schema.key, [span])}"
         f" ORDER BY {', '.join(columns)} OFFSET {rows} LIMIT 1"
     )
-    found = query(connection, statement.encode())
-    return bound(schema, found[0]) if found else None
+    try:
+        found = ask_within(connection.pgconn, statement, BOUND_SECONDS, check)
+    except Cancelled as error:
+        raise StepTooLong(
+            error.code,
+            f"{table}: the walk along its key took too long",
+            detail=f"{rows} rows",
+            hint="nothing to do: it is tried again",
+        ) from None
+    return bound(schema, [text or "" for text in found[0]]) if found else None
 
 
 def bound(schema: TableSchema, texts: Sequence[str]) -> Bound | None:
@@ -198,20 +220,17 @@ def _literal(text: str) -> str:
 
 
 @contextmanager
-def chunk(
-    address: Address, identity: Identity, columns: Sequence[str], piece: KeyRange
-) -> Iterator[tuple[ByXid, Iterator[Bytes]]]:
+def chunk(connection: Session, columns: Sequence[str], piece: KeyRange) -> Iterator[tuple[ByXid, Stream]]:
     """A chunk as it is now: which transactions it shows, and its rows as COPY text in whole lines.
 
-    No transaction of W may be open any more: the caller has waited for them.
+    The connection is one that `prepare` was called for. No transaction of W may be open any more: the
+    caller has waited for them.
     """
-    refuse_standby(identity)
-    with closing(connect(address, role="chunk")) as connection:
-        verify(identify(connection), identity)
-        prepare(connection)
+    with reading(connection, piece.table, piece.oid):
         ask(connection.pgconn, BEGIN)
         # Before the snapshot is taken: one that is older than a TRUNCATE would find the table empty.
-        read_lock(connection, piece.table)
+        lock(connection, piece.table)
+        prove(connection, piece.table, piece.oid)
         handoff = see(connection.pgconn, frozenset())
         listed = ", ".join(map(quote_identifier, columns))
         statement = f"COPY (SELECT {listed} FROM ONLY {piece.table}{where(piece.key, piece.spans)}) TO STDOUT"

@@ -2,7 +2,15 @@
 
 Called by `session` for everything that goes wrong on a connection. libpq does not hand out the SQLSTATE
 of a refused login, so the server's message is matched; one in another language ends in the general
-code, PG_LOGIN_REFUSED, with the server's own words as detail. Statements are told by SQLSTATE.
+code, PG_LOGIN_REFUSED, with the server's own words as detail. Statements are told by SQLSTATE:
+
+    LockTimeout        the server ended our wait for a lock            (55P03)
+    Cancelled          after its time, or by somebody's hand           (57014)
+    Overruled          in favour of another: recovery, a deadlock      (class 40)
+    StatementRefused   what it asks for the server denies or can't do  (privileges, broken data, the rest)
+
+Each of the four is about the statement and not about the connection: whoever reads one table may say it of
+that table (`table_access`).
 
 Only the primary line of a server's error is passed on: its DETAIL may quote a row.
 """
@@ -13,6 +21,26 @@ import re
 from dataclasses import dataclass
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+
+
+class LockTimeout(Transient):
+    """The server ended a statement of ours that waited for a lock."""
+
+
+class Cancelled(Transient):
+    """A statement of ours took more than its time, or somebody cancelled it."""
+
+
+class Overruled(Transient):
+    """The server ended a statement of ours in favour of another transaction, or of a standby's recovery."""
+
+
+class StatementRefused(Misconfigured):
+    """The server does not do what a statement of ours asks for."""
+
+
+class PrivilegeMissing(StatementRefused):
+    """We may not do it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,19 +200,38 @@ def refused(sqlstate: bytes | None, primary: str) -> HeadraceError:
             detail=primary,
             hint="headrace tables resync, or headrace tables drop if the table is not needed",
         )
+    return _of_statement(state, primary)
+
+
+def _of_statement(state: str, primary: str) -> HeadraceError:
     if state == "42501":
-        return Misconfigured(
+        return PrivilegeMissing(
             "PG_PRIVILEGE_MISSING",
             "the server denies what this needs",
             detail=primary,
             hint="headrace check lists the missing privileges with the statements that grant them",
         )
-    if state in ("55P03", "57014"):
-        return Transient(
+    if state == "55P03":
+        return LockTimeout(
             "PG_LOCK_TIMEOUT",
             "a statement waited too long for other transactions",
             detail=primary,
             hint="it is tried again; end long transactions if it goes on",
+        )
+    if state == "57014":
+        return Cancelled(
+            "PG_STATEMENT_CANCELLED",
+            "a statement was cancelled: it took too long, or somebody ended it",
+            detail=primary,
+            hint="nothing to do: it is tried again",
+        )
+    if state.startswith("40"):
+        return Overruled(
+            "PG_STATEMENT_OVERRULED",
+            "the server ended a statement in favour of another transaction, or of a standby's recovery",
+            detail=primary,
+            hint="nothing to do: it is tried again; on a standby hot_standby_feedback = on, "
+            "or a longer max_standby_streaming_delay, makes it rare",
         )
     if state.startswith("53"):
         return Transient(
@@ -193,7 +240,7 @@ def refused(sqlstate: bytes | None, primary: str) -> HeadraceError:
             detail=primary,
             hint="see the server's log: connections, slots, disk or memory",
         )
-    return Misconfigured(
+    return StatementRefused(
         "PG_STATEMENT_REFUSED",
         "the server refused a statement",
         detail=f"SQLSTATE {state}: {primary}",

@@ -1,7 +1,7 @@
 """Sessions: how every connection to a PostgreSQL server is made, pinned and proved.
 
 Everything that talks to the source comes through here: preflight, the catalog, snapshot leader and
-followers, the receiver. Three promises hold for each connection:
+followers, the receiver. Four promises hold for each connection:
 
 pinned      The server prints values as the session's settings say, and their defaults may come from
             ALTER DATABASE or ALTER ROLE. Copy and stream must print one value alike for ever, so the
@@ -10,6 +10,10 @@ pinned      The server prints values as the session's settings say, and their de
             is compared. `row_security = off` turns a copy that a policy would thin out into an error.
 proved      `Identity` names the server (system id), its timeline and the database. `verify` refuses
             a connection that reached another one: a name that resolves to a pooler or a replica.
+ended       Whatever of ours waits for a lock is ended by the *server*, after `lock_timeout`; while it waits
+it
+            does not notice that we are gone, so it is told to look (`client_connection_check_interval`).
+            A commit of ours waits for no standby: it is in the log, from which we read, all the same.
 secret      The password lives in `Address` only, which never shows it. libpq's own complaints about
             a malformed connection string quote it, so they are never passed on.
 
@@ -20,7 +24,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
@@ -29,7 +33,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
-from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.sources.postgres.refusals import login_refused
 from headrace.sources.postgres.refusals import refused as refused
 from headrace.sources.postgres.silence import ANSWER_SECONDS, silence
@@ -54,13 +58,17 @@ PINS: Mapping[str, str] = {
     "default_transaction_read_only": "off",
     "client_min_messages": "warning",
     "statement_timeout": "0",
-    "lock_timeout": "0",
+    "lock_timeout": "5s",
+    "synchronous_commit": "local",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
 }
 
 # Settings that older servers do not know: (first server version, pins).
 NEWER_PINS: tuple[tuple[int, Mapping[str, str]], ...] = ((170000, {"transaction_timeout": "0"}),)
+
+# Settings that not every server can have, and that no value of a row depends on (this one: not on Windows).
+WISHES: Mapping[str, str] = {"client_connection_check_interval": "10s"}
 
 # A silent death of the network is noticed within about half a minute; the user's own choice wins.
 NETWORK_DEFAULTS: Mapping[str, str] = {
@@ -73,6 +81,7 @@ NETWORK_DEFAULTS: Mapping[str, str] = {
 }
 
 _APPLICATION_NAME_LIMIT = 63
+_CHECK_SECONDS = 0.2
 
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 
@@ -240,6 +249,9 @@ def _pin(address: Address, pgconn: pq.abc.PGconn) -> None:
                 detail=f'it answers "{got}"',
                 hint="connect to the server directly, without a proxy that alters session settings",
             )
+    with silence(pgconn):
+        for name, value in WISHES.items():
+            pgconn.exec_(f"SET {name} = '{value}'".encode())
 
 
 def ask(pgconn: pq.abc.PGconn, statement: str) -> list[tuple[str | None, ...]]:
@@ -248,35 +260,70 @@ def ask(pgconn: pq.abc.PGconn, statement: str) -> list[tuple[str | None, ...]]:
         return _rows(pgconn.exec_(statement.encode()))
 
 
-def ask_within(pgconn: pq.abc.PGconn, statement: str, seconds: float) -> list[tuple[str | None, ...]]:
-    """`ask`, for a statement that may wait: after so many seconds it is cancelled on the server.
+def _nobody() -> None:
+    """Nobody wants to end the wait before its time."""
 
-    A statement that ends while the cancellation is under way has ended: its rows count.
+
+def ask_within(
+    pgconn: pq.abc.PGconn, statement: str, seconds: float, check: Callable[[], None] = _nobody
+) -> list[tuple[str | None, ...]]:
+    """`ask`, for a statement that may take long: after so many seconds it is cancelled on the server.
+
+    `check` is called all the while; what it raises is raised here, once the server has let go. A statement
+    that ends while the cancellation of its time is under way has ended: its rows count.
     """
     with silence(pgconn, seconds + ANSWER_SECONDS):
-        return _asked(pgconn, statement, seconds)
+        return _asked(pgconn, statement, seconds, check)
 
 
-def _asked(pgconn: pq.abc.PGconn, statement: str, seconds: float) -> list[tuple[str | None, ...]]:
+def _asked(
+    pgconn: pq.abc.PGconn, statement: str, seconds: float, check: Callable[[], None]
+) -> list[tuple[str | None, ...]]:
     deadline = time.monotonic() + seconds
-    cancelled = False
     pgconn.send_query(statement.encode())
-    while pgconn.is_busy():
-        left = deadline - time.monotonic()
-        if left <= 0 and not cancelled:
-            pgconn.get_cancel().cancel()
-            cancelled = True
-        if _readable(pgconn.socket, None if cancelled else left):
-            try:
-                pgconn.consume_input()
-            except psycopg.OperationalError as error:
-                raise refused(None, str(error)) from None
+    try:
+        while _busy(pgconn) and (left := deadline - time.monotonic()) > 0:
+            check()
+            _receive(pgconn, min(left, _CHECK_SECONDS))
+    except HeadraceError:
+        _cancel(pgconn)
+        raise
+    if _busy(pgconn):
+        pgconn.get_cancel().cancel()
+    return _rows(_ended(pgconn))
+
+
+def _cancel(pgconn: pq.abc.PGconn) -> None:
+    """Have the server end what it does for us, whatever came of it; nothing to do where it is gone."""
+    try:
+        pgconn.get_cancel().cancel()
+        _ended(pgconn)
+    except (psycopg.OperationalError, Transient):
+        return
+
+
+def _ended(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
+    while _busy(pgconn):
+        _receive(pgconn, None)
     result = pgconn.get_result()
     while pgconn.get_result() is not None:
         pass
     if result is None:
         raise refused(None, "no answer")
-    return _rows(result)
+    return result
+
+
+def _busy(pgconn: pq.abc.PGconn) -> bool:
+    return bool(pgconn.is_busy())
+
+
+def _receive(pgconn: pq.abc.PGconn, seconds: float | None) -> None:
+    """Take in what came of the answer, if anything comes in time."""
+    if _readable(pgconn.socket, seconds):
+        try:
+            pgconn.consume_input()
+        except psycopg.OperationalError as error:
+            raise refused(None, str(error)) from None
 
 
 def _readable(socket: int, seconds: float | None) -> bool:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 
 from psycopg import pq
 
-ANSWER_SECONDS = 60.0  # for a question; what may wait for locks has a lock_timeout below it
+ANSWER_SECONDS = 60.0  # for a question; a wait for locks the server ends before that (`session.PINS`)
 COPY_SECONDS = 120.0  # between two rows of a copy
 
 

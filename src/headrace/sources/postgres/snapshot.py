@@ -3,7 +3,7 @@
     driver     Leader      BEGIN REPEATABLE READ, by slot or by xid ─► the handoff
                            pg_export_snapshot() ─► id
                            ... stays open, answers alive() ... COMMIT, last of all
-    executors  copy(id)    BEGIN REPEATABLE READ; SET TRANSACTION SNAPSHOT id; COPY a ctid range
+    executors  following   BEGIN REPEATABLE READ; SET TRANSACTION SNAPSHOT id; LOCK; COPY a ctid range
 
 `by="slot"`: CREATE_REPLICATION_SLOT tmp ... USE_SNAPSHOT is the first statement of the leader's
 transaction and puts it on a point of the log. The snapshot holds exactly the commits with
@@ -17,10 +17,11 @@ transaction that has an xid, in all databases of the server.
 Either snapshot is accepted only if it shows every transaction of W (`upstream.writers`): such a one changed
 the table before its changes were captured.
 
-A follower needs nothing but its arguments and may run anywhere, again and again, as long as the leader
-is open. It yields COPY's text format in large pieces of whole lines. On a plain connection the socket
-is read directly (see `wire`); with TLS libpq does it. Ranges are cut by the table's size in pages; a
-table that grows or has grown since only skews the work, for the last range has no end.
+A follower needs nothing but its arguments and may run anywhere, again and again, as long as the leader is
+open; it reads one range after another over one connection, each in a transaction of its own. It yields
+COPY's text format in large pieces of whole lines. On a plain connection the socket is read directly (see
+`wire`); with TLS libpq does it. Ranges are cut by the table's size in pages; a table that grows or has
+grown since only skews the work, for the last range has no end.
 """
 
 from __future__ import annotations
@@ -58,11 +59,13 @@ from headrace.sources.postgres.session import (
     verify,
 )
 from headrace.sources.postgres.silence import COPY_SECONDS, silence
-from headrace.sources.postgres.upstream import PLUGIN, bound, create_slot, release_slot
-from headrace.sources.postgres.visibility import accept, refuse_standby, see
+from headrace.sources.postgres.table_access import lock, overtaken, prove, reading
+from headrace.sources.postgres.upstream import ALONE, PLUGIN, Waiting, bound, create_slot, release_slot
+from headrace.sources.postgres.visibility import SnapshotBarred, accept, refuse_standby, see
 from headrace.sources.postgres.wire import SocketWire, lost
 
 Bytes = npt.NDArray[np.uint8]
+Stream = Generator[Bytes, None, None]  # to be closed by who does not read it to its end
 
 BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 
@@ -105,7 +108,8 @@ class Leader:
 
 
 By = Literal["slot", "xid"]
-_AGAIN = 0.2  # seconds until a barred snapshot by xid, which costs nothing, is tried again
+_AGAIN = 0.2  # seconds until a barred snapshot is tried again
+_INSTEAD = ', or set handoff = "xid", which waits only for writers of the tables that are copied'
 
 
 def lead(
@@ -115,30 +119,29 @@ def lead(
     *,
     by: By = "slot",
     barred: Set[int] = frozenset(),
-    attempt_seconds: float = 30.0,
     seconds: float = 600.0,
+    waiting: Waiting = ALONE,
 ) -> Leader:
     """Open a snapshot; a temporary slot, where one is needed, is named after `name`.
 
-    Tries again until `seconds` are over when the slot's making waits too long or a transaction of
-    `barred` (W) still runs; the last refusal is raised then.
+    Waits, until `seconds` are over, for the transactions that keep a slot from being made, and for those of
+    `barred` (W) that still run; the last refusal is raised then.
     """
     deadline = time.monotonic() + seconds
     with closing(connect(address, role="snapshot observer")) as observer:
         verify(identify(observer), identity)
         while True:
-            left = deadline - time.monotonic()
             try:
                 if by == "xid":
                     return _by_xid(address, identity, barred)
-                return _by_slot(
-                    address, identity, observer, name, barred, min(attempt_seconds, max(left, 0.1))
-                )
-            except Transient as error:
-                if error.code not in ("PG_SLOT_WAITS", "PG_SNAPSHOT_BARRED") or time.monotonic() > deadline:
+                left = max(deadline - time.monotonic(), 0.1)
+                return _by_slot(address, identity, observer, name, barred, left, waiting)
+            except SnapshotBarred as error:
+                if time.monotonic() > deadline:
                     raise
-            if by == "xid":
-                time.sleep(_AGAIN)
+                waiting.tell(error)
+            waiting.check()
+            time.sleep(_AGAIN)
 
 
 def _by_slot(
@@ -148,6 +151,7 @@ def _by_slot(
     name: str,
     barred: Set[int],
     seconds: float,
+    waiting: Waiting,
 ) -> Leader:
     with _led(replication(address, role="snapshot"), identity) as pgconn:
         # Before BEGIN: USE_SNAPSHOT must come first within the transaction.
@@ -155,7 +159,7 @@ def _by_slot(
         ask(pgconn, BEGIN)
         slot = f"{name[:50]}_{secrets.token_hex(5)}"
         description = f"{quote_identifier(slot)} TEMPORARY LOGICAL {PLUGIN} USE_SNAPSHOT"
-        point = create_slot(pgconn, observer, description, seconds)
+        point = create_slot(pgconn, observer, description, seconds, waiting, instead=_INSTEAD)
         ((visible,),) = ask(pgconn, "SELECT pg_current_snapshot()::text")
         accept(pgconn, visible or "", barred)
         snapshot_id = _export(pgconn)
@@ -195,6 +199,7 @@ class CopyRange:
     """Pages `low_page <= page < high_page` of a table; the last range of a table has no end."""
 
     table: TableName
+    oid: int  # of the table: a name may lead to another one
     low_page: int
     high_page: int | None
     rows: int  # estimates, for progress and for the size of the file
@@ -203,15 +208,16 @@ class CopyRange:
 
 def ranges(looks: Sequence[TableLook], sizes: Mapping[int, Size], target_bytes: int) -> list[CopyRange]:
     """Cut the tables into ranges of about `target_bytes` each, TOAST included; every page is in one."""
-    return [piece for look in looks for piece in _cut(look.name, sizes[look.oid], target_bytes)]
+    return [piece for look in looks for piece in _cut(look.name, look.oid, sizes[look.oid], target_bytes)]
 
 
-def _cut(table: TableName, size: Size, target_bytes: int) -> Iterator[CopyRange]:
+def _cut(table: TableName, oid: int, size: Size, target_bytes: int) -> Iterator[CopyRange]:
     count = max(1, min(size.pages, round(size.bytes / target_bytes)))
     edges = [size.pages * k // count for k in range(count)]
     for k, low in enumerate(edges):
         yield CopyRange(
             table=table,
+            oid=oid,
             low_page=low,
             high_page=edges[k + 1] if k + 1 < count else None,
             rows=size.rows * (k + 1) // count - size.rows * k // count,
@@ -227,56 +233,70 @@ _READY = b"Z\0\0\0\5"  # the server's last frame, but for one byte with the tran
 _WAIT = 1.0
 
 
-def copy(
-    address: Address, identity: Identity, snapshot_id: str, columns: Sequence[str], piece: CopyRange
-) -> Generator[Bytes, None, None]:
-    """The rows of a range as they were at the leader's snapshot: COPY text, in pieces of whole lines."""
-    with following(address, identity, snapshot_id, piece.table, role="copy") as connection:
-        yield from stream_copy(connection.pgconn, copy_statement(columns, piece))
+class Follower:
+    """A connection to the source, and to no other, over which ranges are read one after another."""
+
+    def __init__(self, address: Address, identity: Identity, *, role: str) -> None:
+        self._address = address
+        self._identity = identity
+        self._role = role
+        self._connection: Session | None = None
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    @property
+    def connection(self) -> Session:
+        """The connection; another one, if a copy was given up half-way or the server ended it."""
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._address, role=self._role)
+            verify(identify(self._connection), self._identity)
+        return self._connection
 
 
 @contextmanager
-def following(
-    address: Address, identity: Identity, snapshot_id: str, table: TableName, *, role: str
-) -> Iterator[Session]:
-    """A connection that sees one table as the leader does."""
-    with closing(connect(address, role=role)) as connection:
-        verify(identify(connection), identity)
+def following(connection: Session, snapshot_id: str, piece: CopyRange) -> Iterator[None]:
+    """A transaction that sees the table of a range as the leader does."""
+    with reading(connection, piece.table, piece.oid):
         _import(connection, snapshot_id)
-        hold(connection, table)
-        yield connection
+        hold(connection, piece)
+        yield
 
 
-def stream_copy(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Bytes]:
+def copy(connection: Session, snapshot_id: str, columns: Sequence[str], piece: CopyRange) -> Stream:
+    """The rows of a range as they were at the leader's snapshot: COPY text, in pieces of whole lines."""
+    with following(connection, snapshot_id, piece):
+        yield from stream_copy(connection.pgconn, copy_statement(columns, piece))
+
+
+def stream_copy(pgconn: pq.abc.PGconn, statement: str) -> Stream:
     """What COPY answers, in pieces of whole lines."""
     return _through_libpq(pgconn, statement) if pgconn.ssl_in_use else _off_the_socket(pgconn, statement)
 
 
 _OVERTAKEN = """
 SELECT c.relfilenode IS NOT DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid)
-  FROM pg_catalog.pg_class c WHERE c.oid = %s::regclass
+  FROM pg_catalog.pg_class c WHERE c.oid = %s
 """
 
 
-def hold(connection: Session, table: TableName) -> None:
+def hold(connection: Session, piece: CopyRange) -> None:
     """Keep the table's rows where the snapshot saw them.
 
     TRUNCATE and rewriting DDL are not bound by snapshots: who reads the table afterwards finds it empty,
     however old his snapshot is. So it is locked as a reader first, and then the file that the snapshot knows
     (a query's catalog) is compared with the one that is read (the function's).
     """
-    read_lock(connection, table)
-    if query(connection, _OVERTAKEN, [str(table)]) != [(True,)]:
-        raise Transient(
-            "PG_COPY_OVERTAKEN",
-            f"{table} was truncated or rewritten after the snapshot that it is copied by",
-            hint="nothing to do: it is copied from a new snapshot",
-        )
-
-
-def read_lock(connection: Session, table: TableName) -> None:
-    """Wait for who truncates or rewrites the table, and keep others from it; this takes no snapshot."""
-    query(connection, f"LOCK TABLE ONLY {table} IN ACCESS SHARE MODE")
+    lock(connection, piece.table)
+    prove(connection, piece.table, piece.oid)
+    if query(connection, _OVERTAKEN, [piece.oid]) != [(True,)]:
+        raise overtaken(f"{piece.table} was truncated or rewritten after the snapshot that it is copied by")
 
 
 def copy_statement(columns: Sequence[str], piece: CopyRange) -> str:
@@ -314,7 +334,7 @@ def _error_of(result: pq.abc.PGresult) -> HeadraceError:
     return refused(result.error_field(pq.DiagnosticField.SQLSTATE), (message or b"").decode(errors="replace"))
 
 
-def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Bytes]:
+def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Stream:
     with silence(pgconn, COPY_SECONDS) as heard:
         result = pgconn.exec_(statement.encode())
         if result.status != pq.ExecStatus.COPY_OUT:
@@ -332,54 +352,74 @@ def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Bytes]:
                     lines, held = [], 0
         except OperationalError as error:
             raise refused(None, str(error)) from None
+        except GeneratorExit:
+            pgconn.finish()  # given up half-way: nobody else could make sense of the rest
+            raise
         ended = pgconn.get_result()
+        while pgconn.get_result() is not None:
+            pass
     if ended is None or ended.status != pq.ExecStatus.COMMAND_OK:
         raise refused(None, "the copy ended early") if ended is None else _error_of(ended)
     if lines:
         yield np.frombuffer(b"".join(lines), np.uint8)
 
 
-def _off_the_socket(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Bytes]:
-    with closing(SocketWire(pgconn)) as wire:
+def _off_the_socket(pgconn: pq.abc.PGconn, statement: str) -> Stream:
+    wire = SocketWire(pgconn)
+    answer = _Answer()
+    try:
         wire.begin(statement)
         buffer = np.empty(_BUFFER, np.uint8)
-        filled, ready = 0, False
-        while not ready:
+        filled = 0
+        while not answer.over:
             if filled == len(buffer):  # one row that is longer than the buffer
                 buffer = np.concatenate([buffer, np.empty_like(buffer)])
-            filled += _received(wire, memoryview(buffer.data)[filled:])
+            filled += _received(wire, memoryview(buffer.data)[filled:], answer)
             if filled < _PIECE and buffer[max(0, filled - 6) : filled - 1].tobytes() != _READY:
                 continue
             found = frames(buffer, 0, filled)
-            ready = _look_for_end(buffer, found)
+            answer.take(buffer, found)
             lines = payloads(buffer, found)
             if len(lines):
                 yield lines
             filled -= found.tail
             buffer[:filled] = buffer[found.tail : found.tail + filled].copy()
+    finally:
+        # Given up half-way: nobody else could make sense of the rest.
+        wire.leave() if answer.over else wire.close()
+    if answer.error is not None:
+        raise answer.error
 
 
-def _received(wire: SocketWire, into: memoryview) -> int:
+@dataclass(slots=True)
+class _Answer:
+    """What the server answers to COPY, beside the rows."""
+
+    over: bool = False  # it is ready for the next statement
+    error: HeadraceError | None = None
+
+    def take(self, data: Bytes, found: Frames) -> None:
+        if found.malformed:
+            raise Transient(
+                "PG_BAD_FRAME",
+                "the server's answer to COPY cannot be read",
+                hint="check what stands between this machine and the server",
+            )
+        for i in np.flatnonzero(found.kinds != ord("d")):
+            if found.kinds[i] == ord("E"):
+                said = fields(data[found.starts[i] + 5 : found.stops[i]].tobytes())
+                self.error = refused(said.get("C", "").encode(), said.get("M", ""))
+            self.over |= bool(found.kinds[i] == ord("Z"))
+
+
+def _received(wire: SocketWire, into: memoryview, answer: _Answer) -> int:
     """The next bytes, however long the server takes within reason."""
     deadline = time.monotonic() + COPY_SECONDS
-    while not (count := wire.receive(into, _WAIT)):
-        if time.monotonic() > deadline:
-            raise lost(f"nothing came for {COPY_SECONDS:.0f} s")
+    try:
+        while not (count := wire.receive(into, _WAIT)):
+            if time.monotonic() > deadline:
+                raise lost(f"nothing came for {COPY_SECONDS:.0f} s")
+    except Transient:
+        # A server that ends the session says why before it hangs up.
+        raise answer.error or lost("it ended in the midst of a copy") from None
     return count
-
-
-def _look_for_end(data: Bytes, found: Frames) -> bool:
-    """Whether the server is ready again; an error that it sent instead of rows is raised."""
-    if found.malformed:
-        raise Transient(
-            "PG_BAD_FRAME",
-            "the server's answer to COPY cannot be read",
-            hint="check what stands between this machine and the server",
-        )
-    for i in np.flatnonzero(found.kinds != ord("d")):
-        if found.kinds[i] == ord("E"):
-            said = fields(data[found.starts[i] + 5 : found.stops[i]].tobytes())
-            raise refused(said.get("C", "").encode(), said.get("M", ""))
-        if found.kinds[i] == ord("Z"):
-            return True
-    return False

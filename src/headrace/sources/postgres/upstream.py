@@ -9,9 +9,11 @@ accepted in which one of them still runs (`snapshot.Leader`).
 
 What belongs to the user (`--publication`, `slot =`) never comes here to be altered or dropped.
 
-Making a slot waits for every transaction that has an xid, in all databases of the server. The wait is
-bounded twice: `lock_timeout` ends it when we are gone, a deadline of our own when we are here. The
-server removes a slot whose making was cancelled, so that no half-made one is left.
+Making a slot waits for every transaction that has an xid, in all databases of the server, and then again
+for those that run by then: many short attempts never succeed where writers overlap. So it is one long
+attempt (`Waiting`), which tells all the while whom it waits for and is cancelled, on the server, when
+nobody wants it any more. When we are gone the server notices (`bound`). It removes a slot whose making was
+cancelled, so that no half-made one is left.
 """
 
 from __future__ import annotations
@@ -19,23 +21,26 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from psycopg import pq
 
-from headrace.core.errors import Misconfigured, Transient
+from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName, quote_identifier
 from headrace.core.position import Lsn
 from headrace.sources.postgres.catalog import identity_flaw, look_by_name
+from headrace.sources.postgres.locks import of_publication, transaction
 from headrace.sources.postgres.minors import late_tables_lost
 from headrace.sources.postgres.protocol import publication_missing, slot_lost, slot_taken, slot_unfit
+from headrace.sources.postgres.refusals import Cancelled, LockTimeout, PrivilegeMissing
 from headrace.sources.postgres.session import Address, Session, ask, ask_within, connect, query, replication
 
 PLUGIN = "pgoutput"
+SLOT_SECONDS = 600.0  # for one attempt to make a slot
+TELL_SECONDS = 2.0
 _NAME_LIMIT = 63
-_PUBLICATION_LOCK = "5s"
 _WITHDRAWAL_LOCK = "200ms"  # it is tried again
 # How far the log goes that can be decoded, on a primary and on a standby.
 WAL_END = """
@@ -78,8 +83,7 @@ def ensure_publication(
     (`make`): that would hide what it did not publish meanwhile. Those of the tables that come `anew` lose
     what somebody else gave them there, a filter or a list of columns.
     """
-    with connection.transaction():
-        query(connection, f"SET LOCAL lock_timeout = '{_PUBLICATION_LOCK}'")
+    with _altering(connection, tables):
         held = published(connection, name)
         if held is None and not make:
             raise publication_missing(f'"{name}"')
@@ -98,8 +102,7 @@ def ensure_publication(
 
 def withdraw(connection: Session, name: str, tables: Sequence[TableName]) -> None:
     """Take tables out of our publication; one that it does not hold is nothing to do."""
-    with connection.transaction():
-        query(connection, f"SET LOCAL lock_timeout = '{_PUBLICATION_LOCK}'")
+    with _altering(connection, tables):
         held = published(connection, name) or frozenset()
         leaving = [table for table in tables if table in held]
         if leaving:
@@ -142,6 +145,39 @@ def without_identity(connection: Session, name: str) -> frozenset[int]:
     """The tables, by oid, whose UPDATE and DELETE the server refuses because our publication names them."""
     generated = connection.info.server_version >= 180000  # columns that the server does not publish
     return frozenset(oid for (oid,) in query(connection, _WITHOUT_IDENTITY, [name, generated]))
+
+
+@contextmanager
+def _altering(connection: Session, tables: Sequence[TableName]) -> Iterator[None]:
+    """A transaction that alters our publication; where it waits too long for a lock, whose that is.
+
+    Its commit waits for no standby (`session.PINS`), and no longer than an answer may take.
+    """
+    try:
+        query(connection, "BEGIN")
+        yield
+        query(connection, "COMMIT")
+    except HeadraceError as error:
+        _roll_back(connection)
+        if isinstance(error, LockTimeout):
+            raise of_publication(connection, _oids(connection, tables), error) from None
+        raise
+
+
+def _roll_back(connection: Session) -> None:
+    """As far as there is somebody to tell; the server does the same for a connection that is lost."""
+    with suppress(Transient):
+        query(connection, "ROLLBACK")
+
+
+def _oids(connection: Session, tables: Sequence[TableName]) -> dict[int, TableName]:
+    found = query(
+        connection,
+        "SELECT pg_catalog.to_regclass(name)::oid::bigint"
+        " FROM unnest(%s::text[]) WITH ORDINALITY t(name, place) ORDER BY place",
+        [[str(table) for table in tables]],
+    )
+    return {oid: table for (oid,), table in zip(found, tables, strict=True) if oid is not None}
 
 
 def _listed(tables: Sequence[TableName]) -> str:
@@ -195,9 +231,7 @@ def _execute(connection: Session, statement: str) -> None:
     """Run DDL of ours; a missing privilege is answered with the statement for somebody who has it."""
     try:
         query(connection, statement.encode())
-    except Misconfigured as error:
-        if error.code != "PG_PRIVILEGE_MISSING":
-            raise
+    except PrivilegeMissing as error:
         raise Misconfigured(
             "PG_PUBLICATION_PRIVILEGE",
             "the server does not let this user make or alter the publication",
@@ -310,7 +344,32 @@ def check_slot(name: str, state: SlotState, database: str) -> None:
         raise slot_lost(name, f"wal_status {state.wal_status}, reason {state.invalidation or 'not given'}")
 
 
-def ensure_slot(address: Address, name: str, *, seconds: float = 30.0) -> Lsn:
+def _nobody() -> None:
+    """Nobody wants to end the wait before its time."""
+
+
+def _unheard(reason: Transient) -> None:
+    """Nobody asks what is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How a wait for other transactions is borne by whoever wants what comes after it."""
+
+    check: Callable[[], None] = _nobody  # raises when it is not wanted any more
+    tell: Callable[[Transient], None] = _unheard  # hears every few seconds what is waited for
+
+
+ALONE = Waiting()
+
+
+class SlotWaits(Transient):
+    """The making of a slot took longer than it may: other transactions are open."""
+
+
+def ensure_slot(
+    address: Address, name: str, *, seconds: float = SLOT_SECONDS, waiting: Waiting = ALONE
+) -> Lsn:
     """See that our slot exists; where its stream starts: every later commit is in it.
 
     For a new slot that is its consistent point, for one that exists the position that it was
@@ -322,12 +381,8 @@ def ensure_slot(address: Address, name: str, *, seconds: float = 30.0) -> Lsn:
             pgconn = replication(address, role="slot")
             try:
                 bound(pgconn, seconds)
-                return create_slot(
-                    pgconn,
-                    connection,
-                    f"{quote_identifier(name)} LOGICAL {PLUGIN} NOEXPORT_SNAPSHOT",
-                    seconds,
-                )
+                description = f"{quote_identifier(name)} LOGICAL {PLUGIN} NOEXPORT_SNAPSHOT"
+                return create_slot(pgconn, connection, description, seconds, waiting)
             finally:
                 pgconn.finish()
         check_slot(name, state, connection.info.dbname)
@@ -341,25 +396,46 @@ def ensure_slot(address: Address, name: str, *, seconds: float = 30.0) -> Lsn:
 
 
 def bound(pgconn: pq.abc.PGconn, seconds: float) -> None:
-    """Let the server end a wait for locks by itself: while it waits it does not notice that we died."""
+    """Let the server end the wait for a slot by itself, at last when its time is over.
+
+    An ordinary statement, right before the walsender's command: it sets the clock by which the server looks
+    whether we are still there (`session.WISHES`), which the command itself would not.
+    """
     ask(pgconn, f"SET lock_timeout = '{math.ceil(seconds * 1000)}ms'")
 
 
-def create_slot(pgconn: pq.abc.PGconn, observer: Session, description: str, seconds: float) -> Lsn:
-    """CREATE_REPLICATION_SLOT, bounded; its consistent point. `observer` names whom it waits for."""
-    try:
-        rows = ask_within(pgconn, f"CREATE_REPLICATION_SLOT {description}", seconds)
-    except Transient as error:
-        if error.code != "PG_LOCK_TIMEOUT":
-            raise
-        waiting = blockers(observer)
-        raise Transient(
+def create_slot(
+    pgconn: pq.abc.PGconn,
+    observer: Session,
+    description: str,
+    seconds: float,
+    waiting: Waiting = ALONE,
+    *,
+    instead: str = "",
+) -> Lsn:
+    """CREATE_REPLICATION_SLOT; its consistent point. `observer` names whom it waits for."""
+    told = time.monotonic()
+
+    def waits() -> SlotWaits:
+        return SlotWaits(
             "PG_SLOT_WAITS",
-            f"a replication slot could not be made within {seconds:.3g} s: it waits for open transactions",
-            detail="; ".join(waiting) or "none is open now",
-            hint="end them (COMMIT, ROLLBACK PREPARED, pg_terminate_backend), or wait; "
+            "a replication slot cannot be made yet: it waits for open transactions",
+            detail="; ".join(blockers(observer)) or "none is open now",
+            hint=f"end them (COMMIT, ROLLBACK PREPARED, pg_terminate_backend), or wait{instead}; "
             "on a standby run SELECT pg_log_standby_snapshot() on its primary",
-        ) from None
+        )
+
+    def check() -> None:
+        nonlocal told
+        waiting.check()
+        if time.monotonic() - told >= TELL_SECONDS:
+            told = time.monotonic()
+            waiting.tell(waits())
+
+    try:
+        rows = ask_within(pgconn, f"CREATE_REPLICATION_SLOT {description}", seconds, check)
+    except (LockTimeout, Cancelled):
+        raise waits() from None
     return Lsn.parse(rows[0][1] or "")
 
 
@@ -384,27 +460,7 @@ def blockers(connection: Session, *, older_than: int = 0) -> list[str]:
     Without pg_read_all_stats the age of other users' transactions is unknown, and counts as old.
     """
     rows = query(connection, _BLOCKERS)
-    return [_blocker(*row) for row in rows if row[-1] is None or row[-1] >= older_than]
-
-
-def _blocker(
-    pid: int | None,
-    gid: str | None,
-    user: str | None,
-    application: str | None,
-    database: str | None,
-    state: str | None,
-    seconds: int | None,
-) -> str:
-    who = f'prepared transaction "{gid}"' if pid is None else f"pid {pid}"
-    about = [
-        f"user {user}" if user else "",
-        f'application "{application}"' if application else "",
-        f"database {database}" if database else "",
-        state or "",
-        f"open for {seconds} s" if seconds is not None else "",
-    ]
-    return f"{who} ({', '.join(part for part in about if part)})" if any(about) else who
+    return [transaction(*row) for row in rows if row[-1] is None or row[-1] >= older_than]
 
 
 # --- W ------------------------------------------------------------------------------------------
@@ -459,7 +515,8 @@ def drop_upstream(
             if _until(lambda: _drop_slot(connection, slot), seconds):
                 removed.append(f'slot "{slot}"')
         if publication is not None and _published_at_all(connection, publication):
-            _execute(connection, f"DROP PUBLICATION {quote_identifier(publication)}")
+            with _altering(connection, ()):
+                _execute(connection, f"DROP PUBLICATION {quote_identifier(publication)}")
             removed.append(f'publication "{publication}"')
     return removed
 

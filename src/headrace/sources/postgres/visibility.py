@@ -31,6 +31,10 @@ from headrace.sources.postgres.session import Identity, ask
 _PAGE_HEADERS = (24, 40)  # of a page, and of the first page of a segment
 
 
+class SnapshotBarred(Transient):
+    """A snapshot may not be used: it does not show a transaction of W."""
+
+
 def see(pgconn: pq.abc.PGconn, barred: Set[int]) -> ByXid:
     """The handoff of the snapshot that this REPEATABLE READ transaction holds, or takes by this."""
     ((visible,),) = ask(pgconn, "SELECT pg_current_snapshot()::text")
@@ -61,7 +65,7 @@ def accept(pgconn: pq.abc.PGconn, visible: str, barred: Set[int]) -> None:
     for xid in sorted(unseen(visible, barred)):
         ((status,),) = ask(pgconn, f"SELECT pg_xact_status('{xid}'::xid8)")
         if status != "aborted":
-            raise Transient(
+            raise SnapshotBarred(
                 "PG_SNAPSHOT_BARRED",
                 "a transaction that wrote a table before the table was published is still open",
                 detail=f"transaction {xid} is {status or 'unknown'}",

@@ -94,6 +94,11 @@ class _Wakener:
         if not self._raised:
             self._set(LOW_WATER)
 
+    def rest(self) -> None:
+        """Wake whoever waits for the first byte again."""
+        if self._raised:
+            self._set(1)
+
     def _set(self, mark: int) -> None:
         # A Unix socket takes the option and ignores it.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
@@ -122,6 +127,11 @@ class SocketWire:
 
     def send(self, frame: bytes) -> None:
         self._push(frame)
+
+    def leave(self) -> None:
+        """Give the connection back to libpq, idle: the server has said all that it had to say."""
+        self._wakener.rest()
+        self._socket.close()
 
     def close(self) -> None:
         self._socket.close()

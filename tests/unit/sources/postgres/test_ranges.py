@@ -47,13 +47,13 @@ def test_ranges_are_about_as_big_as_asked_for() -> None:
 
 def test_the_copy_of_a_range_bounds_it_by_page() -> None:
     odd = TableName("Odd Schema", 'q"t')
-    whole = CopyRange(odd, 0, None, 0, 0)
+    whole = CopyRange(odd, 1, 0, None, 0, 0)
     assert copy_statement(["id", "Ünï x", "select"], whole) == (
         'COPY (SELECT id, "Ünï x", "select" FROM ONLY "Odd Schema"."q""t") TO STDOUT'
     )
-    middle = copy_statement(["id"], CopyRange(odd, 5, 9, 0, 0))
+    middle = copy_statement(["id"], CopyRange(odd, 1, 5, 9, 0, 0))
     assert "ctid >= '(5,0)'::tid AND ctid < '(9,0)'::tid" in middle
-    assert "ctid <" not in copy_statement(["id"], CopyRange(odd, 5, None, 0, 0))
+    assert "ctid <" not in copy_statement(["id"], CopyRange(odd, 1, 5, None, 0, 0))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,201 @@
+"""A copy beside the lives of its tables: what is true of one concerns no other. No Spark is needed for it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.lake.store import open_store
+from headrace.pipeline import choosing
+from headrace.pipeline.config import SourceConfig
+from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused, Room
+from headrace.pipeline.copying import Copying
+from headrace.pipeline.ledger import Ledger
+from headrace.pipeline.records import SourceRecord
+from headrace.pipeline.tasks import LakeAddress
+from headrace.pipeline.underway import Underway
+from headrace.sources.postgres import catalog, upstream
+from headrace.sources.postgres.session import Address, connect, identify
+from headrace.spark.jobs import DriverRunner
+from headrace.testing.postgres import Database
+from headrace.testing.postmaster import wait_for
+
+pytestmark = pytest.mark.server
+
+HANDOFFS = ("slot", "xid", "chunks")
+NAMES = ("a", "b", "c")
+
+
+@dataclass
+class Scene:
+    """Three tables that are published and chosen, and copies of them."""
+
+    database: Database
+    lake: Path
+    handoff: str
+    chunk_bytes: int = 50_000
+    came: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in NAMES:
+            self.database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)", user="app")
+            self.database.execute(
+                f"INSERT INTO {name} SELECT g, repeat('x', 50) FROM generate_series(1, 3000) g", user="app"
+            )
+        self.database.execute(f"CREATE PUBLICATION mine FOR TABLE {', '.join(NAMES)}", user="app")
+        self.address = Address.parse(self.database.url(user="app"))
+        with closing(connect(self.address, role="test")) as connection:
+            self.identity = identify(connection)
+            names = [TableName("public", name) for name in NAMES]
+            looks = catalog.look_by_name(connection, names, ["mine"]).values()
+            start = upstream.wal_end(connection)
+            self.source = replace(_source(self), start=start)
+            self.records = [choosing.chosen(look, start) for look in looks]
+        self.store = open_store(str(self.lake))
+
+    def copying(self, *names: str, connections: int = 2) -> Copying:
+        ledger = Ledger.__new__(Ledger)
+        ledger.name, ledger._strict = "main", False
+        return Copying(
+            self.address,
+            self.identity,
+            self.source,
+            [record for record in self.records if record.name.name in (names or NAMES)],
+            ledger.outline,
+            LakeAddress(self.store.url),
+            DriverRunner(),
+            SourceConfig(url="", handoff=self.handoff, chunk_bytes=self.chunk_bytes),
+            1,
+            Room(connections),
+        )
+
+    def run(self, copying: Copying) -> Underway:
+        """Run it to its end; what came stands in `came`."""
+        underway = Underway(2)
+        underway.begin(copying)
+        wait_for(lambda: self._take(underway) or not copying._thread.is_alive(), "the copy has ended")
+        self._take(underway)
+        return underway
+
+    def _take(self, underway: Underway) -> bool:
+        self.came += underway.events()
+        return False
+
+    def complete(self) -> set[str]:
+        """The tables of which all rows came."""
+        rows = dict.fromkeys(NAMES, 0)
+        for event in self.came:
+            if isinstance(event, Copied):
+                rows[event.name.name] += event.rows
+            elif isinstance(event, ChunkCopied):
+                rows[event.name.name] += event.done.rows
+        return {name for name, count in rows.items() if count == 3000}
+
+    def refused(self) -> dict[str, str]:
+        assert not [event for event in self.came if isinstance(event, Lost)]
+        return {e.name.name: e.error.code for e in self.came if isinstance(e, Refused)}
+
+
+def _source(scene: Scene) -> SourceRecord:
+    return SourceRecord(
+        kind="postgres",
+        address="",
+        system_id=scene.identity.system_id,
+        timeline=scene.identity.timeline,
+        database=scene.identity.database,
+        slot="mine",
+        publication="mine",
+        owns_slot=False,
+        owns_publication=False,
+        start=Lsn(0),
+        patterns=(),
+    )
+
+
+@pytest.fixture(params=HANDOFFS)
+def scene(request: pytest.FixtureRequest, database: Database, tmp_path: Path) -> Scene:
+    return Scene(database, tmp_path / "lake", request.param)
+
+
+def test_a_table_that_cannot_be_read_is_refused_and_the_others_are_copied(scene: Scene) -> None:
+    scene.database.execute("REVOKE ALL ON b FROM app; GRANT SELECT (id) ON b TO app")
+    scene.run(scene.copying())
+    assert scene.complete() == {"a", "c"}
+    assert scene.refused() == {"b": "PG_TABLE_UNREADABLE"}
+
+
+# By slot a copy waits for every transaction that writes, and who holds a table exclusively is one.
+NOT_BY_SLOT = pytest.mark.parametrize("scene", ["xid", "chunks"], indirect=True)
+
+
+@NOT_BY_SLOT
+def test_a_table_that_somebody_holds_waits_for_another_copy_and_the_others_do_not(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.pipeline.underway.AGAIN_SECONDS", 3600.0)
+    with scene.database.connect(user="app") as holder:
+        holder.execute("BEGIN; LOCK TABLE b IN ACCESS EXCLUSIVE MODE")
+        underway = scene.run(scene.copying())
+        assert scene.complete() == {"a", "c"}
+        assert scene.refused() == {}
+        assert [error.code for error in underway.waits_for] == ["PG_TABLE_LOCKED"]
+        assert f"pid {holder.info.backend_pid}" in str(underway.waits_for[0].detail)
+        assert underway.names == {TableName("public", "b")}, "it is left alone for a moment"
+        holder.execute("ROLLBACK")
+    underway = scene.run(scene.copying("b"))
+    assert scene.complete() == {"a", "b", "c"}
+    assert underway.waits_for == []
+
+
+@NOT_BY_SLOT
+def test_a_table_that_is_dropped_while_its_copy_begins_is_refused(scene: Scene) -> None:
+    with scene.database.connect(user="app") as owner:
+        owner.execute("BEGIN; DROP TABLE b")
+        scene.run(scene.copying())
+        owner.execute("COMMIT")
+    assert (scene.complete(), scene.refused()) == ({"a", "c"}, {})
+    scene.run(scene.copying("b"))
+    assert scene.refused() == {"b": "TABLE_CHANGED"}
+
+
+def test_a_table_whose_name_was_given_to_another_is_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renamed away after the look, which would have seen it: the rows of the other are never copied."""
+    scene.database.execute("CREATE TABLE other (LIKE b INCLUDING ALL)", user="app")
+
+    def swap() -> None:
+        scene.database.execute("ALTER TABLE b RENAME TO b_old; ALTER TABLE other RENAME TO b", user="app")
+
+    _before_reading(monkeypatch, swap)
+    underway = scene.run(scene.copying())
+    assert scene.complete() == {"a", "c"}
+    assert [error.code for error in underway.waits_for] == ["PG_COPY_OVERTAKEN"]
+    scene.run(scene.copying("b"))
+    assert scene.refused() == {"b": "TABLE_CHANGED"}
+
+
+def test_a_privilege_that_is_revoked_while_tables_are_copied_stops_its_table_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _before_reading(monkeypatch, lambda: scene.database.execute("REVOKE ALL ON b FROM app CASCADE"))
+    scene.database.execute("ALTER TABLE b OWNER TO postgres; GRANT SELECT ON b TO app")
+    scene.run(scene.copying())
+    assert (scene.complete(), scene.refused()) == ({"a", "c"}, {"b": "PG_TABLE_UNREADABLE"})
+
+
+def _before_reading(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
+    """Do it once, after all was looked at and before the first range or chunk is read."""
+    todo = [act]
+
+    def once(name: str, table: str = "") -> None:
+        if name == "copy.snapshot.before" and todo:
+            todo.pop()()
+
+    monkeypatch.setattr("headrace.pipeline.copying.failpoint", once)
