@@ -28,7 +28,7 @@ def s3_options() -> Iterator[dict[str, str]]:
     options = {
         "AWS_ENDPOINT_URL": f"http://{host}:{port}",
         "AWS_ACCESS_KEY_ID": "tests",
-        "AWS_SECRET_ACCESS_KEY": "tests",
+        "AWS_SECRET_ACCESS_KEY": "nobody-else-knows",
         "AWS_REGION": "us-east-1",
         "AWS_ALLOW_HTTP": "true",
     }
@@ -37,6 +37,19 @@ def s3_options() -> Iterator[dict[str, str]]:
         assert answer.status == 200
     yield options
     server.stop()
+
+
+@pytest.fixture
+def bucket(s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of an empty place on S3; the environment says how it is reached."""
+    for name, value in s3_options.items():
+        monkeypatch.setenv(name, value)
+    return bucket_address()
+
+
+def bucket_address() -> str:
+    """An empty place in the bucket of `s3_options`."""
+    return f"s3://{_BUCKET}/{uuid.uuid4().hex}"
 
 
 @pytest.fixture
@@ -50,4 +63,4 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "local":
         return open_store(tmp_path / "lake")
     options = request.getfixturevalue("s3_options")
-    return open_store(f"s3://{_BUCKET}/{uuid.uuid4().hex}", options)
+    return open_store(bucket_address(), options)

@@ -27,7 +27,7 @@ epochs = pytest.mark.parametrize("epoch", EPOCHS)
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
     # The lake's own path needs quoting too: no reader may be handed a percent-encoded address.
-    return Sample(open_store(tmp_path_factory.mktemp("lakes") / "a lake, é"))
+    return Sample(open_store(tmp_path_factory.mktemp("lakes") / "a [lake], {é}*?"))
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +101,23 @@ def test_spark_reads_each_table_at_each_mark(
     frame = lake.at(epoch=epoch).table(spark, name)
     assert frame.columns == expected.column_names
     _same(frame.toArrow().cast(expected.schema), expected)
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_spark_without_a_file_system_for_buckets_reads_a_lake_in_one(
+    s3_options: dict[str, str], bucket: str, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Sample(open_store(bucket))
+    # The tasks get what the lake was opened with, whatever their environment says.
+    for option in s3_options:
+        monkeypatch.delenv(option)
+    cut = Lake(bucket, s3_options).at()
+    for name in NAMES:
+        expected = made.expected[cut.mark.epoch, name]
+        frame = cut.table(spark, name)
+        _same(frame.toArrow().cast(expected.schema), expected)
+        assert s3_options["AWS_SECRET_ACCESS_KEY"] not in frame._jdf.queryExecution().toString()
 
 
 @pytest.mark.spark

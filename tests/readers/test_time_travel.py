@@ -102,6 +102,17 @@ def test_the_changes_lead_from_one_place_to_the_other(chronicle: Chronicle, spar
     assert broken.value.code == "LAKE_HISTORY_BROKEN"
 
 
+@pytest.mark.server
+def test_a_lake_in_a_bucket_is_travelled_and_told_on_a_spark_that_knows_none(bucket: str, spark: Any) -> None:
+    made, dice = Chronicle(bucket), random.Random(1)
+    held = [_row(dice) for _ in range(12)]
+    made.copy({NAME: held}, 1000)
+    made.publish([Transaction(1000 + 10 * n, 0, {NAME: _updates(dice, held)}) for n in (1, 2)])
+    frame = made.lake.at(position=Lsn(1011)).table(spark, NAME)
+    assert counted(frame.toArrow().cast(AWKWARD)) == made.state(1010)[NAME]
+    assert made.lake.changes(spark, NAME, after=Lsn(1011)).count() == 12
+
+
 def test_history_of_another_table_is_never_shown(tmp_path: Path, spark: Any) -> None:
     """A sum below zero is an error on either engine."""
     made = Chronicle(str(tmp_path / "lake"))

@@ -16,7 +16,7 @@
     histories · changing   the updates between two times
     keeping · compaction · markfiles     which marks stay, which files are put together
     reach · sweeping    how far back history is whole; deleting what nobody needs
-    pruning             files that Spark skips by Delta's statistics
+    frames · pruning    files as DataFrames, and those that Spark skips by Delta's statistics
 
 Writing is for the one owner of a source: the pipeline makes data files (on executors, through `datafile`)
 and plans, and `commit.EpochLog` carries them out. Reading is for everybody, at any time, without a lock

@@ -145,6 +145,17 @@ def read(
     return table if columns is None else table.select(list(columns))
 
 
+def stream(store: Store, folder: str, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The file's rows with exactly the schema's columns, a group of rows at a time."""
+    lake_names = [layout.lake_column(name) for name in schema.names]
+    with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+        file = pq.ParquetFile(source)
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, columns=lake_names)
+            table = table.rename_columns([layout.unquote(name) for name in table.column_names])
+            yield conform(table.replace_schema_metadata(None), schema)
+
+
 @contextmanager
 def _readable(folder: str, path: str) -> Iterator[None]:
     """What is wrong with a file itself is true of its table; what keeps us from reading it may pass."""

@@ -51,8 +51,8 @@ class Part:
         ours = set(self.own.values())
         return [name for name in self.schema.names if name not in ours]
 
-    def urls(self) -> list[str]:
-        return [self.table.store.locate(f"{self.table.folder}/{path}") for path in self.paths]
+    def keys(self) -> list[str]:
+        return [f"{self.table.folder}/{path}" for path in self.paths]
 
     def reaching(self, xid: int) -> tuple[str, ...]:
         """Those of the files that may hold updates of this transaction or of one with a higher xid."""

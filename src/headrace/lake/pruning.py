@@ -27,9 +27,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.lake import schemas
+from headrace.lake import layout, schemas
+from headrace.lake.frames import Frames
 from headrace.lake.table import LakeTable
-from headrace.lake.travel import for_spark, quoted
+from headrace.lake.travel import quoted
 
 # Each group costs Spark some milliseconds of planning.
 MOST_GROUPS = 24
@@ -40,42 +41,43 @@ _File = Mapping[str, Any]
 class Group:
     """Files that are read together, and what is true of each of their rows, in Spark's SQL."""
 
-    urls: tuple[str, ...]
+    keys: tuple[str, ...]
     condition: str | None = None
 
 
 def frame(spark: Any, table: LakeTable) -> Any:
     """The table as a DataFrame, its columns named as the user names them."""
-    schema = schemas.to_lake(table.schema())
-    ddl = schemas.spark_ddl(schema)
+    schema, frames = table.schema(), Frames(spark, table.store)
     found = None
     for group in groups(table, schema):
-        rows = spark.read.schema(ddl).parquet(*map(for_spark, group.urls))
+        rows = frames.parquet(group.keys, schema)
         rows = rows if group.condition is None else rows.where(group.condition)
         found = rows if found is None else found.unionAll(rows)
-    if found is None:
-        found = spark.createDataFrame([], ddl)
-    return found.toDF(*table.schema().names)
+    return spark.createDataFrame([], schemas.spark_ddl(schema)) if found is None else found
 
 
 def groups(table: LakeTable, schema: pa.Schema) -> list[Group]:
     """The table's files in groups; one without a condition where bounds would not tell them apart."""
     files = table.described().to_pylist()
-    urls = {file["path"]: table.store.locate(f"{table.folder}/{file['path']}") for file in files}
     column = _telling(files, schema)
     if column is None:
-        ordered = tuple(urls[path] for path in sorted(urls))
+        ordered = _keys(table, sorted(files, key=lambda file: str(file["path"])))
         return [Group(ordered)] if ordered else []
-    files.sort(key=lambda file: (file[f"max.{column.name}"], file[f"min.{column.name}"]))
+    stated = layout.lake_column(column.name)
+    files.sort(key=lambda file: (file[f"max.{stated}"], file[f"min.{stated}"]))
     width = -(-len(files) // MOST_GROUPS)
     chunks = [files[start : start + width] for start in range(0, len(files), width)]
-    return [Group(tuple(urls[file["path"]] for file in chunk), _condition(chunk, column)) for chunk in chunks]
+    return [Group(_keys(table, chunk), _condition(chunk, column)) for chunk in chunks]
+
+
+def _keys(table: LakeTable, files: Sequence[_File]) -> tuple[str, ...]:
+    return tuple(f"{table.folder}/{file['path']}" for file in files)
 
 
 def _telling(files: Sequence[_File], schema: pa.Schema) -> pa.Field | None:
     """The column whose bounds overlap least, if a value of it is in less than half of the files."""
     fit = [field for field in schema if _literal_kind(field.type) and all(_stated(f, field) for f in files)]
-    scored = [(_depth(files, field.name), number) for number, field in enumerate(fit)]
+    scored = [(_depth(files, layout.lake_column(field.name)), number) for number, field in enumerate(fit)]
     if len(files) < 2 or not scored:
         return None
     depth, number = min(scored)
@@ -83,8 +85,9 @@ def _telling(files: Sequence[_File], schema: pa.Schema) -> pa.Field | None:
 
 
 def _stated(file: _File, field: pa.Field) -> bool:
-    low, high = file.get(f"min.{field.name}"), file.get(f"max.{field.name}")
-    return low is not None and high is not None and file.get(f"null_count.{field.name}") == 0
+    name = layout.lake_column(field.name)
+    low, high = file.get(f"min.{name}"), file.get(f"max.{name}")
+    return low is not None and high is not None and file.get(f"null_count.{name}") == 0
 
 
 def _depth(files: Sequence[_File], column: str) -> int:
@@ -98,8 +101,9 @@ def _depth(files: Sequence[_File], column: str) -> int:
 
 
 def _condition(files: Sequence[_File], column: pa.Field) -> str:
-    low = min(file[f"min.{column.name}"] for file in files)
-    high = max(file[f"max.{column.name}"] for file in files)
+    stated = layout.lake_column(column.name)
+    low = min(file[f"min.{stated}"] for file in files)
+    high = max(file[f"max.{stated}"] for file in files)
     name = quoted(column.name)
     return f"{name} >= {_literal(low, column.type)} AND {name} <= {_literal(high, column.type)}"
 

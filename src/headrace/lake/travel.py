@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 from headrace.core.collection import DIFF, as_multiset, consolidate, of_rows
 from headrace.core.errors import Definite
 from headrace.lake import datafile, schemas
+from headrace.lake.frames import Frames
 from headrace.lake.histories import Part
 
 NEGATIVE = "COLLECTION_NEGATIVE"
@@ -104,8 +105,7 @@ def widened(rows: Any, have: pa.Schema, want: pa.Schema) -> Any:
 
 def frame(spark: Any, part: Part) -> Any:
     """The updates of a part as a DataFrame with the history's own columns."""
-    ddl = schemas.spark_ddl(schemas.to_lake(part.schema))
-    rows = spark.read.schema(ddl).parquet(*map(for_spark, part.urls())).toDF(*part.schema.names)
+    rows = Frames(spark, part.table.store).parquet(part.keys(), part.schema)
     after, until = part.times
     time = quoted(part.own["_time"])
     rows = rows.where(f"{time} <= {until}")
@@ -157,11 +157,6 @@ def _exact(column: str, kind: pa.DataType) -> str:
 
 def _has_floats(kind: pa.DataType) -> bool:
     return pa.types.is_floating(kind) or (pa.types.is_list(kind) and _has_floats(kind.value_type))
-
-
-def for_spark(url: str) -> str:
-    """Hadoop's file systems: S3 is called s3a there, and a bare path would mean the default one."""
-    return "s3a" + url[2:] if url.startswith("s3:") else f"file://{url}"
 
 
 def quoted(name: str) -> str:

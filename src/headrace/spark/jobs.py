@@ -38,6 +38,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headrace.spark.depot import LARGEST, Depot, arrived, sent, shared
+from headrace.lake.frames import own_python
 from headrace.spark.failures import engine_errors, of_job
 from headrace.spark.session import Session, unnoticed
 from headrace.spark.wire import DDL, RESULT, Row, collect, from_batches, to_table
@@ -118,6 +119,10 @@ class Runner:
         with self._of_job() as depot:
             frame = self._frame(items, _TASKS_PER_SLOT, depot)
             return self._collect(frame.mapInArrow(stage(perform, task, depot), DDL))
+        frame = self._frame(items, _TASKS_PER_SLOT)
+        with own_python(self._session.spark):
+            results = frame.mapInArrow(stage(perform, task), DDL)
+        return self._collect(results)
 
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
         """As `Jobs.run_grouped`: one job of two stages."""
@@ -134,6 +139,17 @@ class Runner:
                 shuffled.kind.desc(), shuffled.grp, shuffled.ord, shuffled.item, shuffled.part
             )
             return self._collect(ordered.mapInArrow(stage(unite, merge, depot), DDL))
+        frame = self._frame(items, _TASKS_PER_SLOT_GROUPED)
+        with own_python(self._session.spark):
+            blobs = frame.mapInArrow(stage(divide, split), DDL)
+        shuffled = blobs.repartition(self._slots * _TASKS_PER_SLOT_GROUPED, "grp")
+        # Errors (kind > 0) before all results, so that nothing is merged after a failed split.
+        ordered = shuffled.sortWithinPartitions(
+            shuffled.kind.desc(), shuffled.grp, shuffled.ord, shuffled.item, shuffled.part
+        )
+        with own_python(self._session.spark):
+            results = ordered.mapInArrow(stage(unite, merge), DDL)
+        return self._collect(results)
 
     def shared(self, data: bytes) -> AbstractContextManager[bytes]:
         """As `Jobs.shared`."""

@@ -27,6 +27,7 @@ from headrace.core.schema import TableSchema
 from headrace.decode.printing import printed
 from headrace.lake import catalog, datafile, errors_table, layout
 from headrace.lake.cut import Cut
+from headrace.lake.frames import own_python
 from headrace.lake.standing import Name
 from headrace.lake.store import Store
 from headrace.pipeline.keytext import key_texts
@@ -73,7 +74,8 @@ def _table(spark: Any, store: Store, cut: Cut, name: Name) -> Any:
     task = Printing(known.schema, cut.standings.schema(name), texts.to_arrow())
     # By number: Spark looks columns up by name here, and takes a dot in one for a path.
     frame = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
-    rows = frame.mapInArrow(_mapper(task), "row_data ARRAY<STRING>")
+    with own_python(spark):
+        rows = frame.mapInArrow(_mapper(task), "row_data ARRAY<STRING>")
     return rows.selectExpr(f"CAST({known.oid} AS BIGINT) AS oid", "row_data")
 
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -23,6 +23,8 @@ from headrace.sql.session import At, SqlSession
 
 pytestmark = pytest.mark.spark
 
+Where = TypeVar("Where", str, Path)
+
 TABLES = {
     "main": ["public.orders", "public.items", "sales.items", '"Sales Data"."Order"'],
     "shop": ["public.customers", "public.items"],
@@ -31,8 +33,11 @@ TABLES = {
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Each table has one row, that says which it is."""
-    path = tmp_path_factory.mktemp("lakes") / "lake"
+    return _made(tmp_path_factory.mktemp("lakes") / "lake")
+
+
+def _made(path: Where) -> Where:
+    """A lake each of whose tables has one row, that says which it is."""
     store = open_store(path)
     formatfile.create_lake(store)
     for source, tables in TABLES.items():
@@ -52,7 +57,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _run(path: Path, spark: Any, sql: str, at: At = None, source: str | None = None) -> list[tuple[Any, ...]]:
+def _run(
+    path: str | Path, spark: Any, sql: str, at: At = None, source: str | None = None
+) -> list[tuple[Any, ...]]:
     rows = SqlSession(str(path), lambda: spark, at=at, source=source).run(sql).rows
     return [] if rows is None else [tuple(row.values()) for row in rows.to_pylist()]
 
@@ -74,6 +81,22 @@ def _run(path: Path, spark: Any, sql: str, at: At = None, source: str | None = N
 )  # fmt: skip
 def test_a_name_means_one_table(path: Path, spark: Any, sql: str, which: str) -> None:
     assert _run(path, spark, sql) == [(which,)]
+
+
+@pytest.mark.server
+def test_a_lake_in_a_bucket_is_asked_alike_by_a_spark_that_knows_none(bucket: str, spark: Any) -> None:
+    lake = _made(bucket)
+    assert _run(lake, spark, "SELECT which FROM orders") == [("main.public.orders",)]
+    joined = "SELECT o.id, c.id FROM orders o JOIN customers c ON o.id = c.id WHERE o.id >= 0"
+    assert _run(lake, spark, joined) == [(0, 0)]
+    assert _run(lake, spark, "SELECT id FROM sales.items", at="0/10", source="main") == [(2,)]
+    store = open_store(lake)
+    [file] = [key for key in store.list("tables/main/public/orders") if key.endswith(".parquet")]
+    store.delete(file)
+    with pytest.raises(HeadraceError) as raised:
+        _run(lake, spark, "SELECT which FROM orders")
+    assert raised.value.code == "SQL_FAILED"
+    assert str(raised.value.detail).startswith("LAKE_FILE_MISSING: ")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,126 @@
+"""Files of the lake as DataFrames of somebody's Spark session.
+
+    a directory                        Spark's own Parquet reader
+    a bucket, and Spark can read it    the same: only the columns and rows that a query needs are fetched
+    a bucket, and Spark has no file    tasks, which read the files through our own store, as every job of
+    system for it (pip's Spark)        ours does: whole files, whatever the query needs of them
+
+Which of the two it is, is asked of Spark with the first file. The store's options, which may hold
+credentials, travel to tasks as a part of the function: Spark shows functions nowhere, neither in a plan nor
+in an event log.
+
+Called by `pruning` for a table and by `travel` for its history. Spark is used only through the session that
+is handed in; this room does not import it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.lake import datafile, schemas
+from headrace.lake.store import LocalStore, Store, open_store
+
+# How Hadoop says that it has no file system for an address.
+_NO_FILE_SYSTEM = ("ClassNotFoundException", "NoClassDefFoundError", "No FileSystem for scheme")
+_GLOB = re.compile(r"([\\{}\[\]*?])")
+
+# So many rows go to the JVM at a time, and so many tasks at most read one list of files.
+_ROWS = 8192
+_TASKS = 512
+
+_exchange = threading.Lock()
+
+
+@dataclass
+class Frames:
+    """One store's files in one session."""
+
+    spark: Any
+    store: Store
+    _plain: bool | None = field(default=None, init=False)
+
+    def parquet(self, keys: Sequence[str], schema: pa.Schema) -> Any:
+        """The rows of the files (at least one), with exactly the schema's columns as the user names them."""
+        ddl = schemas.spark_ddl(schemas.to_lake(schema))
+        if self._plain is None:
+            self._plain = isinstance(self.store, LocalStore) or self._is_readable(keys[0], ddl)
+        if self._plain:
+            rows = self.spark.read.schema(ddl).parquet(*map(self._address, keys))
+        else:
+            rows = self._in_tasks(tuple(keys), schema)
+        return rows.toDF(*schema.names)
+
+    def _is_readable(self, key: str, ddl: str) -> bool:
+        """Whether Spark has a file system on which the file is."""
+        try:
+            # On Connect nothing is looked at before somebody asks.
+            _ = self.spark.read.schema(ddl).parquet(self._address(key)).columns
+        except Exception as error:
+            # The classes of Spark's errors are unknown here.
+            if any(word in str(error) for word in _NO_FILE_SYSTEM):
+                return False
+            raise
+        return True
+
+    def _address(self, key: str) -> str:
+        """Hadoop's spelling: S3 is s3a there, a bare path would mean the default file system, and what looks
+        like a pattern is one."""
+        url = self.store.locate(key)
+        where = "s3a" + url[2:] if url.startswith("s3:") else f"file://{url}"
+        return _GLOB.sub(r"\\\1", where)
+
+    def _in_tasks(self, keys: tuple[str, ...], schema: pa.Schema) -> Any:
+        # Columns by number: Spark looks them up by name here, and takes a dot in one for a path.
+        numbered = pa.schema([column.with_name(f"c{at}") for at, column in enumerate(schema)])
+        options = tuple(self.store.storage_options.items())
+        task = partial(_read, self.store.url, options, keys, schemas.encode(schema))
+        numbers = self.spark.range(0, len(keys), 1, min(len(keys), _TASKS))
+        with own_python(self.spark):
+            return numbers.mapInArrow(task, schemas.spark_ddl(numbered))
+
+
+def _read(
+    url: str, options: tuple[tuple[str, str], ...], keys: tuple[str, ...], schema: str, numbers: Iterator[Any]
+) -> Iterator[Any]:
+    """Runs in a worker: the numbers of files to their rows."""
+    store, wanted = open_store(url, dict(options)), schemas.decode(schema)
+    names = [f"c{at}" for at in range(len(wanted))]
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            folder, _, path = keys[number].rpartition("/")
+            for rows in datafile.stream(store, folder, path, wanted):
+                yield from rows.rename_columns(names).to_batches(max_chunksize=_ROWS)
+
+
+@contextmanager
+def own_python(spark: Any) -> Iterator[None]:
+    """Functions that are handed to this session meanwhile run in this very Python, if nobody said in which.
+
+    PySpark takes the `python3` of PATH otherwise, which need not be the environment that its user runs. That
+    is decided as the function is handed over. A session elsewhere is left alone: its machines have their own.
+    """
+    context = getattr(spark, "sparkContext", None)
+    if context is None or not _is_undecided(context):
+        yield
+        return
+    with _exchange:
+        before, context.pythonExec = context.pythonExec, sys.executable
+        try:
+            yield
+        finally:
+            context.pythonExec = before
+
+
+def _is_undecided(context: Any) -> bool:
+    said = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python", None)
+    return said is None and str(context.master).startswith("local") and context.pythonExec == "python3"
