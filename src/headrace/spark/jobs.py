@@ -37,12 +37,12 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from headrace.spark.depot import LARGEST, Depot, arrived, sent, shared
 from headrace.lake.frames import own_python
+from headrace.spark.depot import LARGEST, Depot, arrived, sent, shared
 from headrace.spark.failures import engine_errors, of_job
 from headrace.spark.session import Session, unnoticed
 from headrace.spark.wire import DDL, RESULT, Row, collect, from_batches, to_table
-from headrace.spark.worker import Merge, Split, Task, divide, perform, stage, unite
+from headrace.spark.worker import Merge, Split, Stage, Task, divide, perform, stage, unite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -118,11 +118,7 @@ class Runner:
             return []
         with self._of_job() as depot:
             frame = self._frame(items, _TASKS_PER_SLOT, depot)
-            return self._collect(frame.mapInArrow(stage(perform, task, depot), DDL))
-        frame = self._frame(items, _TASKS_PER_SLOT)
-        with own_python(self._session.spark):
-            results = frame.mapInArrow(stage(perform, task), DDL)
-        return self._collect(results)
+            return self._collect(self._mapped(frame, stage(perform, task, depot)))
 
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
         """As `Jobs.run_grouped`: one job of two stages."""
@@ -132,24 +128,13 @@ class Runner:
             return []
         with self._of_job() as depot:
             frame = self._frame(items, _TASKS_PER_SLOT_GROUPED, depot)
-            blobs = frame.mapInArrow(stage(divide, split, depot), DDL)
+            blobs = self._mapped(frame, stage(divide, split, depot))
             shuffled = blobs.repartition(self._slots * _TASKS_PER_SLOT_GROUPED, "grp")
             # Errors (kind > 0) before all results, so that nothing is merged after a failed split.
             ordered = shuffled.sortWithinPartitions(
                 shuffled.kind.desc(), shuffled.grp, shuffled.ord, shuffled.item, shuffled.part
             )
-            return self._collect(ordered.mapInArrow(stage(unite, merge, depot), DDL))
-        frame = self._frame(items, _TASKS_PER_SLOT_GROUPED)
-        with own_python(self._session.spark):
-            blobs = frame.mapInArrow(stage(divide, split), DDL)
-        shuffled = blobs.repartition(self._slots * _TASKS_PER_SLOT_GROUPED, "grp")
-        # Errors (kind > 0) before all results, so that nothing is merged after a failed split.
-        ordered = shuffled.sortWithinPartitions(
-            shuffled.kind.desc(), shuffled.grp, shuffled.ord, shuffled.item, shuffled.part
-        )
-        with own_python(self._session.spark):
-            results = ordered.mapInArrow(stage(unite, merge), DDL)
-        return self._collect(results)
+            return self._collect(self._mapped(ordered, stage(unite, merge, depot)))
 
     def shared(self, data: bytes) -> AbstractContextManager[bytes]:
         """As `Jobs.shared`."""
@@ -166,6 +151,10 @@ class Runner:
             yield place
         finally:
             place.clear()
+
+    def _mapped(self, frame: DataFrame, function: Stage) -> DataFrame:
+        with own_python(self._session.spark):
+            return frame.mapInArrow(function, DDL)
 
     def _frame(self, items: Sequence[bytes], tasks_per_slot: int, depot: Depot | None) -> DataFrame:
         """The items as a DataFrame, spread evenly over as many partitions as are worth it."""

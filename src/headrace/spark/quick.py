@@ -5,9 +5,7 @@
     close()     stop it
 
 Its Java starts from the archive of classes (`archive`), and writes it as it ends, after the answer, if there
-is none.
-
-What Java and Spark print while they start is for nobody who asked a question; HEADRACE_SPARK_LOG shows it.
+is none. What Java and Spark print is heard by nobody who asked a question (`jvm`).
 
 Only a session of our own on this machine is started so; where the environment says another Spark, that one
 is used.
@@ -15,10 +13,7 @@ is used.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.spark.session import Session, SparkConfig, open_session
@@ -53,21 +48,4 @@ class Quick:
 
 
 def _opened() -> Session:
-    with _silence():
-        return open_session(SparkConfig(), "headrace sql", brief=True)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """What is started inside has no standard error; ours is as before afterwards."""
-    if os.environ.get("HEADRACE_SPARK_LOG"):
-        yield
-        return
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    return open_session(SparkConfig(), "headrace sql", brief=True)

@@ -37,8 +37,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from headrace.core.errors import Misconfigured
+from headrace.spark import jvm
 from headrace.spark.archive import Archive
-from headrace.spark.failures import engine_errors, of_start
+from headrace.spark.failures import engine_errors, of_silence, of_start
 from headrace.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ def open_session(config: SparkConfig, app: str = "headrace", *, brief: bool = Fa
     try:
         spark = _start(config, app, brief)
         return _dress(spark, owned=True)
+    except jvm.DidNotStart as error:
+        raise of_silence(str(error)) from None
     except engine_errors() as error:
         raise of_start(error, remote=bool(config.remote or os.environ.get("SPARK_REMOTE"))) from None
 
@@ -215,7 +218,7 @@ def _start(config: SparkConfig, app: str, brief: bool) -> SparkSession:
     master = config.master or (None if remote or _ambient(config.conf) else "local[*]")
     settings = dict(config.conf)
     if is_local(remote or master):
-        settings = {**local_settings(os.environ), **_archived(remote, brief), **settings}
+        settings = {**local_settings(os.environ), **settings}
         _prepare_environment(settings)
     elif master is not None or not remote:
         _prepare_java()
@@ -223,18 +226,13 @@ def _start(config: SparkConfig, app: str, brief: bool) -> SparkSession:
         _knock(remote)
         builder = builder.remote(remote)
     elif master:
-        builder = builder.master(retrying(master))
+        settings["spark.master"] = retrying(master)
+    if is_local(master) and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        jvm.start({"spark.app.name": app, **settings}, Archive.of(os.environ), brief=brief)
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     return spark
-
-
-def _archived(remote: str | None, brief: bool) -> dict[str, str]:
-    """What has Java start from its archive of classes, unless somebody else starts it."""
-    archive = None if remote else Archive.of(os.environ)
-    options = None if archive is None else archive.options(brief=brief)
-    return {} if options is None else {"spark.driver.extraJavaOptions": options}
 
 
 def _knock(remote: str) -> None:
@@ -266,6 +264,11 @@ def is_local(target: str | None) -> bool:
     return target is not None and target.startswith("local")
 
 
+def has_executors(master: str) -> bool:
+    """Whether tasks run in processes of their own, as on a cluster, and not in the driver's JVM."""
+    return master != "local" and not master.startswith("local[")
+
+
 def retrying(master: str) -> str:
     """A local master with Spark's usual number of attempts; local mode by itself makes only one."""
     plain = _LOCAL_MASTER.match(master)
@@ -282,7 +285,7 @@ def local_settings(environ: Mapping[str, str]) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": environ.get("HEADRACE_SPARK_LOG", "ERROR"),
+        "spark.log.level": environ.get(jvm.LOG, "ERROR"),
         # Spark's own default of 1 GB dies on a few hundred megabytes of blobs; pages are touched as needed.
         "spark.driver.memory": f"{_driver_megabytes()}m",
         # Over TCP each task waits 20-40 ms for acknowledgements (measured: 267 ms for 8 tasks, 145 so).

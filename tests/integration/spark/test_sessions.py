@@ -13,6 +13,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from headrace.spark.java import find_java
 from tests import jvms
 
 pytestmark = pytest.mark.spark
@@ -25,7 +26,9 @@ from headrace.spark.session import SparkConfig, open_session
 _SPARK = Path(pyspark.__file__).parent
 
 
-def outcome(script: str, folder: Path, environ: dict[str, str], *command: str) -> list[str]:
+def outcome(
+    script: str, folder: Path, environ: dict[str, str], *command: str, silent: bool = False
+) -> list[str]:
     """What the script printed, line by line; it must end well, and soon after its last line."""
     path = folder / "script.py"
     path.write_text(_HEAD + script)
@@ -39,19 +42,22 @@ def outcome(script: str, folder: Path, environ: dict[str, str], *command: str) -
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+    if silent:
+        assert done.stderr == "", "Java or Spark spoke"
     return done.stdout.splitlines()
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """This process's environment without what decides about Spark, with the changes."""
+    """This process's environment without what decides about Spark, with a Java and the changes."""
     decided = ("JAVA_HOME", "PYSPARK_", "SPARK_")
+    changes = {"JAVA_HOME": str(find_java(os.environ)), **changes}
     kept = {name: value for name, value in os.environ.items() if not name.startswith(decided)}
     options = {name: os.environ[name] for name in jvms.VARIABLES}
     return {**kept, **options, **changes}
 
 
-def without_java(folder: Path) -> str:
-    """A PATH with the programs that Spark's scripts need, and no java."""
+def only_tools(folder: Path) -> str:
+    """A PATH with the programs that Spark's scripts need, without java and python3."""
     tools = folder / "tools"
     tools.mkdir()
     for program in ("bash", "sh", "dirname", "ps", "env", "uname", "readlink", "basename", "cat"):
@@ -62,19 +68,24 @@ def without_java(folder: Path) -> str:
 
 
 def test_a_machine_without_java_and_an_empty_home_runs_a_job(tmp_path: Path) -> None:
+    # Brief, so that an archive of classes is to be written; and the option keeps Java from loading the base
+    # that was made for it, without which it would not start.
     script = """
 import os
-with open_session(SparkConfig()) as session:
+with open_session(SparkConfig(), brief=True) as session:
     print(session.spark.sparkContext.master, session.owned)
     print(Runner(session).run(bytes, [b"a", b"b"]))
     print(os.environ["JAVA_HOME"])
 """
     home = tmp_path / "home"
     home.mkdir()
-    environ = environment(PATH=without_java(tmp_path), HOME=str(home), **dict.fromkeys(jvms.VARIABLES, ""))
-    said = outcome(script, tmp_path, environ)
+    options = dict.fromkeys(jvms.VARIABLES, f"{jvms.SHORT_LIVED} -XX:-UseCompressedOops")
+    environ = environment(PATH=only_tools(tmp_path), HOME=str(home), **options)
+    del environ["JAVA_HOME"]
+    said = outcome(script, tmp_path, environ, silent=True)
     assert said[:2] == ["local[*,4] True", "[b'a', b'b']"]
     assert Path(said[2]).is_relative_to(home)
+    assert [path.suffix for path in (home / ".cache" / "headrace").glob("spark-*")] == [".none"]
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["home", "script.py", "tools"]
 
 
@@ -103,11 +114,12 @@ def other():
 thread = threading.Thread(target=other)
 thread.start()
 thread.join()
-print(SparkSession.getActiveSession() is users, users.range(3).count())
+print(SparkSession.getActiveSession() is users, users.range(3).count(), users.sparkContext.pythonExec)
 users.stop()
 """
-    said = outcome(script, tmp_path, environment(PYSPARK_PYTHON=sys.executable))
-    assert said == ["False [b'a']", "True 3"]
+    # Nobody says which Python its workers are, and PATH has none.
+    said = outcome(script, tmp_path, environment(PATH=only_tools(tmp_path)))
+    assert said == ["False [b'a']", "True 3 python3"]
 
 
 def test_a_client_of_connect_ends_soon_after_it_closed(tmp_path: Path) -> None:
@@ -129,3 +141,17 @@ except Misconfigured as error:
 """
     said = outcome(script, tmp_path, environment())
     assert said[0].startswith("SPARK_START_FAILED ")
+
+
+def test_a_java_that_refuses_its_options_is_quoted_in_the_error(tmp_path: Path) -> None:
+    script = """
+from headrace.core.errors import Misconfigured
+options = {"spark.driver.extraJavaOptions": "-Xss1"}
+try:
+    open_session(SparkConfig(master="local[1]", conf=options))
+except Misconfigured as error:
+    print(error.code, error.detail)
+"""
+    [said] = outcome(script, tmp_path, environment(), silent=True)
+    assert said.startswith("SPARK_START_FAILED ")
+    assert "stack size" in said

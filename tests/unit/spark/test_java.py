@@ -81,6 +81,18 @@ def test_the_bundled_runtime_is_found_when_the_machine_has_none(tmp_path: Path) 
     assert b'version "' in said.stderr
 
 
+def test_the_java_that_is_chosen_is_taken_and_no_other(tmp_path: Path) -> None:
+    machine = make_java(tmp_path / "machine", "17")
+    chosen = make_java(tmp_path / "chosen", "21")
+    others = {"JAVA_HOME": str(machine), "PATH": f"{machine}/bin:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    assert java.find_java({**others, "HEADRACE_JAVA": str(chosen)}) == chosen
+    packaged = java.find_java({**others, "HEADRACE_JAVA": "packaged"})
+    assert packaged not in (machine, chosen)
+    with pytest.raises(Misconfigured) as caught:
+        java.find_java({**others, "HEADRACE_JAVA": str(tmp_path / "nowhere")})
+    assert (caught.value.code, caught.value.detail) == ("SPARK_JAVA_MISSING", "HEADRACE_JAVA: does not run")
+
+
 def test_the_wrapper_drops_one_argument_and_keeps_the_rest_as_they_are(tmp_path: Path) -> None:
     home = make_java(tmp_path / "it's here", "17", vector=False)
     wrapped = java.find_java({"JAVA_HOME": str(home), "XDG_CACHE_HOME": str(tmp_path / "cache")})

@@ -1,0 +1,116 @@
+"""The JVM behind a local session of our own: how it is started, and how little of it is heard.
+
+PySpark starts it through `spark-submit` and lets it write where we write; Java's warnings, Spark's greeting
+and the traceback of a daemon whose JVM is gone would stand between the lines of a command. Here PySpark is
+told where its output goes:
+
+    JVM, its Python workers ──► pipe ──► a thread of ours    keeps the last lines, for a start that fails
+                                              │
+                                              └─ "headrace: ..." (a fail point in a task) ──► standard error
+
+With HEADRACE_SPARK_LOG all goes to standard error instead. Never to standard output, which belongs to the
+command, and never by exchanging descriptors of this process, in which other threads speak meanwhile.
+
+An archive of classes (`archive`) is a comfort: a JVM that does not come up with it is started once more
+without, and the archive is left alone for a day.
+
+Called by `session`, which made the settings. PySpark keeps one JVM for the life of a process: where there is
+one already, nothing is started.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Mapping
+
+from headrace.spark.archive import Archive
+
+LOG = "HEADRACE_SPARK_LOG"
+_OPTIONS = "spark.driver.extraJavaOptions"
+_OURS = b"headrace: "
+_KEPT = 50
+# Java says what is wrong in one to three lines.
+_REASON = 3
+# What a JVM has to say last arrives with its end, but for what the system still has to pass on.
+_LAST_SECONDS = 5.0
+
+
+class DidNotStart(Exception):
+    """The JVM ended before it answered; the message is what it said last."""
+
+
+def start(settings: Mapping[str, str], archive: Archive | None = None, *, brief: bool = False) -> None:
+    """Start a Spark context with these settings, which the next session of this process takes."""
+    from pyspark import SparkConf, SparkContext
+
+    options = None if archive is None or _OPTIONS in settings else archive.options(brief=brief)
+    gateway = None
+    if SparkContext._gateway is None:
+        gateway, settings = _first(settings, options, archive)
+    SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
+
+
+def _first(
+    settings: Mapping[str, str], options: str | None, archive: Archive | None
+) -> tuple[object, Mapping[str, str]]:
+    """The gateway to a new JVM, and the settings that it was started with."""
+    if archive is None or options is None:
+        return _launched(settings), settings
+    helped = {**settings, _OPTIONS: options}
+    try:
+        return _launched(helped), helped
+    except DidNotStart:
+        gateway = _launched(settings)
+        archive.leave_alone()
+        return gateway, settings
+
+
+def _launched(settings: Mapping[str, str]) -> object:
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf().setAll(list(settings.items()))
+    heard = None if os.environ.get(LOG) else _Listener()
+    end = 2 if heard is None else heard.end
+    try:
+        return launch_gateway(conf, {"stdout": end, "stderr": end})  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError as error:
+        raise DidNotStart(heard.reason() if heard is not None else str(error)) from None
+    finally:
+        if heard is not None:
+            heard.hang_up()
+
+
+class _Listener:
+    """A thread that reads what the JVM writes into `end`, so that it never has to wait."""
+
+    def __init__(self) -> None:
+        self._source, self.end = os.pipe()
+        self._open = True
+        self._last: deque[bytes] = deque(maxlen=_KEPT)
+        self._thread = threading.Thread(target=self._listen, name="headrace-jvm-output", daemon=True)
+        self._thread.start()
+
+    def hang_up(self) -> None:
+        """Close our own copy of the end; the JVM has its own."""
+        if self._open:
+            self._open = False
+            os.close(self.end)
+
+    def reason(self) -> str:
+        """What the JVM said last before it ended, without warnings and stacks."""
+        self.hang_up()
+        self._thread.join(_LAST_SECONDS)
+        lines = [line.decode("utf-8", "replace").strip() for line in self._last]
+        told = [line for line in lines if line and not line.startswith(("WARNING", "at ", "..."))]
+        return "; ".join(told[-_REASON:])
+
+    def _listen(self) -> None:
+        with open(self._source, "rb") as lines:
+            for line in lines:
+                self._last.append(line)
+                if line.startswith(_OURS):
+                    os.write(2, line)
