@@ -89,14 +89,16 @@ def stormy(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Stor
 
 
 def _mirror(lake: Path, database: Database, proxy: Proxy, events: Path) -> Mirrored:
-    """As the ordinary user `app`, through the proxy, with Spark's event log on."""
+    """As the ordinary user `app`, through the proxy, with Spark's event log on, and all that Spark says."""
     conf = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": events.as_uri(),
     }
     url = database.url(user="app", port=proxy.port)
-    return Mirrored(lake, url, "public.*", options={"driver_epochs": 400}, spark={"conf": conf})
+    said = {"HEADRACE_SPARK_LOG": "ERROR"}
+    options = {"driver_epochs": 400}
+    return Mirrored(lake, url, "public.*", environment=said, options=options, spark={"conf": conf})
 
 
 def _write(stack: ExitStack, database: Database, seed: int) -> None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.sql.ansi.doubleQuotedIdentifiers": "true"}
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)|; line (\d+) pos (\d+)")
-# An error of ours in a task that reads files: its first line never holds a value.
-_OURS = re.compile(r"headrace\.core\.errors\.\w+: ([A-Z]+_[A-Z_]+: [^\n]+)")
 _UNKNOWN = ("TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVABLE_TABLE")
 
 
@@ -87,11 +85,10 @@ def _failed(error: Exception) -> HeadraceError:
             hint="headrace tables resync copies the table anew",
         )
     condition = _condition(error)
-    ours = _OURS.search(str(error))
     return Misconfigured(
         "SQL_FAILED",
         "the query failed while it ran",
-        detail=ours[1] if ours else condition or reason(error),
+        detail=condition or reason(error),
         hint="the code is Spark's own, values are not shown; TRY_CAST and try_divide give NULL instead",
     )
 
