@@ -11,8 +11,8 @@ the same with many more faults (`test_g4_nothing_lost`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,15 +63,24 @@ class Stormy:
 
 @pytest.fixture(scope="package")
 def stormy(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Stormy]:
-    """See the module's essay. On a server of its own: it crashes it, and keeps a slot there."""
+    """See the module's essay."""
     folder = tmp_path_factory.mktemp("stormy")
+    with storm(folder, folder / "lake", seed) as after:
+        yield after
+
+
+@contextmanager
+def storm(
+    folder: Path, where: Path | str, seed: int, spark: Mapping[str, Any] | None = None
+) -> Iterator[Stormy]:
+    """What is left of a lake there. On a server of its own: it crashes it, and keeps a slot there."""
     events = folder / "events"
     events.mkdir()
     with ExitStack() as stack:
         server = stack.enter_context(postgres())
         database = stack.enter_context(server.database())
         proxy = stack.enter_context(Proxy(server.host, server.port))
-        mirror = _mirror(folder / "lake", database, proxy, events)
+        mirror = _mirror(where, database, proxy, {"spark.eventLog.dir": events.as_uri()}, spark or {})
         stack.callback(mirror.close)
         with ExitStack() as writers:
             _write(writers, database, seed)
@@ -88,17 +97,15 @@ def stormy(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Stor
         )
 
 
-def _mirror(lake: Path, database: Database, proxy: Proxy, events: Path) -> Mirrored:
+def _mirror(
+    lake: Path | str, database: Database, proxy: Proxy, conf: Mapping[str, str], spark: Mapping[str, Any]
+) -> Mirrored:
     """As the ordinary user `app`, through the proxy, with Spark's event log on, and all that Spark says."""
-    conf = {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": events.as_uri(),
-    }
+    conf = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", **conf}
     url = database.url(user="app", port=proxy.port)
     said = {"HEADRACE_SPARK_LOG": "ERROR"}
     options = {"driver_epochs": 400}
-    return Mirrored(lake, url, "public.*", environment=said, options=options, spark={"conf": conf})
+    return Mirrored(lake, url, "public.*", environment=said, options=options, spark={"conf": conf, **spark})
 
 
 def _write(stack: ExitStack, database: Database, seed: int) -> None:

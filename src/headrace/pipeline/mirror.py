@@ -35,7 +35,7 @@ from headrace.spark.awaited import Awaited, Opened
 from headrace.spark.depot import Depot
 from headrace.spark.jobs import DriverRunner, Runner
 from headrace.spark.paths import local_probe, prove_shared
-from headrace.spark.session import SparkConfig, borrow_session, is_local, open_session
+from headrace.spark.session import SparkConfig, borrow_session, has_executors, open_session
 from headrace.spark.warmth import Heartbeat, warm
 from headrace.spool.layout import erase
 from headrace.spool.private import private_folder
@@ -86,7 +86,7 @@ def placed(
     """Where the sources are run; Spark is started when it is first needed, or at once if `soon`."""
     store = open_store(config.lake.path)
     lake_id = formatfile.create_lake(store).lake_id
-    local = spark is None and not config.spark.remote and is_local(config.spark.master or "local")
+    local = spark is None and not config.spark.remote and not has_executors(config.spark.master or "local")
     engine = Awaited(partial(_start, store, config, spark, brief))
     with closing(engine):
         if soon:

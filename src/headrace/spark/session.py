@@ -264,6 +264,11 @@ def is_local(target: str | None) -> bool:
     return target is not None and target.startswith("local")
 
 
+def has_executors(master: str) -> bool:
+    """Whether tasks run in processes of their own, as on a cluster, and not in the driver's JVM."""
+    return master != "local" and not master.startswith("local[")
+
+
 def retrying(master: str) -> str:
     """A local master with Spark's usual number of attempts; local mode by itself makes only one."""
     plain = _LOCAL_MASTER.match(master)

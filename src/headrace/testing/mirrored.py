@@ -39,7 +39,7 @@ class Mirrored:
 
     def __init__(
         self,
-        lake: Path,
+        lake: Path | str,
         url: str,
         *tables: str,
         environment: Mapping[str, str] | None = None,
@@ -48,7 +48,8 @@ class Mirrored:
         disk: Disk | None = None,
     ) -> None:
         """With a `disk`, what the process syncs is noted there, so that its power can be cut."""
-        self.lake_path = lake
+        self._where = str(lake)
+        self.lake_path = Path(lake)  # where it is a directory
         self._program = ["headrace.cli.main"] if disk is None else disk.command
         address = {key: str(value) for key, value in conninfo_to_dict(url).items()}
         password = address.pop("password", None)
@@ -58,7 +59,7 @@ class Mirrored:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-mirrored-")
         self._config = Path(self._folder.name, "headrace.toml")
         source = {"url": make_conninfo(**address), "tables": list(tables), "every": "0s", **(options or {})}
-        self._config.write_text(_toml(lake, source, {"master": "local[2]", **(spark or {})}))
+        self._config.write_text(_toml(self._where, source, {"master": "local[2]", **(spark or {})}))
         self._log = Path(self._folder.name, "log")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -142,11 +143,11 @@ class Mirrored:
 
     @property
     def lake(self) -> Lake:
-        return Lake(self.lake_path)
+        return Lake(self._where)
 
     def status(self) -> Source:
         """What `headrace status` knows of it."""
-        [source] = pictures(str(self.lake_path))
+        [source] = pictures(self._where)
         return source
 
     def until(self, condition: Callable[[], bool], what: str, within: float = DEADLINE) -> None:
@@ -206,9 +207,9 @@ def _members(session: int) -> list[int]:
     return found
 
 
-def _toml(lake: Path, source: Mapping[str, Any], spark: Mapping[str, Any]) -> str:
+def _toml(lake: str, source: Mapping[str, Any], spark: Mapping[str, Any]) -> str:
     """A configuration file; JSON's spelling of strings, numbers and lists is TOML's too."""
-    lines = ["[lake]", f"path = {json.dumps(str(lake))}", "[source.main]"]
+    lines = ["[lake]", f"path = {json.dumps(lake)}", "[source.main]"]
     lines += [f"{key} = {json.dumps(value)}" for key, value in source.items()]
     conf = spark.get("conf", {})
     lines += ["[spark]", *(f"{key} = {json.dumps(value)}" for key, value in spark.items() if key != "conf")]

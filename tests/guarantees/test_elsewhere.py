@@ -1,0 +1,77 @@
+"""G1 to G4 where nothing is shared: executors that are other processes, and a lake in a bucket.
+
+Executors get the stream's bytes from the driver and write to the bucket with the options that they are
+handed; the spool stays on the driver's disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from headrace.testing import validators, workload
+from headrace.testing.mirrored import Mirrored
+from headrace.testing.postgres import Database
+from headrace.testing.wholeness import balances, transfers
+from tests import jvms
+from tests.guarantees.conftest import TABLES, Stormy, storm
+from tests.lakes import bucket, bucket_address, s3_options
+
+__all__ = ["bucket", "s3_options"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+CLUSTER = {"master": "local-cluster[2,1,1024]"}
+SHORT_LIVED = {"spark.executor.extraJavaOptions": jvms.SHORT_LIVED}
+
+
+@pytest.mark.timeout(600)
+def test_g1_g2_executors_of_their_own_and_a_bucket_hold_whole_transactions_exactly(
+    bucket: str, database: Database, seed: int
+) -> None:
+    url = database.url(user="app")
+    spark = {**CLUSTER, "conf": SHORT_LIVED}
+    with ExitStack() as stack:
+        writers = stack.enter_context(ExitStack())
+        kind = workload.Transfers()
+        writers.enter_context(workload.running(kind, url, seed=seed, writers=1, pause=0.02))
+        # All epochs are jobs: none is so small that the driver does it.
+        options = {"driver_epochs": 0}
+        mirror = stack.enter_context(Mirrored(bucket, url, "public.*", options=options, spark=spark))
+        mirror.until_live()
+        known = mirror.lake.marks()[-1].epoch
+        mirror.until(
+            lambda: sum(m.epoch > known and m.transactions > 0 for m in mirror.lake.marks()) > 1, "marks"
+        )
+        writers.close()
+        mirror.until(lambda: validators.exact(mirror.lake, database.url()) == [], "lake that caught up")
+        verdict = transfers(mirror.lake, sample=None)
+        assert verdict.violations == []
+        assert verdict.marks > 2
+        assert validators.definite(mirror.lake) == []
+
+
+@pytest.fixture(scope="module")
+def storm_elsewhere(
+    tmp_path_factory: pytest.TempPathFactory, s3_options: dict[str, str], seed: int
+) -> Iterator[Stormy]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_options.items():
+            patch.setenv(name, value)
+        with storm(tmp_path_factory.mktemp("elsewhere"), bucket_address(), seed, CLUSTER) as after:
+            yield after
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_g1_g2_g3_g4_hold_after_every_fault_elsewhere_too(storm_elsewhere: Stormy) -> None:
+    lake = storm_elsewhere.lake
+    assert len(lake.marks()[-1].versions) == TABLES
+    assert validators.exact(lake, storm_elsewhere.url) == []
+    for verdict in (balances(lake, sample=None), transfers(lake, sample=None)):
+        assert verdict.violations == []
+        assert verdict.marks > 15
+    assert validators.definite(lake) == []
+    assert [mark.epoch for mark in lake.marks()] == list(range(1, len(lake.marks()) + 1))
