@@ -5,7 +5,7 @@
                 2  a person must act (`Misconfigured`), or the command line is wrong
                 3  the data cannot be mirrored as asked (`Definite`)
                 4  the world is in the way (`Transient`): trying again may succeed
-              130  interrupted
+              130  interrupted, by Ctrl-C or, with --once, before all was mirrored
 
 This is one of the named supervisors that may catch what any command raises, and it catches our three
 families alone: a bug must show its traceback.
@@ -20,12 +20,11 @@ from types import ModuleType
 
 import headrace
 from headrace.cli import check, demo, drop, maintain, run, sql, status, tables, verify, version
+from headrace.cli.argv import hide_passwords
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.pipeline.policy import exit_code
 
 COMMANDS: tuple[ModuleType, ...] = (demo, check, run, status, sql, tables, verify, maintain, drop, version)
-
-_INTERRUPTED = 130
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,13 +46,14 @@ def report(error: HeadraceError) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    hide_passwords(sys.argv)
     args = parser().parse_args(argv)
     try:
         code: int = args.run(args)
     except (Misconfigured, Definite, Transient) as error:
         return report(error)
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return run.INTERRUPTED
     return code
 
 

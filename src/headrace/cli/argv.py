@@ -1,0 +1,65 @@
+"""Passwords that stand in our own command line are overwritten: `ps` shows it to every user of the machine.
+
+    headrace run postgresql://me:secret@db/shop     as it was typed
+    headrace run postgresql://me:xxxxxx@db/shop     as `ps` shows it from then on
+
+The kernel shows the memory that the arguments were handed over in, so that is what is written to: in place,
+byte for byte, by the process itself, which needs no privilege and no package (decision 0028). Our processes
+are given addresses over their standard input, so there is nothing to be seen of them. Before this module
+runs, for the moment that Python takes to start, the password could be seen: `docs/operate.md` says so, and
+names the other ways to give one. Where the kernel is another than Linux nothing is overwritten, and that is
+said.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+# In a URL, also within a statement: what is between the user's name and the last @ before the host ends.
+_IN_URL = re.compile(rb"postgres(?:ql)?://[^\s/:@'\"]*:([^\s/'\"]*)@")
+# As a parameter of a URL, or in key=value pairs with or without quotes.
+_AS_PARAMETER = re.compile(
+    rb"(?i)(?:password|client_secret|client_key|server_key)\s*=\s*"
+    rb"(?:'((?:[^'\\]|\\.)*)'|((?:[^\s&'\\\x00]|\\.)+))"
+)
+
+
+def hide_passwords(argv: Sequence[str]) -> None:
+    """Overwrite the passwords in the arguments of this process, if there are any."""
+    if not any(True for argument in argv for _ in passwords(argument.encode(errors="surrogateescape"))):
+        return
+    if not _overwrite():
+        print(
+            "warning: other users of this machine can see the password in the list of processes; "
+            "give it as PGPASSWORD or in a password file",
+            file=sys.stderr,
+        )
+
+
+def passwords(text: bytes) -> Iterator[tuple[int, int]]:
+    """Where passwords stand in a text, as they are spelled there."""
+    for pattern in (_IN_URL, _AS_PARAMETER):
+        for match in pattern.finditer(text):
+            start, stop = match.span(match.lastindex or 0)
+            if stop > start:
+                yield start, stop
+
+
+def _overwrite() -> bool:
+    """Whether the passwords of our arguments could be overwritten where the kernel reads them."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, stop = int(fields[45]), int(fields[46])  # arg_start and arg_end; what is before has 2 fields
+        shown = Path("/proc/self/cmdline").read_bytes()
+    except (OSError, ValueError, IndexError):
+        return False
+    # What stands there is compared first: no other memory is ever written to.
+    if not 0 < stop - start == len(shown) or ctypes.string_at(start, len(shown)) != shown:
+        return False
+    for first, last in passwords(shown):
+        ctypes.memset(start + first, ord("x"), last - first)
+    return True

@@ -1,0 +1,66 @@
+"""Passwords on the command line are not to be seen in the list of processes."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headrace.cli.argv import passwords
+from headrace.testing.postmaster import wait_for
+
+
+@pytest.mark.parametrize(
+    ("text", "secrets"),
+    [
+        ("postgresql://me:secret@db:5432/shop", ["secret"]),
+        ("postgresql://me:p%40ss@db/shop?sslpassword=s2&x=1", ["p%40ss", "s2"]),
+        ("postgres://me:a@b@db/shop", ["a@b"]),
+        ("postgresql://db/shop?user=me&password=secret", ["secret"]),
+        ("host=db password=secret user=me", ["secret"]),
+        (r"host=db password = 'se\'c ret' user=me", [r"se\'c ret"]),
+        ("--url=host=db PASSWORD=secret", ["secret"]),
+        (
+            "CREATE SOURCE s FROM POSTGRES CONNECTION 'postgresql://me:secret@db/x' PUBLICATION 'p'",
+            ["secret"],
+        ),
+        ("postgresql://me@db:5432/shop", []),
+        ("postgresql://me:@db/shop", []),
+        ("s3://bucket/prefix", []),
+        ("public.*", []),
+    ],
+)
+def test_passwords_are_found_wherever_an_argument_may_hold_one(text: str, secrets: list[str]) -> None:
+    assert [text.encode()[a:b].decode() for a, b in passwords(text.encode())] == secrets
+
+
+@contextmanager
+def _silent_server() -> Iterator[int]:
+    """A port that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is said that the password can be seen")
+def test_a_password_in_the_url_leaves_the_process_list(tmp_path: Path) -> None:
+    with _silent_server() as port:
+        url = f"postgresql://me:s3cret-word@127.0.0.1:{port}/shop"
+        command = [sys.executable, "-m", "headrace.cli.main", "check", url]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            # It waits for the server's first word: by then nothing shows the password any more.
+            watched = psutil.Process(process.pid)
+            wait_for(
+                lambda: any(c.raddr and c.raddr.port == port for c in watched.net_connections()),
+                "it connects",
+            )
+            assert watched.cmdline()[-1] == f"postgresql://me:{'x' * 11}@127.0.0.1:{port}/shop"
+        finally:
+            process.kill()
+            process.communicate()
