@@ -78,6 +78,14 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+LEAST: Mapping[str, int] = {
+    "snapshot_connections": 1,
+    "chunk_bytes": 1,
+    "driver_epochs": 0,
+    "max_wal": 1,
+}
+
+
 def read(path: str | Path) -> Config:
     """Read a configuration file."""
     try:
@@ -189,5 +197,11 @@ def _checked(section: str, name: str, value: Any, declared: str) -> Any:
             "CONFIG_BAD_VALUE",
             f'"{name}" in [{section}] cannot be "{value}"',
             hint=f"choose one of: {', '.join(CHOICES[name])}",
+        )
+    if name in LEAST and value < LEAST[name]:
+        raise Misconfigured(
+            "CONFIG_BAD_VALUE",
+            f'"{name}" in [{section}] cannot be {value}',
+            hint=f"give a number from {LEAST[name]} on",
         )
     return tuple(value) if isinstance(value, list) else value
