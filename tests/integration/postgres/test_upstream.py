@@ -351,6 +351,19 @@ def test_drop_removes_everything_and_says_so(address: Address, session: Session)
     assert drop_upstream(address, publication=NAME, slot=NAME, application="headrace stream x") == []
 
 
+def test_a_publication_that_may_not_be_dropped_is_left_to_its_owner(
+    address: Address, session: Session, database: Database
+) -> None:
+    database.execute(f"CREATE PUBLICATION {NAME}")
+    with pytest.raises(HeadraceError) as caught:
+        drop_upstream(address, publication=NAME, slot=None, application="headrace stream x")
+    assert caught.value.code == "PG_PUBLICATION_PRIVILEGE"
+    statement = caught.value.hint.rpartition(": ")[2]
+    assert "--publication" not in statement
+    database.execute(statement)
+    assert published(session) == set()
+
+
 def test_drop_ends_our_own_zombie_on_the_slot(address: Address, session: Session) -> None:
     ensure_slot(address, NAME)
     zombie = reading(address, "stream 1a2b3c4d")

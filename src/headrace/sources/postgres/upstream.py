@@ -40,6 +40,7 @@ from headrace.sources.postgres.session import Address, Session, ask, ask_within,
 PLUGIN = "pgoutput"
 SLOT_SECONDS = 600.0  # for one attempt to make a slot
 TELL_SECONDS = 2.0
+OURS = "^headrace_[0-9a-f]{8}_"  # what slots and publications of a lake's own are called (`object_name`)
 _NAME_LIMIT = 63
 _WITHDRAWAL_LOCK = "200ms"  # it is tried again
 # How far the log goes that can be decoded, on a primary and on a standby.
@@ -106,7 +107,8 @@ def withdraw(connection: Session, name: str, tables: Sequence[TableName]) -> Non
         held = published(connection, name) or frozenset()
         leaving = [table for table in tables if table in held]
         if leaving:
-            _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}")
+            statement = f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}"
+            _execute(connection, statement, then="")
 
 
 def withdraw_by_oid(connection: Session, name: str, oids: Collection[int]) -> None:
@@ -227,16 +229,18 @@ def _refuse_without_identity(connection: Session, tables: Sequence[TableName]) -
             )
 
 
-def _execute(connection: Session, statement: str) -> None:
+def _execute(
+    connection: Session, statement: str, *, then: str = "; then give its name with --publication"
+) -> None:
     """Run DDL of ours; a missing privilege is answered with the statement for somebody who has it."""
     try:
         query(connection, statement.encode())
     except PrivilegeMissing as error:
         raise Misconfigured(
             "PG_PUBLICATION_PRIVILEGE",
-            "the server does not let this user make or alter the publication",
+            "the server does not let this user make, alter or drop the publication",
             detail=error.detail,
-            hint=f"let the owner of the tables run: {statement}; then give its name with --publication",
+            hint=f"let {'its owner' if not then else 'the owner of the tables'} run: {statement}{then}",
         ) from None
 
 
@@ -516,7 +520,7 @@ def drop_upstream(
                 removed.append(f'slot "{slot}"')
         if publication is not None and _published_at_all(connection, publication):
             with _altering(connection, ()):
-                _execute(connection, f"DROP PUBLICATION {quote_identifier(publication)}")
+                _execute(connection, f"DROP PUBLICATION {quote_identifier(publication)}", then="")
             removed.append(f'publication "{publication}"')
     return removed
 
