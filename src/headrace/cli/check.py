@@ -30,7 +30,13 @@ def register(subparsers: Any) -> None:
     command.add_argument(
         "--handoff", choices=CHOICES["handoff"], default="slot", help="as in the configuration"
     )
-    command.add_argument("--json", action="store_true", help="for a program to read")
+    how = command.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="for a program to read")
+    how.add_argument(
+        "--sql",
+        action="store_true",
+        help="only the statements that mend what was found, in an order that works, for psql to run",
+    )
     command.set_defaults(run=run)
 
 
@@ -38,8 +44,7 @@ def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for all this.
     from headrace.pipeline import choosing
     from headrace.pipeline.config import SourceConfig
-    from headrace.sources.postgres.preflight import examine
-    from headrace.sources.postgres.session import Address
+    from headrace.sources.postgres.preflight import script
 
     wanted = SourceConfig(
         url=args.url,
@@ -48,9 +53,12 @@ def run(args: argparse.Namespace) -> int:
         slot=args.slot,
         handoff=args.handoff,
     )
-    report = examine(Address.parse(args.url), choosing.wish(wanted))
+    report = choosing.examined(wanted)
     if args.json:
         print(json.dumps(_record(report)))
+    elif args.sql:
+        for statement in script(report.findings):
+            print(statement if statement.startswith("--") else f"{statement};")
     else:
         _show(report)
     return 2 if report.errors or not report.tables else 0
@@ -62,6 +70,7 @@ def _record(report: Report) -> dict[str, Any]:
         "tables": [str(look.name) for look in report.tables],
         "rows": report.rows,
         "bytes": report.bytes,
+        "left_out": {str(name): error.code for name, error in report.left_out.items()},
         "findings": [finding.as_record() for finding in report.findings],
     }
 
@@ -71,18 +80,27 @@ def _show(report: Report) -> None:
     for finding in report.findings:
         _show_finding(console, finding)
     tables = "table" if len(report.tables) == 1 else "tables"
-    console.print(
+    left_out = f"; {len(report.left_out)} are left out" if report.left_out else ""
+    _line(
+        console,
         f"{len(report.tables)} {tables} can be mirrored: "
-        f"about {report.rows:,} rows, {report.bytes / 1e6:,.1f} MB",
-        highlight=False,
+        f"about {report.rows:,} rows, {report.bytes / 1e6:,.1f} MB{left_out}",
     )
 
 
 def _show_finding(console: Console, finding: Finding) -> None:
     error = finding.error
-    console.print(f"{finding.level}", style=_STYLES[str(finding.level)], end=" ")
-    console.print(f"{error.code}: {error.primary}", highlight=False, markup=False)
+    level = f"{finding.level}, left out" if finding.leaves_out else f"{finding.level}"
+    console.print(level, style=_STYLES[str(finding.level)], end=" ")
+    _line(console, f"{error.code}: {error.primary}")
     if error.detail:
-        console.print(f"    {error.detail}", highlight=False, markup=False)
-    for line in finding.mend or (error.hint,):
-        console.print(f"    {line}", style="dim", highlight=False, markup=False)
+        _line(console, f"    {error.detail}")
+    for statement in finding.mend:
+        _line(console, f"    {statement};", "dim")
+    if finding.advice:
+        _line(console, f"    {finding.advice}", "dim")
+
+
+def _line(console: Console, text: str, style: str | None = None) -> None:
+    """Whole, however long: what is to be typed must not be cut where a pipe is 80 columns wide."""
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)

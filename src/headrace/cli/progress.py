@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+
+from headrace.status import sentences
 
 LINE_EVERY = 5.0
 
@@ -29,6 +32,7 @@ class Progress:
         self._bars: Bars | None = None
         self._copies: dict[str, Any] = {}
         self._lines: dict[str, tuple[str, float]] = {}
+        self._said: defaultdict[str, set[str]] = defaultdict(set)
         self._lock = threading.Lock()  # every source tells from a thread of its own
 
     def __enter__(self) -> Progress:
@@ -58,6 +62,7 @@ class Progress:
             if self._bars is not None:
                 self._move(self._bars, record)
             self._line(record)
+            self._news(record)
 
     def _move(self, bars: Bars, record: Mapping[str, Any]) -> None:
         snapshot = record.get("snapshot") or {}
@@ -68,6 +73,17 @@ class Progress:
         if source not in self._copies:
             self._copies[source] = bars.add_task(f"copying {source}", total=known)
         bars.update(self._copies[source], total=known, completed=done, visible=done < known)
+
+    def _news(self, record: Mapping[str, Any]) -> None:
+        """What is said once, a line each: the tables that stopped, and those that nobody mirrors."""
+        source, tables = str(record["source"]), record.get("tables") or {}
+        stops = (sentences.stop(name, table) for name, table in tables.items())
+        lines = [*filter(None, stops), *sentences.unmirrored(record.get("unmirrored") or {})]
+        for line in lines:
+            if line not in self._said[source]:
+                self._console.print(f"{source}: {line}", highlight=False, markup=False, soft_wrap=True)
+        # What is true no longer is news when it comes true again.
+        self._said[source] = set(lines)
 
     def _line(self, record: Mapping[str, Any]) -> None:
         text, now = summary(record), time.monotonic()

@@ -14,6 +14,8 @@ from headrace.core.errors import Misconfigured
 from headrace.pipeline import config as configuration
 from headrace.pipeline.config import Config
 
+INTERRUPTED = 130
+
 
 def register(subparsers: Any) -> None:
     command = subparsers.add_parser(
@@ -61,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
             listener=progress.tell,
             reconcile=args.reconcile,
         )
-    return 0
+    # With --once 0 means that all is mirrored; who was told to stop before cannot say so.
+    return INTERRUPTED if args.once and stop.is_set() else 0
 
 
 def settled(args: argparse.Namespace) -> Config:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.status.picture import Source
 
 EVERY = 1.0
+_UNBOUND = 100_000
 
 
 def register(subparsers: Any) -> None:
@@ -41,8 +42,14 @@ def run(args: argparse.Namespace) -> int:
                 live.update(_page(sources), refresh=True)
     else:
         for sources in _looks(args):
-            Console().print(_page(sources))
+            _console().print(_page(sources))
     return 0
+
+
+def _console() -> Console:
+    """Lines are whole in a pipe, whose width nobody knows."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_UNBOUND)
 
 
 def _looks(args: argparse.Namespace) -> Iterator[list[Source]]:
@@ -61,7 +68,20 @@ def _page(sources: list[Source]) -> Group:
     for source in sources:
         parts += [Text(line) for line in _head(source)]
         parts.append(_tables(source))
+        parts += [Text(f"  {line}") for line in _beside(source)]
     return Group(*parts)
+
+
+def _beside(source: Source) -> Iterator[str]:
+    """What a column is too narrow for: why tables stopped, and which nobody mirrors."""
+    # Imported late, as in every command.
+    from headrace.status import sentences
+
+    for name, each in source.tables.items():
+        line = sentences.stop(name, each)
+        if line is not None:
+            yield line
+    yield from sentences.unmirrored(source.unmirrored)
 
 
 def _head(source: Source) -> Iterator[str]:
@@ -101,7 +121,7 @@ def _head(source: Source) -> Iterator[str]:
 
 
 def _tables(source: Source) -> Table:
-    table = Table("table", "state", "join", "rows", "copied", "last change", "error", box=None)
+    table = Table("table", "state", "join", "rows", "copied", "last change", box=None)
     for name, each in source.tables.items():
         table.add_row(
             name,
@@ -110,16 +130,8 @@ def _tables(source: Source) -> Table:
             "" if each["rows"] is None else f"{each['rows']:,}",
             _copied(each),
             each["last_change"] or "",
-            _stop(each),
         )
     return table
-
-
-def _stop(each: dict[str, Any]) -> str:
-    error, at = each.get("error"), each.get("stopped_at")
-    if not error:
-        return ""
-    return f"{error['code']}{f' at {at}' if at else ''}: {error['hint']}"
 
 
 def _copied(each: dict[str, Any]) -> str:

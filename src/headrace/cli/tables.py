@@ -33,6 +33,8 @@ def add(args: argparse.Namespace) -> int:
         print(f"{name}: chosen; it is in the marks as soon as its copy is exact")
     for name, state in answer["already"].items():
         print(f"{name}: mirrored already, {state}")
+    for name, error in answer["left_out"].items():
+        print(f"{name}: left out, {error['code']}: {error['primary']}")
     return 0
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import Misconfigured
+from headrace.status import sentences
 
 if TYPE_CHECKING:
     from headrace.pipeline.config import Config
@@ -142,6 +143,8 @@ def page(verdict: Verdict) -> Iterator[str]:
         if table.error is not None:
             yield f"    {table.error.code}: {table.error.primary}"
             yield f"    hint: {table.error.hint}"
+    for line in sentences.unmirrored(verdict.unmirrored):
+        yield f"  {line}"
 
 
 def _outcome(table: TableVerdict) -> str:

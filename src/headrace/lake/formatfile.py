@@ -48,16 +48,23 @@ def open_lake(store: Store) -> Format:
     return found
 
 
-def create_lake(store: Store) -> Format:
-    """Open the lake at `store`, or make one where there is nothing at all."""
+def is_new(store: Store) -> bool:
+    """Whether a lake is still to be made there; an error where something else is."""
     if store.exists(layout.FORMAT):
-        return open_lake(store)
+        return False
     if not store.empty():
         raise Misconfigured(
             "LAKE_NOT_EMPTY",
             f'"{store.url}" holds something else than a lake',
             hint="give the path of a lake, or of a directory that is empty or not there yet",
         )
+    return True
+
+
+def create_lake(store: Store) -> Format:
+    """Open the lake at `store`, or make one where there is nothing at all."""
+    if not is_new(store):
+        return open_lake(store)
     new = {"version": VERSION, "lake_id": uuid.uuid4().hex}
     # Two processes may do this at once; both then read what the first of them wrote.
     store.put_if_absent(layout.FORMAT, json.dumps(new).encode())

@@ -12,6 +12,7 @@
     _headrace/requests/<source>/<id>.json     what somebody asks of the source's owner
     _headrace/status/<source>.json            how the source is doing, about once a second
     _headrace/registry/                       sources and views that were created by SQL
+    _headrace/remembered/<source>.json        what the source's last run was configured to do
     _headrace/staged/<source>/tables/<stage>/ Delta: the new copy of a table
     _headrace/depot/<job>/                    what is too large to travel with a Spark job, while it runs
 
@@ -31,7 +32,7 @@ import re
 import uuid
 from collections.abc import Iterable
 
-from headrace.core.errors import Definite, Misconfigured
+from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName
 
 FORMAT = "_headrace/format.json"
@@ -41,6 +42,7 @@ STATUS_FOLDER = "_headrace/status"
 REGISTERED_SOURCES = "_headrace/registry/sources"
 DEPOT = "_headrace/depot"
 REGISTERED_VIEWS = "_headrace/registry/views"
+REMEMBERED_FOLDER = "_headrace/remembered"
 _EPOCH_DIGITS = 12
 _LONGEST = 255
 
@@ -198,6 +200,10 @@ def status_key(source: str) -> str:
     return f"{STATUS_FOLDER}/{quote(source)}.json"
 
 
+def remembered_key(source: str) -> str:
+    return f"{REMEMBERED_FOLDER}/{quote(source)}.json"
+
+
 def file_name(epoch: int) -> str:
     """A new name for a data file of this epoch; no two calls return the same."""
     return f"e{epoch:0{_EPOCH_DIGITS}d}-{uuid.uuid4().hex}.parquet"
@@ -211,22 +217,31 @@ def epoch_of(path: str) -> int | None:
 
 def check_tables(tables: Iterable[TableName]) -> None:
     """Refuse two tables of one source whose folders would be one where case is not told apart."""
-    by_folder = {f"{quote(table.schema)}/{quote(table.name)}": table for table in tables}
-    clash = _clash(by_folder)
-    if clash:
-        first, second = (by_folder[folder] for folder in clash)
-        raise Misconfigured(
-            "LAKE_NAME_CASE",
-            "two chosen tables have names that differ only in case",
-            detail=f"{first} and {second}",
-            hint="choose one of them with --tables, or rename one in the source",
-        )
+    for error in unfit_tables(tables).values():
+        raise error
 
 
-def _clash(names: Iterable[str]) -> tuple[str, str] | None:
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            return other, name
-    return None
+def unfit_tables(
+    tables: Iterable[TableName], beside: Iterable[TableName] = ()
+) -> dict[TableName, HeadraceError]:
+    """Those that can have no folder of their own, each with the reason: the first to come has it."""
+    folders = {_folded(table): table for table in beside}
+    unfit: dict[TableName, HeadraceError] = {}
+    for table in tables:
+        try:
+            other = folders.setdefault(_folded(table), table)
+        except Definite as error:
+            unfit[table] = error
+            continue
+        if other != table:
+            unfit[table] = Misconfigured(
+                "LAKE_NAME_CASE",
+                "two chosen tables have names that differ only in case",
+                detail=f"{other} and {table}",
+                hint="choose one of them with --tables, or rename one in the source",
+            )
+    return unfit
+
+
+def _folded(table: TableName) -> str:
+    return f"{quote(table.schema)}/{quote(table.name)}".lower()

@@ -1,11 +1,15 @@
 """The first run of a source: which tables, which objects upstream, and the records that say so.
 
-    preflight finds nothing against it ─► publication (committed) ─► permanent slot ─► epoch "open"
+    preflight, nothing against it ─► remembered ─► publication (committed) ─► permanent slot ─► epoch "open"
 
 The order is the rule of DESIGN's section 1: capture is per change, so the publication holds the tables
 before the slot begins, and the copy's snapshot comes after both. A crash in between leaves a slot and a
-publication under the lake's own name; the next run finds and uses them. Such a slot may be older than a
-table's membership, as one of the user's may: then all tables are `late`, exact from their copies on.
+publication under the lake's own name; the next run finds and uses them, and `headrace drop` removes them.
+Such a slot may be older than a table's membership, as one of the user's may: then all tables are `late`,
+exact from their copies on.
+
+A later run finds its tables in the lake. What its configuration asks for beyond them is refused (`agree`)
+where it is named, and told (`unmirrored`) where only a pattern matches it.
 """
 
 from __future__ import annotations
@@ -18,18 +22,23 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake import layout
+from headrace.pipeline import remembered
 from headrace.pipeline.config import SourceConfig
 from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
+from headrace.sources.patterns import Pattern
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.lookrecord import to_record
-from headrace.sources.postgres.preflight import Level, Report, Wish, examine
+from headrace.sources.postgres.preflight import Report, Wish, examine
+from headrace.sources.postgres.preflight import unmirrored as preflight_of_others
 from headrace.sources.postgres.session import Address, Identity, Session
 
 if TYPE_CHECKING:
     from headrace.pipeline.lifecycle import Place
+
+NOT_ADDED = "TABLE_NOT_ADDED"
 
 
 def wish(config: SourceConfig) -> Wish:
@@ -43,6 +52,59 @@ def wish(config: SourceConfig) -> Wish:
     )
 
 
+def examined(config: SourceConfig) -> Report:
+    """What a preflight of the source finds, and which of its tables have no place in a lake."""
+    report = examine(Address.parse(config.url), wish(config))
+    meant_first = sorted((look.name for look in report.tables), key=lambda name: name not in report.meant)
+    return report.without(layout.unfit_tables(meant_first))
+
+
+def preflight(config: SourceConfig) -> Report:
+    """The tables of a first run; raises what stands against it."""
+    report = examined(config)
+    refuse(report)
+    _refuse_slot_alone(config)
+    return report
+
+
+def agree(config: SourceConfig, source: SourceRecord, mirrored: Collection[TableName]) -> None:
+    """Refuse a configuration that asks for something else than the lake does, and would not get it."""
+    for what, said, known, ours in (
+        ("publication", config.publication, source.publication, source.owns_publication),
+        ("slot", config.slot, source.slot, source.owns_slot),
+    ):
+        if said != (None if ours else known):
+            raise Misconfigured(
+                "SOURCE_CONTRADICTED",
+                f"this source is mirrored with {_whose(what, None if ours else known)}, "
+                f"and the run is asked for {_whose(what, said)}",
+                hint=f"leave out the {what}, or mirror into another lake"
+                if ours
+                else f'give {what} "{known}", as before, or mirror into another lake',
+            )
+    asked = [pattern for pattern in map(Pattern.parse, config.tables) if pattern.exact]
+    missing = [p.text for p in asked if not p.excludes and not any(map(p.matches, mirrored))]
+    if missing:
+        raise Misconfigured(
+            "TABLE_NOT_ADDED",
+            f"{missing[0]} is asked for and not mirrored",
+            detail=f"nor are {', '.join(missing[1:6])}" if missing[1:] else None,
+            hint=f"headrace tables add --lake DIR {' '.join(missing[:6])}; or leave it out of the tables",
+        )
+
+
+def _whose(what: str, name: str | None) -> str:
+    return f"a {what} of its own" if name is None else f'the {what} "{name}"'
+
+
+def unmirrored(connection: Session, config: SourceConfig, mirrored: Collection[TableName]) -> dict[str, str]:
+    """What the patterns match and nobody mirrors, each with the code that says why."""
+    reasons = preflight_of_others(connection, wish(config), mirrored)
+    fit = [name for name, error in reasons.items() if error is None]
+    reasons |= layout.unfit_tables(fit, mirrored)
+    return {str(name): NOT_ADDED if error is None else error.code for name, error in reasons.items()}
+
+
 def begin(
     ledger: Ledger,
     place: Place,
@@ -52,12 +114,11 @@ def begin(
     waiting: upstream.Waiting,
 ) -> None:
     """Choose the tables, make what is needed upstream, and publish the source's first records."""
-    report = examine(address, wish(place.config))
-    refuse(report)
-    _refuse_slot_alone(place.config)
+    report = preflight(place.config)
     names = [look.name for look in report.tables]
-    layout.check_tables(names)
     source = _source(place, identity)
+    # From here on there may be something upstream, of which `headrace drop` must know.
+    remembered.remember(place.store, place.name, place.config, place.lake)
     footing = found(source, address, connection, names, waiting, undo=True)
     source = replace(source, start=footing.start, publication_oid=footing.publication_oid)
     looks = catalog.look(connection, [look.oid for look in report.tables], [source.publication])
@@ -115,11 +176,11 @@ def refuse(report: Report) -> None:
     if refused:
         raise _with_others(refused[0], refused[1:])
     if not report.tables:
-        left_out = [f.error.primary for f in report.findings if f.level is Level.WARNING]
+        left_out = dict.fromkeys(f.error.primary for f in report.findings if f.leaves_out)
         raise Misconfigured(
             "PG_NOTHING_TO_MIRROR",
             "no table is left to mirror",
-            detail="; ".join(left_out) or None,
+            detail="; ".join(list(left_out)[:5]) or None,
             hint="headrace check shows what the patterns name and why it is left out",
         )
 

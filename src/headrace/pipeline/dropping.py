@@ -1,7 +1,8 @@
 """Taking back what was made upstream: slot and publication, if they are ours.
 
-What the user brought is never touched. A source that is being run is left alone, unless the user says
-that its run may be ended first; that is done by SIGTERM, so that it finishes the epoch in hand.
+What the user brought is never touched. What a run was about to make when it was killed is looked for, too
+(`remembered`). A source that is being run is left alone, unless the user says that its run may be ended
+first; that is done by SIGTERM, so that it finishes the epoch in hand.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.errors import Misconfigured, Transient
+from headrace.lake.formatfile import open_lake
 from headrace.lake.reader import Lake
 from headrace.lake.store import Store
 from headrace.pipeline import remembered
 from headrace.pipeline.owning import living_owner
 from headrace.pipeline.records import SourceRecord
 from headrace.sources.postgres.session import Address, application_name
-from headrace.sources.postgres.upstream import drop_upstream
+from headrace.sources.postgres.upstream import drop_upstream, object_name
 
 STOP_WITHIN = 60.0
 
@@ -28,17 +31,48 @@ STOP_WITHIN = 60.0
 def drop(path: str, *, url: str | None = None, only: str | None = None, stop: bool = False) -> Iterator[str]:
     """Remove the upstream objects of a lake's sources; says what it did."""
     store = Lake(path).store
-    known = remembered.sources(path)
+    known = _begun(store) | {name: _made(record) for name, record in remembered.sources(path).items()}
     if only is not None and only not in known:
         raise Misconfigured(
             "LAKE_SOURCE_UNKNOWN",
             f'this lake has no source "{only}"',
-            hint=f"name one of: {', '.join(sorted(known))}",
+            hint=f"name one of: {', '.join(sorted(known))}" if known else "headrace run mirrors one",
         )
-    for name, record in known.items():
+    for name, made in known.items():
         if only is None or name == only:
             _free(store, name, stop)
-            yield from _drop(name, record, Address.parse(url or record.address))
+            yield from _drop(name, made, Address.parse(url or made.address))
+    if not known:
+        yield "this lake has run no source: nothing was made upstream for it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Upstream:
+    """What may be upstream of a source, and where; None what is not ours."""
+
+    address: str
+    publication: str | None
+    slot: str | None
+
+
+def _made(record: SourceRecord) -> _Upstream:
+    return _Upstream(
+        record.address,
+        record.publication if record.owns_publication else None,
+        record.slot if record.owns_slot else None,
+    )
+
+
+def _begun(store: Store) -> dict[str, _Upstream]:
+    """What runs were about to make: one that was killed in the midst of it left no record of it."""
+    lake_id = open_lake(store).lake_id
+    found = {}
+    for name, (_, config) in remembered.remembered(store).items():
+        own = object_name(lake_id, name)
+        found[name] = _Upstream(
+            config.url, own if config.publication is None else None, own if config.slot is None else None
+        )
+    return found
 
 
 def _free(store: Store, name: str, stop: bool) -> None:
@@ -69,12 +103,12 @@ def _end(store: Store, name: str, owner: Mapping[str, Any]) -> None:
         time.sleep(0.1)
 
 
-def _drop(name: str, record: SourceRecord, address: Address) -> Iterator[str]:
+def _drop(name: str, made: _Upstream, address: Address) -> Iterator[str]:
     removed = drop_upstream(
         address,
-        publication=record.publication if record.owns_publication else None,
-        slot=record.slot if record.owns_slot else None,
-        application=application_name(f"receiver {record.slot}"),
+        publication=made.publication,
+        slot=made.slot,
+        application=application_name(f"receiver {made.slot}"),
     )
     for each in removed:
         yield f"{name}: dropped {each}"

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.errors import Definite, HeadraceError
+from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.lake import formatfile, layout
 from headrace.lake.store import LocalStore, Store, open_store
 from headrace.pipeline import config as configuration
@@ -75,8 +75,23 @@ def mirror(
     a source; returns when `stop` is set, or when all is done with `once`.
     """
     control = Control(once, stop or threading.Event(), listener, reconcile)
-    with placed(settled(config), spark, soon=not once, brief=once) as places:
+    wanted = settled(config)
+    if formatfile.is_new(open_store(wanted.lake.path)):
+        _refuse_first(wanted)
+    with placed(wanted, spark, soon=not once, brief=once) as places:
         _keep_all(places, control)
+
+
+def _refuse_first(config: Config) -> None:
+    """Find what stands against a first run before there is a lake: a refused run leaves none behind."""
+    from headrace.pipeline import choosing
+
+    for source in config.sources.values():
+        try:
+            choosing.preflight(source)
+        except Transient as error:
+            if not policy.retries(error, met=False):
+                raise
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from headrace.core.durations import duration
 from headrace.core.errors import Transient
 from headrace.lake.commit import Claim
 from headrace.lake.marks import Marks
-from headrace.pipeline import choosing, healing, reconciling
+from headrace.pipeline import choosing, healing, reconciling, remembered
 from headrace.pipeline.acknowledging import Acknowledger
 from headrace.pipeline.cadence import Cadence
 from headrace.pipeline.healing import Remedy
@@ -74,6 +74,9 @@ def opened(
         waiting = _waiting(stop, reporter)
         if ledger.source is None:
             choosing.begin(ledger, place, address, connection, identity, waiting)
+        else:
+            choosing.agree(place.config, ledger.source, ledger.tables)
+            remembered.remember(place.store, place.name, place.config, place.lake)
         if remedy.now is not None:
             healing.begin(ledger, place, address, connection, identity, waiting)
             remedy.taken()
@@ -81,6 +84,7 @@ def opened(
         assert source is not None
         prove_same(source, identity)
         healing.check_publication(source, upstream.publication_oid(connection, source.publication))
+        reporter.look_beside(connection, place.config, ledger)
         if ledger.awaited:
             place.spark.begin()  # to copy them, once the stream is there
         target = upstream.wal_end(connection)

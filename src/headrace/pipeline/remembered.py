@@ -1,22 +1,37 @@
 """What a lake knows of its sources: enough to go on, or to begin, with its path and the password alone.
 
-A run writes the address without its secrets, the patterns and the names of slot and publication into the
-catalog. `headrace run --lake DIR`, `headrace drop --lake DIR` and whoever else is given no URL begin here;
-the password then comes from where libpq finds it (PGPASSWORD, a password file). A source that was only
-registered (`headrace sql`, CREATE SOURCE) has no such record before its first run, and is begun as it was
-registered.
+A run writes down what it was configured to do, without the secrets, before it makes anything upstream:
+
+    _headrace/remembered/<source>.json    {"lake": {"retention": ...}, "source": {"url": ..., "tables": ...}}
+
+`headrace run --lake DIR`, `headrace drop --lake DIR` and whoever else is given no URL begin here; the
+password then comes from where libpq finds it (PGPASSWORD, a password file). What `headrace tables` adds or
+drops changes the patterns that are remembered, so that they go on saying what is wanted. How Spark is
+reached is the machine's affair, and not remembered. A source that was only registered (`headrace sql`,
+CREATE SOURCE) is begun as it was registered.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from typing import Any, TypeVar
+
 from headrace.core.errors import Misconfigured
-from headrace.lake import catalog
+from headrace.core.names import TableName
+from headrace.lake import catalog, layout
 from headrace.lake.marks import Marks
 from headrace.lake.reader import Lake
 from headrace.lake.registry import RegisteredSource, Registry
+from headrace.lake.store import Store
 from headrace.pipeline.config import Config, LakeConfig, SourceConfig
 from headrace.pipeline.mending import mend_if_nobody_lives
 from headrace.pipeline.records import SourceRecord, source_of
+from headrace.sources.patterns import Pattern, select
+from headrace.sources.postgres.session import Address
+
+T = TypeVar("T", LakeConfig, SourceConfig)
 
 
 def sources(path: str) -> dict[str, SourceRecord]:
@@ -33,17 +48,20 @@ def sources(path: str) -> dict[str, SourceRecord]:
 
 
 def configuration_of(path: str) -> Config:
-    """The configuration of what a lake has run, as far as it is remembered, and of what is registered."""
-    registered = Registry(Lake(path).store).sources()
-    known = {name: _registered(source) for name, source in registered.items()}
-    known |= {name: _config(record) for name, record in sources(path).items()}
+    """The configuration of what a lake has run, and of what is registered in it."""
+    store = Lake(path).store
+    known = {name: _registered(source) for name, source in Registry(store).sources().items()}
+    known |= {name: _recorded(record) for name, record in sources(path).items()}
+    lake = LakeConfig(path)
+    for name, (configured, source) in remembered(store).items():
+        known[name], lake = source, replace(configured, path=path)
     if not known:
         raise Misconfigured(
             "LAKE_WITHOUT_SOURCE",
             f'the lake at "{path}" does not know a source yet',
             hint="headrace run URL --lake DIR --tables 'public.*', or CREATE SOURCE in headrace sql",
         )
-    return Config(LakeConfig(path), known)
+    return Config(lake, known)
 
 
 def _registered(source: RegisteredSource) -> SourceConfig:
@@ -52,10 +70,88 @@ def _registered(source: RegisteredSource) -> SourceConfig:
     )
 
 
-def _config(record: SourceRecord) -> SourceConfig:
+def _recorded(record: SourceRecord) -> SourceConfig:
     return SourceConfig(
         url=record.address,
         tables=record.patterns,
         publication=None if record.owns_publication else record.publication,
         slot=None if record.owns_slot else record.slot,
     )
+
+
+# --- what the last run was configured to do -----------------------------------------------------
+
+
+def remember(store: Store, name: str, config: SourceConfig, lake: LakeConfig) -> None:
+    """Write down what a run is configured to do; whole or not at all, and durable."""
+    source = asdict(config) | {"url": Address.parse(config.url).without_secrets()}
+    kept = {key: value for key, value in asdict(lake).items() if key != "path"}
+    data = json.dumps({"lake": kept, "source": source}, sort_keys=True).encode()
+    key = layout.remembered_key(name)
+    if store.get(key) != data:
+        store.put(key, data)
+        store.sync([key])
+
+
+def remembered(store: Store) -> dict[str, tuple[LakeConfig, SourceConfig]]:
+    """What the sources of a lake were last configured to do."""
+    found = {}
+    for key in store.list(layout.REMEMBERED_FOLDER):
+        data = store.get(key)
+        if data is not None:
+            found[layout.unquote(key.rpartition("/")[2].removesuffix(".json"))] = _parsed(key, data)
+    return found
+
+
+def _parsed(key: str, data: bytes) -> tuple[LakeConfig, SourceConfig]:
+    try:
+        record = json.loads(data)
+        lake = _value(LakeConfig, {"path": "", **record["lake"]})
+        source = _value(SourceConfig, record["source"] | {"tables": tuple(record["source"]["tables"])})
+    except (ValueError, KeyError, TypeError):
+        raise Misconfigured(
+            "LAKE_MEMORY_DAMAGED",
+            f'the file "{key}" of this lake cannot be read',
+            hint="delete it, and say once more what is to be run: headrace run --config FILE",
+        ) from None
+    return lake, source
+
+
+def _value(kind: type[T], record: Mapping[str, Any]) -> T:
+    """An option that this version does not know is one of a newer version, and has no effect here."""
+    known = {field.name for field in fields(kind)}
+    return kind(**{key: value for key, value in record.items() if key in known})
+
+
+def tables_come(store: Store, name: str, patterns: Sequence[str]) -> None:
+    """Remember that these are wanted, too."""
+    _change(store, name, lambda known: _with(known, patterns) if known else known)
+
+
+def tables_go(store: Store, name: str, names: Iterable[TableName]) -> None:
+    """Remember that these are wanted no longer."""
+    leaving = list(names)
+    _change(store, name, lambda known: _without(known or ("*.*",), leaving))
+
+
+def _change(store: Store, name: str, changed: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
+    known = remembered(store).get(name)
+    if known is not None:
+        lake, source = known
+        remember(store, name, replace(source, tables=changed(source.tables)), lake)
+
+
+def _with(known: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
+    back = {f"!{text}" for text in patterns}
+    return tuple(dict.fromkeys((*(text for text in known if text not in back), *patterns)))
+
+
+def _without(known: Sequence[str], names: Sequence[TableName]) -> tuple[str, ...]:
+    patterns = [Pattern.parse(text) for text in known]
+    left = [
+        pattern.text
+        for pattern in patterns
+        if pattern.excludes or not pattern.exact or not any(map(pattern.matches, names))
+    ]
+    still = select(left, names).names
+    return (*left, *(f"!{name}" for name in still))

@@ -32,12 +32,16 @@ from headrace.pipeline.states import State
 from headrace.sources.postgres.upstream import SlotState
 
 if TYPE_CHECKING:
+    from headrace.pipeline.config import SourceConfig
     from headrace.pipeline.copies import Progress
+    from headrace.pipeline.ledger import Ledger
     from headrace.pipeline.lifecycle import Run
     from headrace.pipeline.underway import Underway
+    from headrace.sources.postgres.session import Session
 
 EVERY_SECONDS = 1.0
 LAST_WORD_SECONDS = 10.0
+BESIDE_SECONDS = 60.0
 
 Listener = Callable[[Mapping[str, Any]], None]
 
@@ -60,10 +64,12 @@ class Reporter:
     reached: str | None = None  # the frontier of the newest mark
     warnings: dict[str, str] = field(default_factory=dict)
     unwritten: int = 0  # records in a row that the store did not take
+    unmirrored: dict[str, str] = field(default_factory=dict)  # that the patterns match: code by name
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
     _told: float = 0.0
     _looked: float = 0.0
+    _looked_beside: float = -BESIDE_SECONDS
     _slot: SlotState | None = None
     _copies: Underway | None = None
     _last_change: dict[str, str] = field(default_factory=dict)
@@ -92,8 +98,18 @@ class Reporter:
         if time.monotonic() - self._looked >= EVERY_SECONDS:
             self._looked = time.monotonic()
             self.state, self.error = "running", None
+            if time.monotonic() - self._looked_beside >= BESIDE_SECONDS:
+                self.look_beside(run.connection, run.place.config, run.ledger)
             self._last = _picture(run, self)
             self.tell()
+
+    def look_beside(self, connection: Session, config: SourceConfig, ledger: Ledger) -> None:
+        """Once an attempt and now and then: what the patterns match by now and nobody mirrors."""
+        # Late: this module is loaded before Spark is told to start, and that one takes a second.
+        from headrace.pipeline.choosing import unmirrored
+
+        self.unmirrored = unmirrored(connection, config, ledger.tables)
+        self._looked_beside = time.monotonic()
 
     def ends(self, run: Run) -> None:
         """The run is over: the last word shows what is true then."""
@@ -143,6 +159,7 @@ class Reporter:
             "updated_at": _now(),
             "error": None if self.error is None else self.error.as_record(),
             "warnings": {**self.warnings, **self._waiting()},
+            "unmirrored": self.unmirrored,
         }
         if self.listener is not None:
             self.listener(record)

@@ -35,12 +35,12 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.lake import layout
-from headrace.pipeline import choosing, resyncing, shadows
+from headrace.pipeline import choosing, remembered, resyncing, shadows
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
 from headrace.pipeline.tasks import Errors, Outcome
-from headrace.sources.patterns import Pattern
+from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.preflight import Report, Wish, examine
 from headrace.sources.postgres.session import Address, Identity, connect, identify, verify
@@ -72,30 +72,33 @@ def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         expected=owner.identity,
     )
     report = yield partial(examine, owner.address, wish)
-    already = [look.name for look in report.tables if look.name in ledger.tables]
-    already += [name for name in _named(patterns, ledger) if name not in already]
+    already = select(patterns, ledger.tables).names
     report = _of_new(report, ledger)
     if report.errors or not already:
         choosing.refuse(report)
     names = [look.name for look in report.tables]
-    layout.check_tables([*ledger.tables, *names])
     published = yield partial(_publish, *site, source, names)
     failpoint("tables.add.before")
     new = [look for look in published.looks if look.name not in ledger.tables]
     if new:
         start = max(published.position, ledger.frontier)
         owner.publish(_epoch(ledger, [_arrival(ledger, look, start) for look in new]))
+    remembered.tables_come(owner.place.store, ledger.name, patterns)
     failpoint("tables.add.after")
-    return {"added": [str(look.name) for look in new], "already": _standing(ledger, already)}
+    return {
+        "added": [str(look.name) for look in new],
+        "already": _standing(ledger, already),
+        "left_out": {str(name): error.as_record() for name, error in report.left_out.items()},
+    }
 
 
 def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Let tables go; what the lake has of them stays readable at the marks that name them."""
     resyncing.refuse_while_healing(owner.ledger)
     ledger, source = owner.ledger, _source(owner.ledger)
-    found = {text: Pattern.parse(text).of(ledger.tables) for text in arguments["tables"]}
-    leaving = tuple(dict.fromkeys(name for names in found.values() for name in names))
-    unknown = [text for text, names in found.items() if not names]
+    chosen = select(arguments["tables"], ledger.tables).checked()
+    leaving = chosen.names
+    unknown = [pattern.text for pattern in chosen.empty if not pattern.excludes]
     if unknown and not source.owns_publication:
         raise _not_mirrored(unknown[0])
     if leaving:
@@ -104,6 +107,7 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         told = tuple(outcome for outcome in outcomes if outcome.errors is not None)
         gone = [known[name] for known in (ledger.tables, ledger.staged) for name in leaving if name in known]
         owner.publish(Epoch("drop", ledger.frontier, outcomes=told, removed=tuple(gone)))
+    remembered.tables_go(owner.place.store, ledger.name, leaving)
     failpoint("tables.drop.between")
     if source.owns_publication:
         yield partial(_withdraw, owner.address, owner.identity, source, leaving, unknown)
@@ -118,18 +122,14 @@ def _source(ledger: Ledger) -> SourceRecord:
     return ledger.source
 
 
-def _named(patterns: Sequence[str], ledger: Ledger) -> list[TableName]:
-    """The mirrored tables that the patterns name, published or not."""
-    return sorted({name for text in patterns for name in Pattern.parse(text).of(ledger.tables)})
-
-
 def _of_new(report: Report, ledger: Ledger) -> Report:
-    """What the preflight found of tables that are not mirrored yet."""
-    return replace(
+    """What the preflight found of tables that are not mirrored yet and that the lake can take."""
+    new = replace(
         report,
         tables=tuple(look for look in report.tables if look.name not in ledger.tables),
-        findings=tuple(found for found in report.findings if found.table not in ledger.tables),
+        findings=tuple(f for f in report.findings if not f.concerned or f.concerned - ledger.tables.keys()),
     )
+    return new.without(layout.unfit_tables([look.name for look in new.tables], ledger.tables))
 
 
 def _standing(ledger: Ledger, names: Sequence[TableName]) -> dict[str, str]:

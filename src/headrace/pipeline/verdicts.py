@@ -11,7 +11,7 @@ copies: values are in here only where the caller asked for them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
@@ -85,6 +85,7 @@ class Verdict:
     position: str  # all that the snapshot shows committed before it
     seconds: float
     tables: tuple[TableVerdict, ...]
+    unmirrored: Mapping[str, str] = field(default_factory=dict)  # that the patterns match: code by name
 
     def as_record(self) -> dict[str, Any]:
         return {
@@ -92,6 +93,7 @@ class Verdict:
             "position": self.position,
             "seconds": round(self.seconds, 3),
             "tables": {table.name: table.as_record() for table in self.tables},
+            "unmirrored": dict(self.unmirrored),
         }
 
     def of(self, outcome: str) -> list[TableVerdict]:

@@ -36,6 +36,7 @@ from headrace.lake import catalog, errors_table, histories, layout, reach, seek
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.reader import Lake
 from headrace.pipeline import looking
+from headrace.pipeline.choosing import unmirrored
 from headrace.pipeline.config import Config
 from headrace.pipeline.copies import shared
 from headrace.pipeline.copytasks import FILE_BYTES
@@ -51,7 +52,7 @@ from headrace.pipeline.tasks import from_ipc
 from headrace.pipeline.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
 from headrace.pipeline.verifytasks import Answer, Reduced, Sieve
 from headrace.pipeline.weighing import Bench, Weighed, untold
-from headrace.sources.patterns import Pattern
+from headrace.sources.patterns import select
 from headrace.sources.postgres import catalog as sources
 from headrace.sources.postgres import locks, snapshot
 from headrace.sources.postgres.session import Address, Identity, Session, connect, identify
@@ -115,28 +116,28 @@ def _of_source(place: Place, asked: Asked) -> Verdict:
     with closing(connect(said, role="verify")) as connection:
         identity = _proved(connection, source)
         address = said.settled(connection)
+        beside = {} if asked.tables else unmirrored(connection, place.config, tables_of(known))
         with snapshot.lead(address, identity, source.slot, by="xid", seconds=LEAD_SECONDS) as leader:
             comparison = Comparison(place, source, connection, address, leader, newest)
             tables = tuple(comparison.compare(chosen, identity, asked))
     handoff = comparison.handoff
-    return Verdict(place.name, str(handoff), str(exact_from(handoff)), time.monotonic() - begun, tables)
+    position, seconds = str(exact_from(handoff)), time.monotonic() - begun
+    return Verdict(place.name, str(handoff), position, seconds, tables, beside)
 
 
 def choose(known: Mapping[TableName, TableRecord], patterns: Sequence[str]) -> list[TableRecord]:
     """The tables that the patterns mean; each pattern means one at least."""
     if not patterns:
         return [known[name] for name in sorted(known)]
-    chosen: set[TableName] = set()
-    for text in patterns:
-        found = Pattern.parse(text).of(known)
-        if not found:
+    chosen = select(patterns, known).checked()
+    for pattern in chosen.empty:
+        if not pattern.excludes:
             raise Misconfigured(
                 "VERIFY_TABLE_UNKNOWN",
-                f'the lake has no table that "{text}" means',
+                f'the lake has no table that "{pattern.text}" means',
                 hint="headrace status lists the tables of the lake",
             )
-        chosen.update(found)
-    return [known[name] for name in sorted(chosen)]
+    return [known[name] for name in chosen.names]
 
 
 def _proved(connection: Session, source: SourceRecord) -> Identity:

@@ -3,15 +3,19 @@
     public.*        every table of the schema        *.orders     of that name, in any schema
     public.ord?r_*  * any characters, ? exactly one  "Odd *".*    quoted parts mean themselves
     orders          the table of that name, where one schema has it
+    !public.log     not these, whatever else in the list matches them
 
-Every source reads `--tables` and `tables = [...]` through here. A pattern is a value; what it is
-matched against (and what a match that cannot be mirrored means) is the source's own affair.
+A table that a pattern without wildcards names is *meant*: what stands against it is an error. One that a
+wildcard sweeps in is taken as it comes: where it cannot be mirrored it is left out, and that is said.
+
+Every source reads `--tables` and `tables = [...]` through here (`select`). A pattern is a value; what it
+is matched against (and what a match that cannot be mirrored means) is the source's own affair.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
@@ -28,11 +32,13 @@ class Pattern:
     schema: re.Pattern[str] | None
     table: re.Pattern[str]
     exact: bool  # no wildcard: what it names was meant
+    excludes: bool = False  # what it matches is left out
 
     @classmethod
     def parse(cls, text: str) -> Pattern:
         parts: list[re.Pattern[str]] = []
-        exact, at = True, 0
+        excludes = text.startswith("!")
+        exact, at = True, int(excludes)
         while True:
             match = _PART.match(text, at)
             if match is None:
@@ -48,7 +54,7 @@ class Pattern:
             at += 1
         if len(parts) > 2:
             raise _malformed(text)
-        return cls(text, parts[0] if len(parts) == 2 else None, parts[-1], exact)
+        return cls(text, parts[0] if len(parts) == 2 else None, parts[-1], exact, excludes)
 
     def matches(self, name: TableName) -> bool:
         in_schema = self.schema is None or self.schema.fullmatch(name.schema) is not None
@@ -67,6 +73,65 @@ class Pattern:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a list of patterns means among some names."""
+
+    names: tuple[TableName, ...]  # in order
+    meant: frozenset[TableName]  # of these, what a pattern without wildcards names
+    empty: tuple[Pattern, ...]  # the patterns that match none of the names
+    errors: tuple[Misconfigured, ...]  # of patterns that cannot be read, or not be told apart
+
+    def checked(self) -> Selection:
+        """The same; raises the first of its errors."""
+        for error in self.errors:
+            raise error
+        return self
+
+
+def select(texts: Sequence[str], among: Iterable[TableName]) -> Selection:
+    """Match names with a list of patterns; what one with `!` matches is left out, wherever it stands."""
+    patterns, errors = _parsed(texts)
+    names = list(among)
+    without = [pattern for pattern in patterns if pattern.excludes]
+    empty = [pattern for pattern in without if not any(map(pattern.matches, names))]
+    left = [name for name in names if not any(pattern.matches(name) for pattern in without)]
+    found: dict[TableName, bool] = {}
+    for pattern in patterns:
+        if pattern.excludes:
+            continue
+        try:
+            matched = pattern.of(left)
+        except Misconfigured as error:
+            errors.append(error)
+            continue
+        if not matched:
+            empty.append(pattern)
+        for name in matched:
+            found[name] = found.get(name, False) or pattern.exact
+    meant = frozenset(name for name, exact in found.items() if exact)
+    return Selection(tuple(sorted(found)), meant, tuple(empty), tuple(errors))
+
+
+def _parsed(texts: Sequence[str]) -> tuple[list[Pattern], list[Misconfigured]]:
+    patterns: list[Pattern] = []
+    errors: list[Misconfigured] = []
+    for text in texts:
+        try:
+            patterns.append(Pattern.parse(text))
+        except Misconfigured as error:
+            errors.append(error)
+    if patterns and all(pattern.excludes for pattern in patterns):
+        errors.append(
+            Misconfigured(
+                "PATTERN_ONLY_EXCLUDES",
+                "the patterns say which tables are left out, and not which are taken",
+                hint=f"write '*.*' before {patterns[0].text!r} for all the others",
+            )
+        )
+    return patterns, errors
+
+
 def _literal(quoted: str) -> re.Pattern[str]:
     return re.compile(re.escape(quoted.replace('""', '"')))
 
@@ -80,5 +145,6 @@ def _malformed(text: str) -> Misconfigured:
     return Misconfigured(
         "PATTERN_MALFORMED",
         f"{text!r} is not a pattern of tables",
-        hint='write schema.table, with * and ? as wildcards and "double quotes" around parts that need them',
+        hint='write schema.table, with * and ? as wildcards, "double quotes" around parts that need them, '
+        "and ! in front to leave tables out",
     )

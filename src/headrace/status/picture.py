@@ -28,6 +28,7 @@ class Source:
     snapshot: Mapping[str, Any] | None = None
     epochs: Mapping[str, Any] | None = None
     tables: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    unmirrored: Mapping[str, str] = field(default_factory=dict)  # that the patterns match: code by name
     warnings: Mapping[str, str] = field(default_factory=dict)
     error: Mapping[str, Any] | None = None
     owner: Mapping[str, Any] | None = None
@@ -44,6 +45,7 @@ class Source:
             "epochs": self.epochs,
             **(self.snapshot or {}),
             "tables": dict(self.tables),
+            "unmirrored": dict(self.unmirrored),
             "warnings": dict(self.warnings),
             "error": self.error,
             "owner": self.owner,
@@ -86,6 +88,7 @@ def _picture(lake: Lake, name: str) -> Source:
         snapshot=record.get("snapshot"),
         epochs=record.get("epochs"),
         tables=record["tables"],
+        unmirrored=record.get("unmirrored", {}),
         warnings=record.get("warnings", {}),
         error=record.get("error"),
         owner=record.get("owner"),

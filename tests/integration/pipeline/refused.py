@@ -38,6 +38,11 @@ def upstream(database: Database) -> tuple[set[str], set[str]]:
     return {name for (name,) in publications}, {name for (name,) in slots}
 
 
+def leaves_nothing(lake: Path) -> bool:
+    """Whether the place is as if nobody had ever run there."""
+    return not lake.exists()
+
+
 def mirrors_nothing(lake: Path) -> bool:
     """Whether the place holds no more than the notes of a run that came to nothing."""
     if not (lake / layout.FORMAT).exists():

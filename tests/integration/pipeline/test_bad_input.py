@@ -15,12 +15,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from headrace.cli import main as cli
 from headrace.core.errors import Misconfigured, Transient
 from headrace.testing.binaries import tool
+from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database, free_port
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
-from tests.integration.pipeline.refused import mirrors_nothing, refusal, upstream
+from tests.integration.pipeline.refused import leaves_nothing, mirrors_nothing, refusal, upstream
 
 NOTHING: tuple[set[str], set[str]] = (set(), set())
 
@@ -55,13 +57,13 @@ def test_a_wrong_password_is_refused_and_not_shown(good: Database, lake: Path) -
     assert (error.code, type(error)) == ("PG_PASSWORD_REFUSED", Misconfigured)
     assert "not-it" not in str(error)
     assert upstream(good) == NOTHING
-    assert mirrors_nothing(lake)
+    assert leaves_nothing(lake)
 
 
 def test_a_database_that_is_not_there_is_refused(good: Database, lake: Path) -> None:
     error = refusal(lake, url=good.server.url("nowhere", user="app"))
     assert (error.code, type(error)) == ("PG_DATABASE_UNKNOWN", Misconfigured)
-    assert mirrors_nothing(lake)
+    assert leaves_nothing(lake)
 
 
 @pytest.mark.parametrize("where", ["port", "host"])
@@ -70,7 +72,7 @@ def test_a_server_that_never_answered_is_not_waited_for(good: Database, lake: Pa
     address = {"port": free_port()} if where == "port" else {"host": "no-such-host.invalid"}
     error = refusal(lake, url=good.url(user="app", **address))
     assert (error.code, type(error)) == ("PG_UNREACHABLE", Transient)
-    assert mirrors_nothing(lake)
+    assert leaves_nothing(lake)
 
 
 # --- privileges ---------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ def test_a_user_who_may_not_replicate_is_refused(good: Database, lake: Path) -> 
         error = refusal(lake, url=good.url(user=role, password="pw"))
         assert (error.code, type(error)) == ("PG_REPLICATION_PRIVILEGE", Misconfigured)
         assert upstream(good) == NOTHING
-        assert mirrors_nothing(lake)
+        assert leaves_nothing(lake)
         good.execute("ALTER TABLE t OWNER TO app")
 
 
@@ -101,11 +103,12 @@ def test_a_table_that_may_not_be_read_refuses_the_run(good: Database, lake: Path
     good.execute("CREATE TABLE hidden (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t, hidden")
     with _role(good, "REPLICATION") as role:
         good.execute(f"GRANT SELECT ON t TO {role}")
-        error = refusal(lake, url=good.url(user=role, password="pw"), publication="p")
+        tables = ("public.t", "public.hidden")
+        error = refusal(lake, *tables, url=good.url(user=role, password="pw"), publication="p")
         assert (error.code, type(error)) == ("PG_TABLE_PRIVILEGE", Misconfigured)
         assert "public.hidden" in error.primary
         assert upstream(good) == ({"p"}, set())
-        assert mirrors_nothing(lake)
+        assert leaves_nothing(lake)
 
 
 # --- publications -------------------------------------------------------------------------------
@@ -133,7 +136,7 @@ def test_a_publication_that_does_not_publish_all_is_refused(
     error = refusal(lake, "public.t", url=good.url(user="app"), publication="p")
     assert (error.code, type(error)) == (code, Misconfigured)
     assert upstream(good) == before
-    assert mirrors_nothing(lake)
+    assert leaves_nothing(lake)
 
 
 @pytest.mark.spark
@@ -167,7 +170,7 @@ def test_a_slot_that_cannot_carry_the_stream_is_refused(
     error = refusal(lake, url=good.url(user="app"), slot="mine")
     assert (error.code, type(error)) == (code, Misconfigured)
     assert upstream(good) == before
-    assert mirrors_nothing(lake)
+    assert leaves_nothing(lake)
 
 
 def test_a_slot_of_another_database_is_refused_and_left(good: Database, lake: Path) -> None:
@@ -178,7 +181,7 @@ def test_a_slot_of_another_database_is_refused_and_left(good: Database, lake: Pa
         assert elsewhere.name in (error.detail or "")
         assert upstream(elsewhere) == (set(), {"mine"})
     assert upstream(good) == NOTHING
-    assert mirrors_nothing(lake)
+    assert leaves_nothing(lake)
 
 
 @contextmanager
@@ -214,7 +217,7 @@ def test_a_slot_that_another_program_reads_is_left_to_it(good: Database, lake: P
         assert "theirs" in (error.detail or "")
         assert good.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", [pid])
     assert upstream(good) == ({"p"}, {"mine"})
-    assert mirrors_nothing(lake)
+    assert leaves_nothing(lake)
 
 
 def test_a_slot_without_its_publication_is_refused(good: Database, lake: Path) -> None:
@@ -222,7 +225,7 @@ def test_a_slot_without_its_publication_is_refused(good: Database, lake: Path) -
     error = refusal(lake, url=good.url(user="app"), slot="mine")
     assert (error.code, type(error)) == ("PG_SLOT_WITHOUT_PUBLICATION", Misconfigured)
     assert upstream(good) == (set(), {"mine"})
-    assert mirrors_nothing(lake)
+    assert leaves_nothing(lake)
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -242,7 +245,7 @@ def test_a_pattern_that_names_nothing_or_is_none_is_refused(
     error = refusal(lake, "public.t", pattern, url=good.url(user="app"))
     assert (error.code, type(error)) == (code, Misconfigured)
     assert upstream(good) == NOTHING
-    assert mirrors_nothing(lake)
+    assert leaves_nothing(lake)
 
 
 def test_without_a_pattern_and_a_publication_there_is_nothing_to_mirror(good: Database, lake: Path) -> None:
@@ -253,18 +256,18 @@ def test_without_a_pattern_and_a_publication_there_is_nothing_to_mirror(good: Da
 
 def test_tables_whose_names_differ_only_in_case_are_refused(good: Database, lake: Path) -> None:
     good.execute('CREATE TABLE "T" (id int PRIMARY KEY)', user="app")
-    error = refusal(lake, url=good.url(user="app"))
+    error = refusal(lake, "public.t", 'public."T"', url=good.url(user="app"))
     assert (error.code, type(error)) == ("LAKE_NAME_CASE", Misconfigured)
     assert upstream(good) == NOTHING
-    assert mirrors_nothing(lake)
+    assert leaves_nothing(lake)
 
 
 def test_columns_whose_names_differ_only_in_case_are_refused(good: Database, lake: Path) -> None:
     good.execute('ALTER TABLE t ADD COLUMN "N" int', user="app")
-    error = refusal(lake, url=good.url(user="app"))
+    error = refusal(lake, "public.t", url=good.url(user="app"))
     assert (error.code, type(error)) == ("PG_COLUMNS_ALIKE", Misconfigured)
     assert upstream(good) == NOTHING
-    assert mirrors_nothing(lake)
+    assert leaves_nothing(lake)
 
 
 # Takes every slot that is left as soon as a publication is made: after preflight, before our slot.
@@ -288,6 +291,27 @@ def test_a_slot_that_cannot_be_made_leaves_no_publication(
     assert (error.code, type(error)) == ("PG_SLOTS_FULL", Misconfigured)
     assert upstream(good) == NOTHING
     assert mirrors_nothing(lake)
+
+
+def test_what_a_killed_first_run_made_is_removed_by_drop(
+    good: Database, lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its slot waits for a transaction that writes elsewhere: a publication is there, and no record of it."""
+    good.execute("CREATE TABLE other (id int)", user="app")
+    with good.connect(user="app") as writer:
+        writer.execute("BEGIN; INSERT INTO other VALUES (1)")
+        mirror = Mirrored(lake, good.url(user="app"), "public.t")
+        try:
+            mirror.start("--once")
+            mirror.until(lambda: upstream(good)[0] != set(), "publication")
+        finally:
+            mirror.close()
+        writer.execute("ROLLBACK")
+    wait_for(lambda: upstream(good)[1] == set(), "the server removes the slot that was not finished")
+    [publication] = upstream(good)[0]
+    assert cli.main(["drop", good.url(user="app"), "--lake", str(lake)]) == 0
+    assert f'dropped publication "{publication}"' in capsys.readouterr().out
+    assert upstream(good) == NOTHING
 
 
 # --- the lake -----------------------------------------------------------------------------------

@@ -81,6 +81,10 @@ def test_run_takes_a_file_or_a_source_not_both(capsys: pytest.CaptureFixture[str
         (CONFIG + "strict = 'yes'\n", "CONFIG_BAD_VALUE"),
         (CONFIG.replace('["public.*"]', "[1]"), "CONFIG_BAD_VALUE"),
         (CONFIG + "on_max_wal = 'panic'\n", "CONFIG_BAD_VALUE"),
+        (CONFIG + "snapshot_connections = 0\n", "CONFIG_BAD_VALUE"),
+        (CONFIG + "chunk_bytes = 0\n", "CONFIG_BAD_VALUE"),
+        (CONFIG + "max_wal = -5\n", "CONFIG_BAD_VALUE"),
+        (CONFIG + "driver_epochs = -1\n", "CONFIG_BAD_VALUE"),
     ],
 )
 def test_a_configuration_that_cannot_be_meant_is_refused(
@@ -110,6 +114,18 @@ def test_an_address_that_cannot_be_read_is_refused_without_being_shown(
     err = capsys.readouterr().err
     assert "PG_ADDRESS_MALFORMED" in err
     assert "cret" not in err
+
+
+def test_a_run_once_that_was_told_to_stop_does_not_say_that_all_is_mirrored(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def ended(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("headrace.pipeline.mirror.mirror", ended)
+    argv = ("run", URL, "--lake", str(tmp_path / "lake"), "--tables", "public.*")
+    assert cli.main(argv) == 0
+    assert cli.main((*argv, "--once")) == 130
 
 
 # --- commands on a lake -------------------------------------------------------------------------
@@ -150,6 +166,8 @@ def test_a_lake_without_a_source_has_nothing_to_run_or_show(
     assert _refused(capsys, "run", "--lake", str(tmp_path / "lake")) == "LAKE_WITHOUT_SOURCE"
     assert cli.main(["status", "--json", "--lake", str(tmp_path / "lake")]) == 0
     assert json.loads(capsys.readouterr().out) == {}
+    assert cli.main(["drop", "--lake", str(tmp_path / "lake")]) == 0
+    assert "nothing was made upstream" in capsys.readouterr().out
 
 
 def test_status_tells_of_a_source_that_never_got_to_its_first_mark(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.cli.status import _head, _stop
+from typing import Any
+
+from headrace.cli.status import _beside, _head
 from headrace.status.picture import Source
 
 SLOT = {
@@ -39,8 +41,27 @@ def test_a_server_that_streams_nothing_is_not_spoken_of() -> None:
     assert len(lines()) == 1
 
 
-def test_a_table_that_stopped_is_shown_with_its_position() -> None:
-    error = {"code": "TABLE_CHANGED", "hint": "copy it anew"}
-    assert _stop({"error": error, "stopped_at": "0/15"}) == "TABLE_CHANGED at 0/15: copy it anew"
-    assert _stop({"error": error}) == "TABLE_CHANGED: copy it anew", "of a lake from before"
-    assert _stop({"error": None}) == ""
+def test_a_table_that_stopped_is_shown_with_its_position_and_its_reason() -> None:
+    error = {"code": "TABLE_CHANGED", "primary": "it changed", "detail": "a column", "hint": "copy it anew"}
+    tables: dict[str, dict[str, Any]] = {
+        "public.t": {"state": "stopped", "error": error, "stopped_at": "0/15"},
+        "public.u": {"state": "stopped", "error": error | {"detail": None}},
+        "public.v": {"state": "live", "error": None},
+    }
+    source = Source(name="main", state="running", age=1.0, epoch=7, tables=tables)
+    assert list(_beside(source)) == [
+        "public.t stopped at 0/15: TABLE_CHANGED: it changed (a column); copy it anew",
+        "public.u stopped: TABLE_CHANGED: it changed; copy it anew",
+    ]
+
+
+def test_tables_that_nobody_mirrors_are_shown_by_the_reason() -> None:
+    codes = {f"public.k{number}": "PG_IDENTITY_MISSING" for number in range(7)} | {
+        "public.n": "TABLE_NOT_ADDED"
+    }
+    source = Source(name="main", state="running", age=1.0, epoch=7, unmirrored=codes)
+    assert list(_beside(source)) == [
+        "not mirrored, PG_IDENTITY_MISSING: public.k0, public.k1, public.k2, public.k3, public.k4"
+        " and 2 more; headrace check says more",
+        "not mirrored, TABLE_NOT_ADDED: public.n; headrace tables add mirrors them",
+    ]

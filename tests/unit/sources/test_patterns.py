@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
-from headrace.sources.patterns import Pattern
+from headrace.sources.patterns import Pattern, select
 
 NAMES = [
     TableName("public", "orders"),
@@ -60,7 +60,37 @@ def test_a_bare_name_in_two_schemas_is_refused() -> None:
     assert "sales.orders" in str(caught.value.detail)
 
 
-@pytest.mark.parametrize("text", ["", ".", "a.", ".b", "a.b.c", '"a', 'a"b"', '"a"b.c', "a..b"])
+def selected(*texts: str) -> list[str]:
+    return [f"{name.schema}/{name.name}" for name in select(texts, NAMES).checked().names]
+
+
+def test_an_exclusion_leaves_out_what_others_match_wherever_it_stands() -> None:
+    for texts in (("public.*", "!public.order*"), ("!public.order*", "public.*")):
+        assert selected(*texts) == ["public/Orders"]
+    assert selected("*.*", "!sales.*", '!"Odd * Schema".*', "!public.*", "public.Orders") == []
+
+
+def test_a_bare_name_is_unique_when_the_others_are_excluded() -> None:
+    assert selected("orders", "!sales.*") == ["public/orders"]
+
+
+def test_exclusions_alone_take_nothing_and_are_refused() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        selected("!public.orders")
+    assert caught.value.code == "PATTERN_ONLY_EXCLUDES"
+
+
+def test_a_selection_tells_what_was_meant_and_what_matched_nothing() -> None:
+    selection = select(["public.*", "public.orders", "nothing.*", "!nowhere.at_all", '"!x".y'], NAMES)
+    assert selection.meant == {TableName("public", "orders")}
+    assert [pattern.text for pattern in selection.empty] == ["!nowhere.at_all", "nothing.*", '"!x".y']
+    assert selection.errors == ()
+    broken = select(["a.b.c", "orders", "public.*"], NAMES)
+    assert [error.code for error in broken.errors] == ["PATTERN_MALFORMED", "TABLE_AMBIGUOUS"]
+    assert len(broken.names) == 3
+
+
+@pytest.mark.parametrize("text", ["", "!", ".", "a.", ".b", "a.b.c", '"a', 'a"b"', '"a"b.c', "a..b"])
 def test_what_is_no_pattern_is_refused(text: str) -> None:
     with pytest.raises(Misconfigured) as caught:
         Pattern.parse(text)

@@ -1,16 +1,35 @@
-"""The examination: all checks on one connection, and the tables that pass them."""
+"""The examination: all checks on one connection, and the tables that pass them.
+
+    the patterns' tables ─► each by itself ─► publication, slot ─► the server ─► Report
+
+A table that a pattern names outright is refused by what stands against it. What a wildcard swept in is
+left out instead, with the same code, and the others are mirrored.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from contextlib import closing
 
+from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
+from headrace.sources.patterns import select
 from headrace.sources.postgres.catalog import Size, TableLook, candidates, look
 from headrace.sources.postgres.locks import measured
-from headrace.sources.postgres.preflight.findings import Finding, Level, Report, Wish
+from headrace.sources.postgres.preflight.findings import Finding, Report, Wish, in_order
+from headrace.sources.postgres.preflight.leftovers import check_leftovers
 from headrace.sources.postgres.preflight.making import check_making, check_own_slot, check_publication
 from headrace.sources.postgres.preflight.server import check_server
-from headrace.sources.postgres.preflight.tables import Choice, access, check_chunks, check_table, choose
+from headrace.sources.postgres.preflight.tables import (
+    Access,
+    Choice,
+    access,
+    check_chunks,
+    check_table,
+    choose,
+)
 from headrace.sources.postgres.session import Address, Session, connect, identify
+from headrace.sources.postgres.upstream import publication_oid
 
 
 def examine(address: Address, wish: Wish) -> Report:
@@ -18,29 +37,30 @@ def examine(address: Address, wish: Wish) -> Report:
     with closing(connect(address, role="check")) as connection:
         identity = identify(connection)
         chosen, findings = choose(wish.patterns, candidates(connection))
+        meant = frozenset(choice.candidate.name for choice in chosen if choice.meant)
         oids = [choice.candidate.oid for choice in chosen]
         looks = _looks(connection, chosen, wish)
         rights, known = access(connection, oids), _sizes(connection, looks)
         # A table may be dropped between two of these statements.
         looks = [each for each in looks if each.oid in rights and each.oid in known]
-        for each in looks:
-            findings += check_table(each, rights[each.oid], connection.info.user, identity.version)
-        if wish.publication is not None:
-            findings += check_publication(connection, wish.publication, looks)
-        elif not identity.standby:
-            findings += check_making(connection, looks, rights)
+        findings += _of_tables(connection, looks, rights, wish, meant)
+        refused = _refused(findings)
+        if wish.publication is None and not identity.standby:
+            findings += check_making(connection, looks, rights, meant, refused, _hopeless(findings))
+            refused = _refused(findings)
+        tables = tuple(each for each in looks if each.name not in refused)
         if wish.handoff == "chunks":
-            findings += check_chunks(connection, looks)
+            findings += check_chunks(connection, tables)
         findings += check_own_slot(connection, wish, identity.database)
-        copy_bytes = sum(known[each.oid].bytes for each in looks)
+        findings += check_leftovers(connection, wish)
+        copy_bytes = sum(known[each.oid].bytes for each in tables)
         findings += check_server(address, connection, identity, wish, copy_bytes)
-    refused = {finding.table for finding in findings if finding.level is Level.ERROR}
-    tables = tuple(each for each in looks if each.name not in refused)
     return Report(
         identity=identity,
         tables=tables,
         sizes={each.oid: known[each.oid] for each in tables},
-        findings=_ordered(findings),
+        findings=in_order(findings),
+        meant=meant,
     )
 
 
@@ -53,16 +73,55 @@ def _sizes(connection: Session, looks: list[TableLook]) -> dict[int, Size]:
     return found.sizes
 
 
+def unmirrored(
+    connection: Session, wish: Wish, mirrored: Collection[TableName]
+) -> dict[TableName, HeadraceError | None]:
+    """What the patterns match and nobody mirrors, with what stands against it; None where nothing does."""
+    among = candidates(connection)
+    names = select(wish.patterns, [each.name for each in among]).names
+    chosen, findings = choose(
+        wish.patterns, [each for each in among if each.name in set(names) - set(mirrored)]
+    )
+    looks = _looks(connection, chosen, wish)
+    rights = access(connection, [each.oid for each in looks])
+    looks = [each for each in looks if each.oid in rights]
+    findings += _of_tables(connection, looks, rights, wish, frozenset())
+    reasons: dict[TableName, HeadraceError | None] = {each.name: None for each in looks}
+    for finding in reversed(findings):
+        reasons |= dict.fromkeys(finding.concerned if finding.refuses else (), finding.error)
+    return dict(sorted(reasons.items()))
+
+
+def _of_tables(
+    connection: Session,
+    looks: list[TableLook],
+    rights: Mapping[int, Access],
+    wish: Wish,
+    meant: frozenset[TableName],
+) -> list[Finding]:
+    """What is to say of the tables by themselves, and as members of the user's publication."""
+    user, version = connection.info.user, connection.info.server_version
+    findings = [found for each in looks for found in check_table(each, rights[each.oid], user, version)]
+    if wish.publication is not None:
+        findings += check_publication(connection, wish.publication, looks, _hopeless(findings))
+    return [finding.for_swept(meant) for finding in findings]
+
+
+def _refused(findings: list[Finding]) -> frozenset[TableName]:
+    return frozenset(name for finding in findings if finding.refuses for name in finding.concerned)
+
+
+def _hopeless(findings: list[Finding]) -> frozenset[TableName]:
+    """The tables that no statement of ours makes fit."""
+    unmended = (finding for finding in findings if finding.refuses and not finding.mend)
+    return frozenset(name for finding in unmended for name in finding.concerned)
+
+
 def _looks(connection: Session, chosen: list[Choice], wish: Wish) -> list[TableLook]:
-    """The tables to examine; wildcards select within a publication that is named."""
+    """The tables to examine; wildcards select within a publication that is named, and there."""
     meant = {choice.candidate.oid for choice in chosen if choice.meant}
-    publications = [] if wish.publication is None else [wish.publication]
+    there = wish.publication is not None and publication_oid(connection, wish.publication)
+    publications = [wish.publication] if there and wish.publication is not None else []
     looks = look(connection, [choice.candidate.oid for choice in chosen], publications).values()
     within = [each for each in looks if not publications or each.memberships or each.oid in meant]
     return sorted(within, key=lambda each: each.name)
-
-
-def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Errors first, then warnings; within a level as they were found."""
-    levels = list(Level)
-    return tuple(sorted(findings, key=lambda finding: levels.index(finding.level)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -23,16 +23,51 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found; `mend` holds the statements that make it go away, where statements can."""
+    """One thing found; `mend` holds the statements that make it go away, where statements can.
+
+    No statement here alters a column of the application's, gives up rows, or harms the application's own
+    writes, in whatever order they are run: they may be given to a program. What would is for a person to
+    read, in the hint.
+    """
 
     level: Level
     error: HeadraceError  # what a run would stop with; for the lower levels, what it warns of
     mend: tuple[str, ...] = ()
     table: TableName | None = None
+    tables: tuple[TableName, ...] = ()  # where it concerns several
+    leaves_out: bool = False  # a wildcard names its tables, and they are not mirrored because of it
+    then: tuple[str, ...] = ()  # statements that are right once those of all other findings were run
+    restart: bool = False  # the server has to be restarted after the statements
 
     @property
     def code(self) -> str:
         return self.error.code
+
+    @property
+    def concerned(self) -> frozenset[TableName]:
+        """The tables that it is about; none where it is about the server or the publication."""
+        return frozenset((*self.tables, *(() if self.table is None else (self.table,))))
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the tables that it is about cannot be mirrored."""
+        return self.leaves_out or self.level is Level.ERROR
+
+    @property
+    def advice(self) -> str | None:
+        """What the hint says beyond the statements."""
+        statements, hint = mended(self.mend), self.error.hint
+        if not statements:
+            return hint
+        rest = hint.removeprefix(statements).lstrip("; ,")
+        return rest.replace(statements, "the above") or None
+
+    def for_swept(self, meant: frozenset[TableName]) -> Finding:
+        """The same, where an error is of tables that only a wildcard names: they are left out."""
+        swept = self.concerned and not self.concerned & meant
+        if self.level is not Level.ERROR or not swept:
+            return self
+        return replace(self, level=Level.WARNING, leaves_out=True)
 
     def as_record(self) -> dict[str, Any]:
         """The finding as `--json` prints it."""
@@ -41,12 +76,40 @@ class Finding:
             **self.error.as_record(),
             "mend": list(self.mend),
             "table": None if self.table is None else str(self.table),
+            "leaves_out": [str(name) for name in sorted(self.concerned)] if self.leaves_out else [],
         }
 
 
 def mended(statements: tuple[str, ...]) -> str:
     """The hint that is nothing but the statements."""
     return "; ".join(statements)
+
+
+# A statement may need what one of an earlier kind does.
+_ORDER = (
+    "ALTER SYSTEM",
+    "SELECT pg_reload_conf",
+    "ALTER ROLE",
+    "GRANT",
+    "ALTER TABLE",
+    "CREATE PUBLICATION",
+    "ALTER PUBLICATION",
+    "SELECT pg_create_logical_replication_slot",
+)
+
+
+def script(findings: Iterable[Finding]) -> list[str]:
+    """The statements of all findings, each once, in an order in which they can be run."""
+    found = list(findings)
+    statements = sorted(dict.fromkeys(each for finding in found for each in finding.mend), key=_rank)
+    after = len([each for each in statements if _rank(each) < 2])
+    restart = ["-- restart the server"] if any(finding.restart for finding in found) else []
+    then = dict.fromkeys(each for finding in found for each in finding.then)
+    return [*statements[:after], *restart, *statements[after:], *then]
+
+
+def _rank(statement: str) -> int:
+    return next((number for number, kind in enumerate(_ORDER) if statement.startswith(kind)), len(_ORDER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +132,28 @@ class Report:
     tables: tuple[TableLook, ...]
     sizes: Mapping[int, Size]  # by oid, of these tables
     findings: tuple[Finding, ...]
+    meant: frozenset[TableName] = frozenset()  # what a pattern without wildcards names
 
     @property
     def errors(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.level is Level.ERROR)
+
+    @property
+    def left_out(self) -> dict[TableName, HeadraceError]:
+        """The tables that wildcards name and that cannot be mirrored, each with the first reason."""
+        reasons: dict[TableName, HeadraceError] = {}
+        for finding in self.findings:
+            for name in finding.concerned if finding.leaves_out else ():
+                reasons.setdefault(name, finding.error)
+        return dict(sorted(reasons.items()))
+
+    def without(self, unfit: Mapping[TableName, HeadraceError]) -> Report:
+        """The same, where some of its tables cannot be mirrored for a reason that the source cannot see."""
+        more = (
+            Finding(Level.ERROR, error, table=name).for_swept(self.meant) for name, error in unfit.items()
+        )
+        tables = tuple(look for look in self.tables if look.name not in unfit)
+        return replace(self, tables=tables, findings=in_order([*self.findings, *more]))
 
     @property
     def rows(self) -> int:
@@ -82,3 +163,9 @@ class Report:
     @property
     def bytes(self) -> int:
         return sum(size.bytes for size in self.sizes.values())
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Errors first, then warnings; within a level as they were found."""
+    levels = list(Level)
+    return tuple(sorted(findings, key=lambda finding: levels.index(finding.level)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Misconfigured
-from headrace.core.names import quote_identifier
+from headrace.core.names import TableName, quote_identifier
 from headrace.sources.postgres.catalog import TableLook, identity_flaw
+from headrace.sources.postgres.catalog import look as look_at
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.protocol import slot_active, slot_taken
@@ -28,12 +29,18 @@ class _Publication:
 # --- publication --------------------------------------------------------------------------------
 
 
-def check_publication(connection: Session, name: str, tables: Sequence[TableLook]) -> Iterator[Finding]:
-    """A publication of the user's: it is used as it is, so it has to be whole."""
+def check_publication(
+    connection: Session, name: str, tables: Sequence[TableLook], hopeless: frozenset[TableName]
+) -> Iterator[Finding]:
+    """A publication of the user's: it is used as it is, so it has to be whole.
+
+    No statement publishes `hopeless` tables: what stands against them goes by no statement.
+    """
     publication = _publication(connection, name)
     quoted = quote_identifier(name)
     if publication is None:
-        mend = (_creation(connection, name, tables),)
+        fit, flawed = _by_identity(connection, tables, hopeless)
+        mend = (_creation(name, fit),)
         yield Finding(
             Level.ERROR,
             Misconfigured(
@@ -42,6 +49,7 @@ def check_publication(connection: Session, name: str, tables: Sequence[TableLook
                 hint=mended(mend),
             ),
             mend=mend,
+            then=_additions(name, flawed),
         )
         return
     if not tables:
@@ -54,16 +62,31 @@ def check_publication(connection: Session, name: str, tables: Sequence[TableLook
             ),
         )
     yield from _whole(name, publication, tables)
-    for look in tables:
-        flawed = identity_flaw(look, connection.info.server_version) is not None
-        yield from _membership(name, look, flawed)
+    for table in tables:
+        fit_for_updates = identity_flaw(table, connection.info.server_version) is None
+        yield from _membership(name, table, not fit_for_updates, table.name in hopeless)
 
 
-def _creation(connection: Session, name: str, tables: Sequence[TableLook]) -> str:
-    """The statement that makes it, without tables whose UPDATE and DELETE it would break."""
+def _by_identity(
+    connection: Session, tables: Iterable[TableLook], hopeless: frozenset[TableName]
+) -> tuple[list[TableName], list[TableName]]:
+    """The tables that a publication may hold now, and those whose UPDATE and DELETE it would break."""
     version = connection.info.server_version
-    fit = [look.name for look in tables if identity_flaw(look, version) is None]
+    fit: list[TableName] = []
+    flawed: list[TableName] = []
+    for table in tables:
+        if table.name not in hopeless:
+            (fit if identity_flaw(table, version) is None else flawed).append(table.name)
+    return fit, flawed
+
+
+def _creation(name: str, fit: Sequence[TableName]) -> str:
     return publication_statement(name, fit) if fit else f"CREATE PUBLICATION {quote_identifier(name)}"
+
+
+def _additions(name: str, tables: Sequence[TableName]) -> tuple[str, ...]:
+    """Each by itself: one that has no identity even then keeps none of the others out."""
+    return tuple(f"ALTER PUBLICATION {quote_identifier(name)} ADD TABLE ONLY {table}" for table in tables)
 
 
 def _publication(connection: Session, name: str) -> _Publication | None:
@@ -116,20 +139,22 @@ def _whole(name: str, publication: _Publication, tables: Sequence[TableLook]) ->
         )
 
 
-def _membership(name: str, look: TableLook, flawed: bool) -> Iterator[Finding]:
+def _membership(name: str, look: TableLook, flawed: bool, hopeless: bool) -> Iterator[Finding]:
     alter = f"ALTER PUBLICATION {quote_identifier(name)}"
     mend: tuple[str, ...]
     if not look.memberships:
         # To publish a table without an identity breaks the application's UPDATE and DELETE.
-        mend = () if flawed else (f"{alter} ADD TABLE ONLY {look.name}",)
+        addition = (f"{alter} ADD TABLE ONLY {look.name}",)
+        mend = () if flawed else addition
         yield Finding(
             Level.ERROR,
             Misconfigured(
                 "PG_TABLE_UNPUBLISHED",
                 f'table {look.name} is not in the publication "{name}"',
-                hint=mended(mend) or "give it an identity first, then add it",
+                hint=mended(mend) or f"give it an identity first; then {mended(addition)}",
             ),
             mend=mend,
+            then=addition if flawed and not hopeless else (),
             table=look.name,
         )
         return
@@ -172,28 +197,25 @@ def _limits(look: TableLook) -> str | None:
 
 
 def check_making(
-    connection: Session, tables: Sequence[TableLook], rights: Mapping[int, Access]
+    connection: Session,
+    tables: Sequence[TableLook],
+    rights: Mapping[int, Access],
+    meant: frozenset[TableName],
+    refused: frozenset[TableName],
+    hopeless: frozenset[TableName],
 ) -> Iterator[Finding]:
-    """Whether our own publication can be made by this user."""
+    """Whether our own publication can be made by this user; tables of others are left out of it."""
     user = quote_identifier(connection.info.user)
-    foreign = [look.name for look in tables if not rights[look.oid].owner]
+    foreign = [look for look in tables if not rights[look.oid].owner]
+    own = [look for look in tables if rights[look.oid].owner and look.name not in refused]
     ((may_create, database),) = query(
         connection,
         "SELECT has_database_privilege(current_database(), 'CREATE'), current_database()",
     )
     if foreign:
-        mend = (_creation(connection, "headrace", tables),)
-        yield Finding(
-            Level.ERROR,
-            Misconfigured(
-                "PG_PUBLICATION_PRIVILEGE",
-                f"only the owner of a table can publish it, and {user} does not own {len(foreign)} of them",
-                detail=", ".join(str(name) for name in foreign[:5]),
-                hint=f"let their owner run: {mended(mend)}; then use --publication headrace",
-            ),
-            mend=mend,
-        )
-    elif not may_create:
+        offered = [look for look in tables if look.name not in hopeless]
+        yield _foreign(connection, foreign, offered, meant, alone=not own)
+    if own and not may_create:
         mend = (f"GRANT CREATE ON DATABASE {quote_identifier(database)} TO {user}",)
         yield Finding(
             Level.ERROR,
@@ -204,6 +226,49 @@ def check_making(
             ),
             mend=mend,
         )
+
+
+def _foreign(
+    connection: Session,
+    foreign: Sequence[TableLook],
+    tables: Sequence[TableLook],
+    meant: frozenset[TableName],
+    *,
+    alone: bool,
+) -> Finding:
+    """Tables that only somebody else can publish: an error if one is meant, or if there are no others."""
+    names = tuple(look.name for look in foreign)
+    mend, then = _theirs(connection, tables)
+    use = f"use --publication {_THEIRS}"
+    error = alone or bool(meant & set(names))
+    return Finding(
+        Level.ERROR if error else Level.WARNING,
+        Misconfigured(
+            "PG_PUBLICATION_PRIVILEGE",
+            f"only the owner of a table can publish it, and {quote_identifier(connection.info.user)} "
+            f"does not own {len(names)} of them",
+            detail=", ".join(str(name) for name in names[:5]),
+            hint=f"let their owner run: {mended(mend)}; then {use}" if mend else use,
+        ),
+        mend=mend,
+        tables=names,
+        leaves_out=not error,
+        then=then,
+    )
+
+
+_THEIRS = "headrace"  # how a publication is called that somebody with more privileges makes for us
+
+
+def _theirs(connection: Session, tables: Sequence[TableLook]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What their owner has to run for one publication of all tables, also where it is there already."""
+    if _publication(connection, _THEIRS) is None:
+        fit, flawed = _by_identity(connection, tables, frozenset())
+        return (_creation(_THEIRS, fit),), _additions(_THEIRS, flawed)
+    there = look_at(connection, [each.oid for each in tables], [_THEIRS]).values()
+    lacking = [each for each in there if not each.memberships]
+    fit, flawed = _by_identity(connection, lacking, frozenset())
+    return _additions(_THEIRS, fit), _additions(_THEIRS, flawed)
 
 
 # --- slot ---------------------------------------------------------------------------------------

@@ -19,8 +19,6 @@ STANDBY_DECODES = 160000
 
 # Beside the copy's own: receiver, leader, its observer, and the look at the catalog.
 _OTHER_CONNECTIONS = 4
-_SLOTS = 2  # the permanent one and the snapshot's temporary one; of a source that runs, the latter
-_SENDERS = 2  # the stream and the snapshot's leader; likewise
 _OLD_TRANSACTION = 10  # seconds
 # What a copy reads per second, for an estimate; measured at 100 MB/s and more on small machines.
 _COPY_RATE = 50_000_000
@@ -153,6 +151,7 @@ def _settings(facts: _Facts, identity: Identity) -> Iterator[Finding]:
                 hint=f"{mended(mend)}; then restart the server",
             ),
             mend=mend,
+            restart=True,
         )
     if facts.settings.get("idle_replication_slot_timeout", "0") != "0":
         mend = ("ALTER SYSTEM SET idle_replication_slot_timeout = 0", "SELECT pg_reload_conf()")
@@ -185,41 +184,45 @@ def _synchronous(connection: Session) -> Iterator[Finding]:
 
 
 def _free(facts: _Facts, wish: Wish) -> Iterator[Finding]:
-    there = 0 if wish.expected is None else 1
-    more = _too_few(facts, "max_replication_slots", facts.slots, _SLOTS - there)
+    # For the stream, unless the source runs already; a temporary one for a snapshot that a slot joins to it.
+    wanted = int(wish.expected is None) + int(wish.handoff == "slot")
+    more = _too_few(facts, "max_replication_slots", facts.slots, wanted)
     if more:
         yield Finding(
             Level.ERROR,
             Misconfigured(
                 "PG_SLOTS_FULL",
-                f"{facts.slots} replication slots are in use, {_SLOTS - there} more are needed",
+                f"{facts.slots} replication slots are in use, {wanted} more are needed",
                 hint=f"{mended(more)}; then restart the server",
             ),
             mend=more,
+            restart=True,
         )
-    more = _too_few(facts, "max_wal_senders", facts.senders, _SENDERS - there)
+    more = _too_few(facts, "max_wal_senders", facts.senders, wanted)
     if more:
         yield Finding(
             Level.ERROR,
             Misconfigured(
                 "PG_SENDERS_FULL",
-                f"{facts.senders} walsenders are in use, {_SENDERS - there} more are needed",
+                f"{facts.senders} walsenders are in use, {wanted} more are needed",
                 hint=f"{mended(more)}; then restart the server",
             ),
             mend=more,
+            restart=True,
         )
     limit = int(facts.settings["max_connections"]) - int(facts.settings["superuser_reserved_connections"])
-    wanted = wish.connections + _OTHER_CONNECTIONS
-    if limit - facts.sessions < wanted:
-        mend = (f"ALTER SYSTEM SET max_connections = {int(facts.settings['max_connections']) + wanted}",)
+    sessions = wish.connections + _OTHER_CONNECTIONS
+    if limit - facts.sessions < sessions:
+        mend = (f"ALTER SYSTEM SET max_connections = {int(facts.settings['max_connections']) + sessions}",)
         yield Finding(
             Level.WARNING,
             Misconfigured(
                 "PG_CONNECTIONS_FEW",
-                f"{limit - facts.sessions} connections are free, up to {wanted} are used during the copy",
-                hint=f"{mended(mend)} and restart the server, or lower snapshot_connections",
+                f"{limit - facts.sessions} connections are free, up to {sessions} are used during the copy",
+                hint=f"{mended(mend)}; then restart the server, or lower snapshot_connections",
             ),
             mend=mend,
+            restart=True,
         )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import count
 
 from headrace.core.errors import Misconfigured
-from headrace.core.names import TableName, quote_identifier
-from headrace.sources.patterns import Pattern
+from headrace.core.names import quote_identifier
+from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres.catalog import (
     ORDINARY,
     PARTITIONED,
@@ -44,34 +44,35 @@ class Choice:
 def choose(patterns: Sequence[str], among: Sequence[Candidate]) -> tuple[list[Choice], list[Finding]]:
     """The tables that the patterns name and that can be streamed, and what is to say of the others."""
     by_name = {candidate.name: candidate for candidate in among}
-    chosen: dict[TableName, Choice] = {}
-    findings: list[Finding] = []
-    for text in patterns:
-        try:
-            pattern = Pattern.parse(text)
-            matched = [by_name[name] for name in pattern.of(by_name)]
-        except Misconfigured as error:
-            findings.append(Finding(Level.ERROR, error))
-            continue
-        if not matched:
-            findings.append(_nothing(text))
-        for candidate in matched:
-            why = _unstreamable(candidate)
-            if why is None:
-                before = chosen.get(candidate.name)
-                meant = pattern.exact or (before is not None and before.meant)
-                chosen[candidate.name] = Choice(candidate, meant)
-            else:
-                findings.append(_refusal(candidate, why, pattern.exact))
-    return list(chosen.values()), findings
+    selection = select(patterns, by_name)
+    findings = [Finding(Level.ERROR, error) for error in selection.errors]
+    findings += [_nothing(pattern) for pattern in selection.empty]
+    chosen: list[Choice] = []
+    for name in selection.names:
+        candidate, meant = by_name[name], name in selection.meant
+        why = _unstreamable(candidate)
+        if why is None:
+            chosen.append(Choice(candidate, meant))
+        else:
+            findings.append(_refusal(candidate, why, meant))
+    return chosen, findings
 
 
-def _nothing(text: str) -> Finding:
+def _nothing(pattern: Pattern) -> Finding:
+    if pattern.excludes:
+        return Finding(
+            Level.WARNING,
+            Misconfigured(
+                "PG_PATTERN_EMPTY",
+                f'the pattern "{pattern.text}" leaves out no table of this database',
+                hint="see that it is spelt as the table is; names keep their case",
+            ),
+        )
     return Finding(
         Level.ERROR,
         Misconfigured(
             "PG_PATTERN_EMPTY",
-            f'the pattern "{text}" names no table of this database',
+            f'the pattern "{pattern.text}" names no table of this database',
             hint=(
                 "headrace check URL lists what there is; names keep their case, "
                 'odd ones want "double quotes": \'public."Orders"\''
@@ -98,8 +99,9 @@ def _refusal(candidate: Candidate, why: str, meant: bool) -> Finding:
     if candidate.kind == PARTITIONED:
         hint = "choose its partitions by a pattern"
     elif candidate.persistence == "u":
-        mend = (f"ALTER TABLE {candidate.name} SET LOGGED",)
-        hint = mended(mend)
+        # Named outright it is wanted; what a wildcard swept in is unlogged because somebody wants that.
+        mend = (f"ALTER TABLE {candidate.name} SET LOGGED",) if meant else ()
+        hint = f"ALTER TABLE {candidate.name} SET LOGGED"
     return Finding(
         Level.ERROR if meant else Level.WARNING,
         Misconfigured(
@@ -110,6 +112,7 @@ def _refusal(candidate: Candidate, why: str, meant: bool) -> Finding:
         ),
         mend=mend,
         table=candidate.name,
+        leaves_out=not meant,
     )
 
 
@@ -149,22 +152,20 @@ def check_table(look: TableLook, rights: Access, user: str, version: int) -> Ite
 
 
 def _columns(look: TableLook) -> Iterator[Finding]:
-    mend: tuple[str, ...]
     if not look.columns:
-        mend = (f"ALTER TABLE {look.name} ADD COLUMN id bigserial PRIMARY KEY",)
         yield Finding(
             Level.ERROR,
             Misconfigured(
                 "PG_COLUMNS_NONE",
                 f"table {look.name} has no columns to mirror",
-                hint=mended(mend),
+                hint=f"leave it out: '!{look.name}'",
             ),
-            mend=mend,
             table=look.name,
         )
     renamed = _renamed([column.name for column in look.columns])
     if renamed:
-        mend = tuple(
+        # To rename columns is the application's affair: for a person to read, not for a script to run.
+        statements = tuple(
             f"ALTER TABLE {look.name} RENAME COLUMN {quote_identifier(old)} TO {quote_identifier(new)}"
             for old, new in renamed.items()
         )
@@ -174,9 +175,8 @@ def _columns(look: TableLook) -> Iterator[Finding]:
                 "PG_COLUMNS_ALIKE",
                 f"columns of table {look.name} differ only in case, which Delta cannot hold",
                 detail=", ".join(f'"{name}"' for name in renamed),
-                hint=mended(mend),
+                hint=f"leave it out: '!{look.name}'; or, if the application bears it: {mended(statements)}",
             ),
-            mend=mend,
             table=look.name,
         )
 
@@ -205,7 +205,8 @@ def _identity(look: TableLook, version: int) -> Iterator[Finding]:
             "PG_IDENTITY_MISSING",
             f"table {look.name} has no identity by which UPDATE and DELETE could be published",
             detail=flaw,
-            hint=mended(mend),
+            hint=mended(mend)
+            or f"give it a primary key of columns that are not generated, or leave it out: '!{look.name}'",
         ),
         mend=mend,
         table=look.name,
@@ -213,17 +214,14 @@ def _identity(look: TableLook, version: int) -> Iterator[Finding]:
 
 
 def _mend_identity(look: TableLook, version: int) -> tuple[str, ...]:
+    """The statement that gives the table an identity, where that takes no column of another kind."""
     table = f"ALTER TABLE {look.name}"
     generated = {a.name for a in look.attributes if a.generated}
     if not (generated and version >= 180000):
         return (f"{table} REPLICA IDENTITY FULL",)
     if look.identity.key and not generated & set(look.identity.key):
         return (f"{table} REPLICA IDENTITY DEFAULT",)
-    index = f"headrace_{look.oid}_key"
-    return (
-        f"{table} ADD COLUMN headrace_id bigserial NOT NULL CONSTRAINT {index} UNIQUE",
-        f"{table} REPLICA IDENTITY USING INDEX {index}",
-    )
+    return ()
 
 
 def _privileges(look: TableLook, rights: Access, user: str) -> Iterator[Finding]:

@@ -1,0 +1,35 @@
+"""The sentences that `run`, `status` and `verify` share: which tables stopped, and which nobody mirrors.
+
+They are made of the plain values of a status record, so that a run says the same on a terminal, in its log
+and in what `status` shows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+NOT_ADDED = "TABLE_NOT_ADDED"
+NAMED = 5
+
+
+def stop(name: str, table: Mapping[str, Any]) -> str | None:
+    """Why a table stopped, and where; None of one that goes on."""
+    error, at = table.get("error"), table.get("stopped_at")
+    if table.get("state") != "stopped" or not error:
+        return None
+    detail = f" ({error['detail']})" if error.get("detail") else ""
+    where = f" at {at}" if at else ""
+    return f"{name} stopped{where}: {error['code']}: {error['primary']}{detail}; {error['hint']}"
+
+
+def unmirrored(codes: Mapping[str, str]) -> Iterator[str]:
+    """The tables that the patterns match and nobody mirrors, by the code that says why."""
+    names = defaultdict(list)
+    for name, code in codes.items():
+        names[code].append(name)
+    for code, these in sorted(names.items()):
+        more = f" and {len(these) - NAMED} more" if len(these) > NAMED else ""
+        what = "headrace tables add mirrors them" if code == NOT_ADDED else "headrace check says more"
+        yield f"not mirrored, {code}: {', '.join(these[:NAMED])}{more}; {what}"
