@@ -84,7 +84,7 @@ def opened(
         assert source is not None
         prove_same(source, identity)
         healing.check_publication(source, upstream.publication_oid(connection, source.publication))
-        reporter.look_beside(connection, place.config, ledger)
+        reporter.beside.look(connection, place.config, ledger)
         if ledger.awaited:
             place.spark.begin()  # to copy them, once the stream is there
         target = upstream.wal_end(connection)

@@ -51,6 +51,27 @@ def _now() -> str:
 
 
 @dataclass(slots=True)
+class Beside:
+    """What stands beside the mirrored tables: the patterns match it, and nobody mirrors it."""
+
+    unmirrored: dict[str, str] = field(default_factory=dict)  # the code that says why, by name
+    _looked: float = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to look again; an attempt looks at its beginning, too."""
+        return time.monotonic() - self._looked >= BESIDE_SECONDS
+
+    def look(self, connection: Session, config: SourceConfig, ledger: Ledger) -> None:
+        """Ask the source what the patterns match by now."""
+        # Late: this module is loaded before Spark is told to start, and that one takes a second.
+        from headrace.pipeline.choosing import unmirrored
+
+        self.unmirrored = unmirrored(connection, config, ledger.tables)
+        self._looked = time.monotonic()
+
+
+@dataclass(slots=True)
 class Reporter:
     """Collects what is worth knowing and writes it down in time."""
 
@@ -64,12 +85,11 @@ class Reporter:
     reached: str | None = None  # the frontier of the newest mark
     warnings: dict[str, str] = field(default_factory=dict)
     unwritten: int = 0  # records in a row that the store did not take
-    unmirrored: dict[str, str] = field(default_factory=dict)  # that the patterns match: code by name
+    beside: Beside = field(default_factory=Beside)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
     _told: float = 0.0
     _looked: float = 0.0
-    _looked_beside: float = -BESIDE_SECONDS
     _slot: SlotState | None = None
     _copies: Underway | None = None
     _last_change: dict[str, str] = field(default_factory=dict)
@@ -98,18 +118,10 @@ class Reporter:
         if time.monotonic() - self._looked >= EVERY_SECONDS:
             self._looked = time.monotonic()
             self.state, self.error = "running", None
-            if time.monotonic() - self._looked_beside >= BESIDE_SECONDS:
-                self.look_beside(run.connection, run.place.config, run.ledger)
+            if self.beside.due:
+                self.beside.look(run.connection, run.place.config, run.ledger)
             self._last = _picture(run, self)
             self.tell()
-
-    def look_beside(self, connection: Session, config: SourceConfig, ledger: Ledger) -> None:
-        """Once an attempt and now and then: what the patterns match by now and nobody mirrors."""
-        # Late: this module is loaded before Spark is told to start, and that one takes a second.
-        from headrace.pipeline.choosing import unmirrored
-
-        self.unmirrored = unmirrored(connection, config, ledger.tables)
-        self._looked_beside = time.monotonic()
 
     def ends(self, run: Run) -> None:
         """The run is over: the last word shows what is true then."""
@@ -159,7 +171,7 @@ class Reporter:
             "updated_at": _now(),
             "error": None if self.error is None else self.error.as_record(),
             "warnings": {**self.warnings, **self._waiting()},
-            "unmirrored": self.unmirrored,
+            "unmirrored": self.beside.unmirrored,
         }
         if self.listener is not None:
             self.listener(record)
