@@ -104,4 +104,4 @@ def paced(config: Config, every: str | None) -> Config:
 def _in_lake(config: Config, lake: str | None) -> Config:
     if lake is None:
         return config
-    return Config(configuration.LakeConfig(lake), config.sources, config.spark)
+    return replace(config, lake=replace(config.lake, path=lake))

@@ -14,7 +14,7 @@ import pytest
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
-from headrace.sources.postgres.preflight import Finding, Level, Report, Wish, examine, script
+from headrace.sources.postgres.preflight import Finding, Level, Report, Wish, examine, script, unmirrored
 from headrace.sources.postgres.session import Address, connect
 from headrace.sources.postgres.upstream import ensure_publication
 from headrace.testing.postgres import Database, Setting, postgres
@@ -236,6 +236,13 @@ def test_what_a_wildcard_sweeps_in_and_cannot_be_mirrored_is_left_out_with_its_c
     assert {str(name): error.code for name, error in report.left_out.items()} == CODES
     publish(db, report)
     db.execute("UPDATE keyless SET v = 2", user="app")
+    # A run that goes on says the same of what it does not mirror, and that a table is new.
+    with closing(connect(Address.parse(db.url(user="app")), role="test")) as session:
+        beside = unmirrored(session, Wish(("public.*",)), [])
+    assert {str(name): error and error.code for name, error in beside.items()} == {
+        "public.good": None,
+        **CODES,
+    }
     # Named outright each of them is an error, and so is what no table is left of.
     for name, code in CODES.items():
         assert [finding.code for finding in check(db, "public.*", name).errors] == [code]

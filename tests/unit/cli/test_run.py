@@ -97,6 +97,14 @@ def test_a_configuration_that_cannot_be_meant_is_refused(
     assert not (tmp_path / "lake").exists()
 
 
+def test_another_place_for_the_lake_leaves_the_other_options_as_they_are(tmp_path: Path) -> None:
+    config = tmp_path / "headrace.toml"
+    config.write_text(CONFIG.format(lake="x", url=URL).replace("[source", "retention = '30d'\n[source"))
+    args = cli.parser().parse_args(["run", "--config", str(config), "--lake", "elsewhere"])
+    lake = run.settled(args).lake
+    assert (lake.path, lake.retention) == ("elsewhere", "30d")
+
+
 @pytest.mark.parametrize("section", ["lake = 1", "[lake]\npath = 'x'\n[source]\nmain = 1"])
 def test_a_section_that_is_a_value_is_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, section: str

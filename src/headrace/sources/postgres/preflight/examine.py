@@ -86,6 +86,10 @@ def unmirrored(
     rights = access(connection, [each.oid for each in looks])
     looks = [each for each in looks if each.oid in rights]
     findings += _of_tables(connection, looks, rights, wish, frozenset())
+    if wish.publication is None:
+        findings += check_making(
+            connection, looks, rights, frozenset(), _refused(findings), _hopeless(findings)
+        )
     reasons: dict[TableName, HeadraceError | None] = {each.name: None for each in looks}
     for finding in reversed(findings):
         reasons |= dict.fromkeys(finding.concerned if finding.refuses else (), finding.error)
