@@ -30,7 +30,10 @@ class _Publication:
 
 
 def check_publication(
-    connection: Session, name: str, tables: Sequence[TableLook], hopeless: frozenset[TableName]
+    connection: Session,
+    name: str,
+    tables: Sequence[TableLook],
+    hopeless: frozenset[TableName] = frozenset(),
 ) -> Iterator[Finding]:
     """A publication of the user's: it is used as it is, so it has to be whole.
 
@@ -200,9 +203,9 @@ def check_making(
     connection: Session,
     tables: Sequence[TableLook],
     rights: Mapping[int, Access],
-    meant: frozenset[TableName],
-    refused: frozenset[TableName],
-    hopeless: frozenset[TableName],
+    meant: frozenset[TableName] = frozenset(),
+    refused: frozenset[TableName] = frozenset(),
+    hopeless: frozenset[TableName] = frozenset(),
 ) -> Iterator[Finding]:
     """Whether our own publication can be made by this user; tables of others are left out of it."""
     user = quote_identifier(connection.info.user)
