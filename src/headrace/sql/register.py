@@ -119,7 +119,7 @@ def _drop_source(lake: Lake, path: str, statement: Drop) -> str:
         return "it is not there"
     source = _registered(registry, statement.name)
     lines = []
-    if source.name in remembered.sources(path):
+    if source.name in {*remembered.sources(path), *remembered.remembered(lake.store)}:
         lines = list(dropping.drop(path, only=source.name))
     registry.remove(source)
     return "\n".join(
