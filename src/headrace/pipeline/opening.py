@@ -40,6 +40,7 @@ from headrace.sources.postgres import upstream
 from headrace.sources.postgres.session import (
     Address,
     Identity,
+    Session,
     another_server,
     connect,
     identify,
@@ -72,11 +73,7 @@ def opened(
         identity = identify(connection)
         ledger = Ledger(place.store, place.name, strict=place.config.strict, claim=claim)
         waiting = _waiting(stop, reporter)
-        if ledger.source is None:
-            choosing.begin(ledger, place, address, connection, identity, waiting)
-        else:
-            choosing.agree(place.config, ledger.source, ledger.tables)
-            remembered.remember(place.store, place.name, place.config, place.lake)
+        _begin_or_agree(ledger, place, address, connection, identity, waiting)
         if remedy.now is not None:
             healing.begin(ledger, place, address, connection, identity, waiting)
             remedy.taken()
@@ -124,6 +121,22 @@ def _waiting(stop: threading.Event, reporter: Reporter) -> upstream.Waiting:
             raise Transient("RUN_STOPPED", "the run was stopped", hint="run again to go on")
 
     return upstream.Waiting(check, partial(reporter.settle, "waiting"))
+
+
+def _begin_or_agree(
+    ledger: Ledger,
+    place: Place,
+    address: Address,
+    connection: Session,
+    identity: Identity,
+    waiting: upstream.Waiting,
+) -> None:
+    """The first run chooses; a later one may ask for nothing that the lake does not do."""
+    if ledger.source is None:
+        choosing.begin(ledger, place, address, connection, identity, waiting)
+        return
+    choosing.agree(place.config, ledger.source, ledger.tables)
+    remembered.remember(place.store, place.name, place.config, place.lake)
 
 
 def prove_same(source: SourceRecord, identity: Identity) -> None:
