@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.changes import Image
+from headrace.core.columns import wide, wide_schema
 from headrace.core.errors import Definite
 from headrace.core.events import events
 from headrace.core.fold import Folded, fold
@@ -147,7 +148,7 @@ def test_no_events_change_nothing() -> None:
     folded = _fold([("a", "0", "")])
     assert rows_of(folded.final) == [("a", "0", "")]
     assert folded.history.num_rows == len(folded.touched) == 0
-    assert _fold([]).final.schema == KEYED.arrow()
+    assert _fold([]).final.schema == wide_schema(KEYED.arrow())
 
 
 def test_two_base_rows_of_one_key_are_an_error() -> None:
@@ -188,5 +189,5 @@ def test_every_type_of_the_lake_passes_through_unharmed() -> None:
     row = (1, *values.values())
     happened = events(schema, batch(schema, update(1, row)))
     folded = fold(schema, happened, table_of(schema, row, (2, *values.values())))
-    assert folded.final.equals(table_of(schema, row, (2, *values.values())))
+    assert folded.final.equals(wide(table_of(schema, row, (2, *values.values()))))
     assert folded.history.num_rows == 2
