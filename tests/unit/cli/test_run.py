@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from headrace.cli import main as cli
 from headrace.cli import run
 from headrace.lake import formatfile, statusfile
 from headrace.lake.store import open_store
+from headrace.pipeline.owning import this_process
 
 URL = "postgresql://user@nowhere.invalid/db"
 CONFIG = '[lake]\npath = "{lake}"\n[source.main]\nurl = "{url}"\ntables = ["public.*"]\n'
@@ -198,7 +198,7 @@ def test_a_second_run_is_refused_and_leaves_the_owners_word(
     """Had it written that it failed, the next one would find no living owner, and take the source over."""
     store = open_store(tmp_path / "lake")
     formatfile.create_lake(store)
-    owner = {"host": socket.gethostname(), "pid": os.getppid(), "started_at": "long ago"}
+    owner = this_process("long ago") | {"pid": os.getppid()}
     statusfile.write(store, "main", {"state": "running", "owner": owner})
     said = store.get("_headrace/status/main.json")
     argv = ("run", URL, "--lake", str(tmp_path / "lake"), "--tables", "public.*")
