@@ -102,7 +102,7 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     if unknown and not source.owns_publication:
         raise _not_mirrored(unknown[0])
     if leaving:
-        time = int(ledger.frontier) - 1
+        time = int(ledger.frontier)  # behind the last mark that names them, at which the texts stand
         outcomes = (_without_errors(ledger, ledger.tables[name], time) for name in leaving)
         told = tuple(outcome for outcome in outcomes if outcome.errors is not None)
         gone = [known[name] for known in (ledger.tables, ledger.staged) for name in leaving if name in known]

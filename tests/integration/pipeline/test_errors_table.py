@@ -12,6 +12,7 @@ from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.lake import errors_table
 from headrace.lake.reader import Lake
+from headrace.pipeline.asking import ask
 from headrace.pipeline.states import State
 from headrace.testing import validators
 from headrace.testing.postgres import Database
@@ -151,6 +152,28 @@ def test_keys_that_json_cannot_write_have_texts_of_their_own(mirrors: Mirrors, d
     assert validators.exact(lake, database.url(), values=True) == []
     database.execute("DELETE FROM t")
     assert _raws(mirrors.once()) == []
+
+
+def test_a_table_that_is_dropped_keeps_its_texts_at_its_marks(unsparked: Mirrors, database: Database) -> None:
+    """It goes where its last mark stands, and comes back without those of its first interval."""
+    tables = TABLES[:1]
+    _create(database, tables=tables)
+    _each(database, "INSERT INTO <t> VALUES (1, 0, 'infinity', 1, '{1}', NULL)", tables)
+    lake = unsparked.once()
+    last = lake.marks()[-1]
+    url = database.url(user="app")
+    ask(str(unsparked.path), "tables.drop", {"tables": ["public.by_key"]}, url=url)
+    name = TableName("public", "by_key")
+    of_mark = errors_table.standing(lake.store, "errors/main", name, last.time)
+    assert of_mark["raw"].to_list() == ["infinity"]
+    assert not _standing(lake, "by_key")
+    _each(database, "UPDATE <t> SET t = '-infinity'", tables)
+    ask(str(unsparked.path), "tables.add", {"tables": ["public.by_key"]}, url=url)
+    unsparked.once()
+    assert _standing(lake, "by_key") == {(1, "t", "-infinity"): 1}
+    newest = errors_table.standing(lake.store, "errors/main", name, lake.marks()[-1].time)
+    assert newest["raw"].to_list() == ["-infinity"]
+    assert errors_table.standing(lake.store, "errors/main", name, last.time).equals(of_mark)
 
 
 def _raws(lake: Lake) -> list[str]:
