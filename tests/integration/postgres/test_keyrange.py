@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.chunks import Bound, ByChunk, Chunk, Span
-from headrace.core.errors import Transient
+from headrace.core.errors import Definite, Transient
 from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
@@ -226,3 +226,14 @@ def test_of_other_tables_check_says_that_they_are_copied_in_one_snapshot(
     told = [(f.level, f.table) for f in report.findings if f.code == "PG_COPIED_WHOLE"]
     assert told == [(Level.INFO, T)]
     assert not [f for f in examine(address, Wish(("*.*",))).findings if f.code == "PG_COPIED_WHOLE"]
+
+
+def test_a_chunk_is_not_read_in_the_order_of_a_language(database: Database, session: Session) -> None:
+    """What was altered between two chunks: no row is written anew, and other rows lie between the bounds."""
+    schema = _table(database, session, "text")
+    spans = _spans(session, schema, 1000)
+    assert _keys(database, session, schema, spans[0]).num_rows
+    database.execute(f"{LANGUAGE}; ALTER TABLE t ALTER a TYPE text COLLATE lang", user="app")
+    with pytest.raises(Definite) as refused:
+        _keys(database, session, schema, spans[1])
+    assert refused.value.code == "TABLE_CHANGED"

@@ -26,13 +26,14 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.chunks import Bound, Span
+from headrace.core.errors import Definite
 from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName, quote_identifier
 from headrace.core.schema import TableSchema
 from headrace.decode import copytext
 from headrace.decode.values import decode_column
-from headrace.sources.postgres.catalog import TableLook, schema_of
+from headrace.sources.postgres.catalog import TableLook, look, schema_of
 from headrace.sources.postgres.locks import TableBusy
 from headrace.sources.postgres.refusals import Cancelled
 from headrace.sources.postgres.session import Session, ask, ask_within, query
@@ -231,10 +232,21 @@ def chunk(connection: Session, columns: Sequence[str], piece: KeyRange) -> Itera
         # Before the snapshot is taken: one that is older than a TRUNCATE would find the table empty.
         lock(connection, piece.table)
         prove(connection, piece.table, piece.oid)
+        _refuse_other_order(connection, piece.oid)
         handoff = see(connection.pgconn, frozenset())
         listed = ", ".join(map(quote_identifier, columns))
         statement = f"COPY (SELECT {listed} FROM ONLY {piece.table}{where(piece.key, piece.spans)}) TO STDOUT"
         yield handoff, stream_copy(connection.pgconn, statement)
+
+
+def _refuse_other_order(connection: Session, oid: int) -> None:
+    """A key that is put into the order of a language writes no row anew, and no look tells of it."""
+    for table, reason in disorder(connection, list(look(connection, [oid]).values())).items():
+        raise Definite(
+            "TABLE_CHANGED",
+            f"{table} is not what was begun to be copied: {reason}",
+            hint=f"headrace tables resync {table}",
+        )
 
 
 def paged_copy(columns: Sequence[str], table: TableName, key: Sequence[str], texts: Sequence[Row]) -> str:
