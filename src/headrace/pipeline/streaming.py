@@ -49,6 +49,7 @@ from headrace.pipeline.tasks import (
 )
 from headrace.pipeline.truncating import rows_to_go, with_truncations
 from headrace.pipeline.writing import row_missing
+from headrace.sources.postgres.lookrecord import labels_of
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
 
@@ -163,10 +164,15 @@ def _applied(
     if not attached:
         outcomes = {}
     else:
-        outcomes = way(ledger, workshop, batch, look, {r.oid: ledger.task(r) for r in attached})
+        outcomes = way(ledger, workshop, batch, look, {r.oid: _task(ledger, r, look) for r in attached})
     good, lacking, failures = _judged(outcomes, changed, (ledger.position, frontier))
     moved = list(_moved(ledger, known, batch.frontier, frontier, good, failures, look))
     return _sided(ledger, workshop, known, moved, good, lacking)
+
+
+def _task(ledger: Ledger, record: TableRecord, look: Look) -> TableTask:
+    """The table as it is recorded, and the labels that its enums have by now."""
+    return replace(ledger.task(record), labels=labels_of(look.renewed(record).look))
 
 
 _Found = dict[TableName, Outcome]
@@ -207,7 +213,7 @@ def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
     stand = {name: record.applied or ledger.frontier for name, record in behind.items()}
     taken = latecomers.portion(ledger.kept.values(), stand, ledger.frontier, epochs.EPOCH_BYTES)
     changed = look.changed(behind.values())
-    tasks = {r.oid: ledger.task(r) for r in behind.values() if r.name not in changed}
+    tasks = {r.oid: _task(ledger, r, look) for r in behind.values() if r.name not in changed}
     cuts = list(epochs.kept_cuts(ledger.address, ledger.name, taken.files))
     work = _Work(cuts, taken.changes, taken.truncates)
     outcomes = _worked(ledger, workshop, work, look, tasks) if cuts and tasks else {}

@@ -75,10 +75,12 @@ class TableTask:
     met: bool = False  # errors/ may have rows of it
     rest: bool = False  # of a truncated file, only the rows whose keys no event touches
     types: tuple[tuple[int, int], ...] = ()  # of its columns, as the source's catalog has them
+    labels: tuple[tuple[str, ...] | None, ...] = ()  # of its enums, by a look that is later than the stretch
 
     def wanted(self, since: int | None = None) -> Wanted:
         """What is to be decoded of it: from where it stands on, or from a time."""
-        return Wanted(self.name, self.schema, self.applied if since is None else since, self.types)
+        first = self.applied if since is None else since
+        return Wanted(self.name, self.schema, first, self.types, self.labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,3 +62,38 @@ def test_maintenance_goes_by_and_a_type_that_was_another_for_a_while_does_not(mi
     record = mirrors.record("public.t")
     assert record.state is State.LIVE
     assert record.schema.columns[1].source_type == "text"
+
+
+ADDED_AND_RENAMED = """
+ALTER TYPE mood ADD VALUE 'new'
+INSERT INTO t VALUES (2, 'new')
+INSERT INTO several VALUES (2, '{sad,new}')
+INSERT INTO within VALUES (2, ROW('new'))
+ALTER TYPE mood RENAME VALUE 'new' TO 'mad'
+""".strip().splitlines()
+
+
+def test_a_label_that_was_renamed_after_rows_had_it_does_not_go_by(unsparked: Mirrors) -> None:
+    """The stream prints its first name, the source the second."""
+    database = unsparked.database
+    database.execute("CREATE TYPE mood AS ENUM ('sad'); CREATE TYPE state AS (feeling mood)", user="app")
+    for name, kind, value in [
+        ("t", "mood", "sad"),
+        ("several", "mood[]", "{sad}"),
+        ("within", "state", "(sad)"),
+    ]:
+        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, feeling {kind})", user="app")
+        database.execute(f"INSERT INTO {name} VALUES (1, '{value}')", user="app")
+    unsparked.once()
+    # A new label alone is nothing to stop for, unless nobody could tell how it was called before.
+    run(unsparked, ["ALTER TYPE mood ADD VALUE 'glad'", "UPDATE t SET feeling = 'glad'"])
+    with pytest.raises(Definite) as stopped:
+        unsparked.once()
+    assert stopped.value.code == "TABLE_CHANGED"
+    assert set(unsparked.lake.marks()[-1].versions) == {"public.several", "public.t"}
+    assert unsparked.lake.at().arrow("public.t")["feeling"].to_pylist() == ["glad"]
+    run(unsparked, ADDED_AND_RENAMED)
+    with pytest.raises(Definite) as stopped:
+        unsparked.once()
+    assert stopped.value.code == "TABLE_ALTERED"
+    assert not unsparked.lake.marks()[-1].versions

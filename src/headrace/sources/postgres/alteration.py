@@ -11,7 +11,9 @@ maintenance alters and no row depends on:
                  name all columns; there the constraint has to be the same one, which outlives a REINDEX
     NOT NULL     counts in a key alone, where the server does not let go of it either
     modifier     a longer varchar, none, or text: the same bytes as before (`types.is_same_form`)
-    labels       of an enum may be added. One that was renamed and renamed back is told by its row's life
+    labels       of an enum may be added. One that was renamed and renamed back is told by its row's life; one
+                 that was added and renamed since the last look by the stream, which knows the first name
+                 (`decoding`). Within a composite or a range nobody would see that
     names        of types are for people
 
 A new file node alone means nothing: TRUNCATE is in the stream, VACUUM FULL and CLUSTER move rows without
@@ -33,7 +35,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace.sources.postgres.catalog import Membership, TableLook
-from headrace.sources.postgres.types import TypeLook, is_same_form
+from headrace.sources.postgres.types import TypeLook, enum_of, is_same_form
 
 
 def differs(last: TableLook, now: TableLook) -> str | None:
@@ -79,10 +81,15 @@ def _columns_differ(last: TableLook, now: TableLook) -> str | None:
 def _types_differ(last: TableLook, now: TableLook) -> bool:
     before = {known.oid: known for known in last.types}
     after = {known.oid: known for known in now.types}
-    return before.keys() != after.keys() or any(_is_altered(before[oid], after[oid]) for oid in before)
+    told = {enum.oid for a in now.attributes if (enum := enum_of(a.type, after)) is not None}
+    return before.keys() != after.keys() or any(
+        _is_altered(before[oid], after[oid], told=oid in told) for oid in before
+    )
 
 
-def _is_altered(before: TypeLook, after: TypeLook) -> bool:
+def _is_altered(before: TypeLook, after: TypeLook, *, told: bool) -> bool:
+    if not told and before.labels != after.labels:
+        return True
     if _without_lives(before) != _without_lives(after):
         return True
     if before.width not in (None, after.width):

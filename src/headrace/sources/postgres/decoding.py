@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.core.errors import Definite
 from headrace.core.handoff import widen
@@ -51,14 +52,15 @@ Ints = npt.NDArray[np.int64]
 class Wanted:
     """A table that the caller wants: updates with a time below `since` are left out.
 
-    `types` are those of its columns (oid and modifier) as the catalog had them; without them they are
-    not compared with the stream's.
+    `types` are those of its columns (oid and modifier) as the catalog had them, `labels` those of its enums
+    as a look shows them that is later than the stretch; without them they are not compared with the stream's.
     """
 
     name: TableName
     schema: TableSchema
     since: int
     types: tuple[tuple[int, int], ...] = ()
+    labels: tuple[tuple[str, ...] | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +264,22 @@ def _under(data: Bytes, messages: Messages, heads: _Heads, layout: Relation, tak
             commit_ts=heads.commit_ts[rows],
         ),
     )
+    if not _labels_stand(found.batch, wanted):
+        return TableChanges(taken.oid, failure=_renamed(wanted, int(heads.time[rows[0]])))
     return TableChanges(taken.oid, changes=found)
+
+
+def _labels_stand(batch: pa.RecordBatch, wanted: Wanted) -> bool:
+    """Whether the enums of these rows are labels still: no look knows of one that was added and renamed."""
+    for number, labels in enumerate(wanted.labels):
+        for side in ("n", "o") if labels is not None else ():
+            values = batch.column(f"{side}{number}")
+            if pa.types.is_list(values.type):
+                values = values.flatten()
+            known = pa.array([*(labels or ()), None], values.type)
+            if not pc.all(pc.is_in(values, known), min_count=0).as_py():
+                return False
+    return True
 
 
 def _as_recorded(layout: Relation, wanted: Wanted) -> bool:
@@ -291,6 +308,15 @@ def _altered(wanted: Wanted, time: int) -> Definite:
         f"{wanted.name} does not have the columns and the identity that were recorded",
         detail=f'seen in the transaction at "{Lsn(time)}"',
         hint=f"headrace tables resync {wanted.name}, which says what to do where its columns are others",
+    )
+
+
+def _renamed(wanted: Wanted, time: int) -> Definite:
+    return Definite(
+        "TABLE_ALTERED",
+        f"{wanted.name} had a value of an enum that is none of its labels any more",
+        detail=f'seen at or behind the transaction at "{Lsn(time)}"',
+        hint=f"headrace tables resync {wanted.name}",
     )
 
 

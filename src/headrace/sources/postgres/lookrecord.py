@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog import Attribute, Membership, ReplicaIdentity, TableLook
-from headrace.sources.postgres.types import TypeLook
+from headrace.sources.postgres.types import TypeLook, enum_of
 
 
 def to_record(look: TableLook) -> dict[str, Any]:
@@ -46,6 +46,13 @@ def from_record(record: Mapping[str, Any]) -> TableLook:
 def types_of(record: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """The types of the columns that are mirrored (oid and modifier), out of a look's record."""
     return tuple((a["type"], a["typmod"]) for a in record["attributes"] if not a["generated"])
+
+
+def labels_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, ...]:
+    """Of the same columns the labels that their values may have; None where they are not an enum's."""
+    types = {known["oid"]: TypeLook(**_fields(known)) for known in record["types"]}
+    enums = [enum_of(a["type"], types) for a in record["attributes"] if not a["generated"]]
+    return tuple(None if enum is None else enum.labels for enum in enums) if any(enums) else ()
 
 
 def _membership(record: Mapping[str, Any]) -> Membership:

@@ -119,6 +119,15 @@ def is_same_form(before: tuple[int, int], after: tuple[int, int]) -> bool:
     return before[0] in _LIMITED or (before[0] == _NUMERIC and _numeric(before[1]) == _numeric(after[1]))
 
 
+def enum_of(type_oid: int, types: Mapping[int, TypeLook]) -> TypeLook | None:
+    """The enum whose labels are all that a column of this type holds, by themselves or in a list."""
+    known, depth = types.get(type_oid), 0
+    while known is not None and (known.base or known.element):
+        depth += bool(known.element)
+        known = types.get(known.base or known.element)
+    return known if known is not None and known.kind == "e" and depth < 2 else None
+
+
 def _numeric(typmod: int) -> tuple[pa.DataType, str]:
     if typmod < 0:
         return _TEXT

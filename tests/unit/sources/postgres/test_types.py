@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.sources.postgres.types import TypeLook, column_of, doubtful_key, form_of, is_same_form
+from headrace.sources.postgres.types import TypeLook, column_of, doubtful_key, enum_of, form_of, is_same_form
 
 
 def numeric(precision: int, scale: int) -> int:
@@ -106,3 +106,18 @@ def test_a_modifier_matters_where_it_changes_the_text_or_the_column(
     one: tuple[int, int], other: tuple[int, int], alike: bool
 ) -> None:
     assert is_same_form(one, other) == is_same_form(other, one) == alike
+
+
+def test_the_labels_of_an_enum_are_told_by_themselves_or_in_a_list() -> None:
+    types = TYPES | {
+        look.oid: look
+        for look in (
+            TypeLook(5008, "d", base=5005),
+            TypeLook(5009, "b", element=5008),
+            TypeLook(5010, "c", attributes=((1, "a", 5004, -1),)),
+            TypeLook(5011, "r", subtype=5004),
+        )
+    }
+    told = [oid for oid in sorted(types) if enum_of(oid, types) is not None]
+    assert told == [5004, 5005, 5008]
+    assert enum_of(25, types) is None
