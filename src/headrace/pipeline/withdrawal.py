@@ -45,7 +45,10 @@ class Withdrawal:
         source = run.ledger.source
         assert source is not None
         now = time.monotonic()
-        if not source.owns_publication or run.desk.in_hand is not None or now < self.again_at:
+        if run.desk.in_hand is not None:
+            self.out = frozenset()  # it may put something in, and be refused after that
+            return
+        if not source.owns_publication or now < self.again_at:
             return
         stopped = _stopped(run)
         self.out &= stopped

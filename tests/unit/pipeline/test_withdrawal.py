@@ -1,0 +1,31 @@
+"""Which tables leave our publication, and when that is asked again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.core.names import TableName
+from headrace.pipeline.states import State
+from headrace.pipeline.withdrawal import Withdrawal
+from headrace.sources.postgres import upstream
+
+
+def test_a_table_that_a_request_put_back_in_vain_leaves_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resync publishes the table before it finds that its columns are others than those of its history."""
+    taken: list[list[int]] = []
+    monkeypatch.setattr(upstream, "without_identity", lambda *_: frozenset())
+    monkeypatch.setattr(upstream, "withdraw_by_oid", lambda _, __, oids: taken.append(sorted(oids)))
+    name = TableName("public", "t")
+    stopped = SimpleNamespace(name=name, oid=7, state=State.STOPPED)
+    source = SimpleNamespace(owns_publication=True, publication="p")
+    ledger = SimpleNamespace(source=source, tables={name: stopped}, staged={}, healing=False)
+    desk = SimpleNamespace(in_hand=None)
+    run: Any = SimpleNamespace(ledger=ledger, desk=desk, connection=None, fail=None)
+    withdrawal = Withdrawal()
+    for in_hand in (None, None, object(), None, None):
+        desk.in_hand = in_hand
+        withdrawal.turn(run)
+    assert taken == [[7], [7]]
