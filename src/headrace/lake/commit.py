@@ -38,7 +38,6 @@ against an in-memory twin under every order of steps (`tests/laws/lake`). It nev
 from __future__ import annotations
 
 import uuid
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -111,7 +110,7 @@ class Claim:
     """What a process remembers, over its attempts, of the source that it took over."""
 
     held: bool = False  # a plan of ours got its place: the source is ours until somebody else's does
-    plan_ids: deque[str] = field(default_factory=lambda: deque(maxlen=16))  # our last ones, put or not
+    plan_ids: set[str] = field(default_factory=set)  # the last one that got its place, those tried since
 
 
 class EpochLog:
@@ -155,7 +154,7 @@ class EpochLog:
         failpoint("lake.plan.before")
         key = layout.plan_key(self.source, plan.epoch)
         data = plan.to_json().encode()
-        self._claim.plan_ids.append(plan.plan_id)
+        self._claim.plan_ids.add(plan.plan_id)
         # Equal bytes are our own: a store may refuse the repetition of a request whose answer was lost.
         if not self._files.put_if_absent(key, data) and self._files.get(key) != data:
             raise _fenced(self.source, plan.epoch)
@@ -163,7 +162,7 @@ class EpochLog:
         # The number may have been free only because old plans are cleaned away.
         if _epoch(self._marks.newest()) >= plan.epoch:
             raise _fenced(self.source, plan.epoch)
-        self._claim.held = True
+        self._claim.held, self._claim.plan_ids = True, {plan.plan_id}
 
     def finish(self, plan: Plan) -> Mark | Blocked:
         """Carry out a plan that was put, from wherever it got stuck, and publish its mark.
@@ -191,7 +190,7 @@ class EpochLog:
             if tried[-1].plan_id == blocked.plan.plan_id:
                 key = layout.plan_key(self.source, epoch, len(tried))
                 withdrawal = self._withdrawal(tried[0])
-                self._claim.plan_ids.append(withdrawal.plan_id)
+                self._claim.plan_ids.add(withdrawal.plan_id)
                 failpoint("lake.withdrawal.before")
                 self._files.put_if_absent(key, withdrawal.to_json().encode())
                 failpoint("lake.withdrawal.after")

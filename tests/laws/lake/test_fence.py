@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.core.errors import Definite, Misconfigured
+from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.lake import layout
-from headrace.lake.commit import Blocked, EpochLog
+from headrace.lake.commit import Blocked, Claim, EpochLog
 from headrace.lake.marks import Mark
 from headrace.lake.plan import Plan, TableStep
 from tests.laws.lake.scenes import Twin
@@ -52,6 +52,27 @@ def test_after_a_takeover_the_older_writers_next_plan_is_refused() -> None:
     with pytest.raises(Misconfigured) as raised:
         older.put_plan(_plan(world, epoch + 1))
     assert raised.value.code == "LAKE_FENCED"
+
+
+def test_who_holds_the_source_keeps_it_however_often_the_store_refuses_a_plan() -> None:
+    world, claim = World(), Claim()
+
+    class Full(TwinFiles):
+        def put_if_absent(self, key: str, data: bytes) -> bool:
+            raise Transient("LAKE_STORE", "the disk is full", hint="wait")
+
+    def attempt(files: TwinFiles) -> EpochLog:
+        return EpochLog(SOURCE, files, TwinMarks(world), lambda path: TwinTable(world, path), claim=claim)
+
+    epoch = attempt(TwinFiles(world)).takeover().mark.epoch
+    for number in range(50):
+        refused = attempt(Full(world))
+        assert refused.takeover().mark.epoch == epoch
+        with pytest.raises(Transient):
+            refused.put_plan(replace(_plan(world, epoch + 1), plan_id=f"refused-{number}"))
+    last = attempt(TwinFiles(world))
+    last.takeover()
+    _published(last, _plan(world, epoch + 1))
 
 
 def test_a_plan_put_where_plans_were_cleaned_away_is_refused() -> None:
