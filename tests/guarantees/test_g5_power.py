@@ -18,9 +18,11 @@ import pytest
 from headrace.core import failpoint
 from headrace.core.errors import Transient
 from headrace.core.position import Lsn
+from headrace.lake import recovery
 from headrace.lake.table import LakeTable
 from headrace.pipeline import remembered
 from headrace.pipeline.ledger import Epoch
+from headrace.pipeline.mending import mend
 from headrace.testing import validators
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database
@@ -167,6 +169,31 @@ def test_g5_one_empty_file_of_an_unsynced_epoch_takes_it_back_and_no_version_com
     reader.refresh()
     assert reader.live() == house.ledger.table(folder).live()
     house.live(2)
+    assert house.wrong() == []
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_g5_who_mends_while_another_did_and_went_on_leaves_the_lake_alone(
+    tmp_path: Path, epochs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = Unsynced(tmp_path / "lake", 3)
+    house.live(2)
+    house.lazy = True
+    house.live(2)
+    torn = max((tmp_path / "lake").glob("marks/main/e*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    torn.write_bytes(b"")
+
+    def meanwhile(_: str) -> None:
+        monkeypatch.undo()
+        house.after_the_cut()
+        house.live(epochs)
+
+    monkeypatch.setattr(recovery, "failpoint", meanwhile)
+    with pytest.raises(Transient):
+        mend(house.place.store, "main")
+    assert house.wrong() == []
+    house.live(1)
+    house.again()
     assert house.wrong() == []
 
 

@@ -11,7 +11,8 @@ anything else of their epoch is (`Store.put_if_absent`). So at a takeover every 
 epoch is held against the lake: the files that it adds, their sizes and ends; its lines in the tables' logs;
 its mark. From the first that is not whole on, all go:
 
-    what goes      is written down first (`headrace.lake.durable`), so that whoever is ended here is continued
+    what goes      is written down first (`headrace.lake.durable`): whoever is ended here is continued, and
+                   who finds it done by another meanwhile takes nothing more back
     tables         a torn line of a log gets a filler in its place, then one commit brings the table back to
                    what it held: numbers are not used twice, and a program that holds the table open is
                    told by that commit, or meets files that are gone
@@ -88,8 +89,7 @@ def recover(store: Store, source: str, whole: Whole = lambda plan: True) -> None
         first = _first_torn(store, source, known.epoch, last, whole)
         if first is None:
             return
-        if durable.read(store, source) != known:
-            raise _moved(source)
+        _see_that_it_lasts(store, source, known)
         known = Durable(first - 1, last, uuid.uuid4().hex)
         durable.write(store, source, known)
     failpoint("lake.recovery.before")
@@ -234,7 +234,9 @@ def _take_back(store: Store, source: str, known: Durable) -> None:
     bases.pop(marks, None)
     for folder, base in bases.items():
         own = [step for step in steps if step.path == folder]
+        _see_that_it_lasts(store, source, known)
         _restore(store, folder, base, own, _stamp(source, known))
+    _see_that_it_lasts(store, source, known)
     for key in store.list(layout.checkpoints_folder(source)):
         if layout.plan_of(key)[0] > known.epoch:
             store.delete(key)
@@ -243,10 +245,18 @@ def _take_back(store: Store, source: str, known: Durable) -> None:
     else:
         mark = _withdraw(store, source, known, plans)
         failpoint("lake.recovery.between")
+        _see_that_it_lasts(store, source, known)
         _restore_marks(store, source, known, mark, [step for step in steps if step.path == marks])
     _delete_files(store, known.epoch, steps)
     store.sync_all()
+    _see_that_it_lasts(store, source, known)
     durable.write(store, source, Durable(0 if known.epoch == 0 else known.until))
+
+
+def _see_that_it_lasts(store: Store, source: str, known: Durable) -> None:
+    """Two may do this at once; when the first has done, what comes after is not to be taken back."""
+    if durable.read(store, source) != known:
+        raise _moved(source)
 
 
 def _stamp(source: str, known: Durable) -> Stamp:
@@ -261,7 +271,7 @@ def _restore(store: Store, folder: str, base: int, steps: list[TableStep], stamp
             store.delete(key)
         return
     _spare_checkpoints(store, folder, above=base)
-    if _restored(store, folder, stamp):
+    if _restored(store, folder, base, stamp):
         return
     # Versions that were lost, name and all, may have been read as well.
     newest = max([*_versions(store, folder), *(step.base + 1 for step in steps)])
@@ -295,9 +305,9 @@ def _moved(what: str) -> Transient:
     )
 
 
-def _restored(store: Store, folder: str, stamp: Stamp) -> bool:
-    line = _line(store, folder, max(_versions(store, folder)))
-    return line is not None and line.plan_id == stamp.plan_id
+def _restored(store: Store, folder: str, base: int, stamp: Stamp) -> bool:
+    lines = (_line(store, folder, version) for version in _versions(store, folder) if version > base)
+    return any(line is not None and line.plan_id == stamp.plan_id for line in lines)
 
 
 def _fill(store: Store, folder: str, versions: Iterable[int], stamp: Stamp) -> None:
@@ -346,7 +356,7 @@ def _restore_marks(store: Store, source: str, known: Durable, mark: Mark, steps:
     folder = layout.marks_folder(source)
     stamp = _stamp(source, known)
     base = _version_at(store, folder, known.epoch)
-    if _restored(store, folder, stamp):
+    if _restored(store, folder, base, stamp):
         return
     # One commit a mark, and one a step, were perhaps made.
     newest = max([*_versions(store, folder), base + mark.epoch - known.epoch + len(steps)])
