@@ -176,8 +176,7 @@ class Broom:
         lines = spent_log(table, self.before, versions, last)
         if lines and not self.dry:
             # They are replaced by a checkpoint, which nobody else syncs.
-            log = self.store.list(f"{folder}/_delta_log")
-            self.store.sync(key for key in log if "checkpoint" in key.rpartition("/")[2])
+            self._sync_checkpoints(folder)
         failpoint("maintain.log.before", layout.place(folder))
         self._delete(lines, len(lines))
         failpoint("maintain.log.after", layout.place(folder))
@@ -202,6 +201,11 @@ class Broom:
         checkpoints = _log(table)[1]
         if table.version - max(checkpoints, default=0) >= _CHECKPOINTED:
             table.checkpoint()
+            self._sync_checkpoints(table.folder)
+
+    def _sync_checkpoints(self, folder: str) -> None:
+        log = self.store.list(f"{folder}/_delta_log")
+        self.store.sync(key for key in log if "checkpoint" in key.rpartition("/")[2])
 
     # --- what the owner knows -------------------------------------------------------------------
 
