@@ -49,7 +49,7 @@ from headrace.lake import layout, syncing
 from headrace.lake.marks import Mark, Marks, mark_of, repeating
 from headrace.lake.plan import Plan, TableStep, attempts
 from headrace.lake.store import Store
-from headrace.lake.syncing import Syncing
+from headrace.lake.syncing import Syncing, fenced
 from headrace.lake.table import Entry, LakeTable, Stamp, tables_of
 
 _ROUNDS = 20
@@ -310,12 +310,7 @@ class EpochLog:
 
 
 def _fenced(source: str, epoch: int) -> Misconfigured:
-    return Misconfigured(
-        "LAKE_FENCED",
-        f'another writer has taken over source "{source}" of this lake',
-        detail=f"epoch {epoch} is not ours",
-        hint="stop this process: one run owns a source; headrace status shows the owner",
-    )
+    return fenced(source, f"epoch {epoch} is not ours")
 
 
 def _restless(source: str) -> Transient:

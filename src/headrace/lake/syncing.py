@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
+from headrace.core.errors import Misconfigured
 from headrace.core.failpoint import failpoint
 from headrace.lake import durable, layout
 from headrace.lake.durable import Durable
@@ -85,8 +86,16 @@ class Syncing:
         keys += self._marks.new_keys()
         keys += self._written(plans)
         self._files.sync(keys)
+        if not self._files.durable_at_once:
+            self._see_that_it_is_ours(last)
         durable.write(self._files, self._source, Durable(last))
         self.durable = last
+
+    def _see_that_it_is_ours(self, last: int) -> None:
+        """A writer that was frozen here may wake when a successor is far ahead, or has taken this back."""
+        known = durable.read(self._files, self._source)
+        if known is not None and (known.epoch > last or known.until is not None):
+            raise fenced(self._source, f"it made epoch {known.epoch} durable, and we are at {last}")
 
     def _not_durable(self, last: int) -> Iterator[Plan]:
         """The plans up to this epoch that nobody knows to be durable."""
@@ -98,3 +107,13 @@ class Syncing:
         for step in (step for plan in plans for step in plan.steps):
             yield from self._table(step.path).log_keys(step.base + 1)
             yield from (f"{step.path}/{file.path}" for file in step.add)
+
+
+def fenced(source: str, detail: str) -> Misconfigured:
+    """The error of a writer whose source has become another's."""
+    return Misconfigured(
+        "LAKE_FENCED",
+        f'another writer has taken over source "{source}" of this lake',
+        detail=detail,
+        hint="stop this process: one run owns a source; headrace status shows the owner",
+    )

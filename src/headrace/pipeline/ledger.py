@@ -117,6 +117,7 @@ class Ledger:
         self.kept = kept_of(self._catalog.records)
         stray = {key.rpartition("/")[2] for key in store.list(layout.late_folder(name))} - self.kept.keys()
         self._stray = tuple(sorted(stray))  # of epochs that came to nothing
+        self._inherited = tuple(self.kept)  # an earlier attempt may have met a disk that refused them
 
     @property
     def frontier(self) -> Lsn:
@@ -282,7 +283,10 @@ class Ledger:
         state = {} if plan is None else plan.state
         names = {key[len(KEY) :]: record for key, record in state.items() if key.startswith(KEY)}
         places = {name: layout.late_key(self.name, name) for name in (*names, *self._stray)}
-        self.store.sync([places[name] for name, record in names.items() if record is not None])
+        came = [name for name, record in names.items() if record is not None]
+        came += self._inherited if plan is None else ()
+        late = (layout.late_key(self.name, name) for name in came)
+        self.store.sync([key for key in late if self.store.exists(key)])
         self.log.sync(plan)
         gone = [place for name, place in places.items() if names.get(name) is None]
         if gone:

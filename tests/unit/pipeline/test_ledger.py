@@ -14,8 +14,9 @@ from headrace.core import failpoint
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import formatfile, layout
+from headrace.lake import durable, formatfile, layout
 from headrace.lake.commit import Claim
+from headrace.lake.durable import Durable
 from headrace.lake.reader import Lake
 from headrace.lake.store import open_store
 from headrace.pipeline.latecomers import Kept
@@ -166,3 +167,40 @@ def test_a_failed_sync_is_done_again_by_the_next_attempt_with_new_files(
     again.sync()
     assert again.durable
     assert victim.stat().st_ino != number
+
+
+def test_a_file_kept_for_a_late_table_that_the_disk_refused_is_written_anew_by_the_next_attempt(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = Claim()
+    first = Ledger(ledger.store, "main", claim=claim)
+    kept = Kept("1", Lsn(0x90), frozenset({NAME}), 10, 1, False)
+    key = layout.late_key("main", kept.name)
+    ledger.store.put_if_absent(key, b"0123456789" + b"[]" + (2).to_bytes(8, "big"))
+    plan = first.publish(Epoch("stream", kept.reached, kept=kept))
+    victim = Path(ledger.store.url) / key
+    number, fsync = victim.stat().st_ino, os.fsync
+
+    def refusing(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == number:
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refusing)
+        with pytest.raises(Transient):
+            first.sync(plan)
+    Ledger(ledger.store, "main", claim=claim).sync()
+    assert victim.stat().st_ino != number
+
+
+def test_a_writer_that_was_frozen_sets_back_nothing_of_what_its_successor_made_durable(
+    ledger: Ledger,
+) -> None:
+    plan = ledger.publish(Epoch("empty", Lsn(0x90)))
+    successor = Ledger(ledger.store, "main")
+    successor.sync(successor.publish(Epoch("empty", Lsn(0xA0))))
+    with pytest.raises(Misconfigured) as caught:
+        ledger.sync(plan)  # and nothing is acknowledged
+    assert caught.value.code == "LAKE_FENCED"
+    assert durable.read(ledger.store, "main") == Durable(successor.mark.epoch)
