@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from headrace.lake.formatfile import open_lake
 from headrace.lake.reader import Lake
 from headrace.lake.store import Store
 from headrace.pipeline import remembered
-from headrace.pipeline.owning import living_owner
+from headrace.pipeline.owning import is_beside, living_owner
 from headrace.pipeline.records import SourceRecord
 from headrace.sources.postgres.session import Address, application_name
 from headrace.sources.postgres.upstream import drop_upstream, object_name
@@ -79,12 +78,13 @@ def _free(store: Store, name: str, stop: bool) -> None:
     owner = living_owner(store, name)
     if owner is None:
         return
-    if not stop or owner.get("host") != socket.gethostname():
+    # In a container beside us, which may have our host's name, the same number is another process.
+    if not stop or not is_beside(owner):
         raise Misconfigured(
             "SOURCE_OWNED",
             f'source "{name}" of this lake is run by another process',
             detail=f"pid {owner.get('pid')} on {owner.get('host')}",
-            hint="stop it first, or on its own machine: headrace drop --stop",
+            hint="stop it first, or on its own machine, in its own container: headrace drop --stop",
         )
     _end(store, name, owner)
 

@@ -55,13 +55,18 @@ def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None)
     owner: Mapping[str, Any] = status.record.get("owner", {})
     if owner == me:
         return None
-    if (owner.get("host"), owner.get("realm")) == (socket.gethostname(), _realm()):
+    if is_beside(owner):
         pid = int(owner.get("pid", 0))
         if (pid == os.getpid() and me is not None) or not _runs(pid):
             return None
         if pid != os.getpid() and status.age <= FRESH_SECONDS:
             return owner
     return owner if _moves(store, source, status.record) else None
+
+
+def is_beside(owner: Mapping[str, Any]) -> bool:
+    """Whether the owner's process id means its process to us too."""
+    return (owner.get("host"), owner.get("realm")) == (socket.gethostname(), _realm())
 
 
 def _realm() -> str:

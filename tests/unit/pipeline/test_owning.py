@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from headrace.core.errors import Misconfigured
 from headrace.lake import statusfile
 from headrace.lake.store import LocalStore
-from headrace.pipeline import owning
+from headrace.pipeline import dropping, owning
 from headrace.pipeline.reporting import Reporter
 from headrace.testing.postmaster import wait_for
 
@@ -78,6 +79,21 @@ def test_a_process_beside_us_is_told_at_once(tmp_path: Path) -> None:
     # The same number in another container is another process.
     with _alive(store, timedelta(0)):
         assert owning.living_owner(store, "main", me=owning.this_process("now")) == ELSEWHERE
+
+
+def test_no_process_of_ours_is_ended_for_an_owner_in_another_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the host's network a container has the host's name, and numbers of its own."""
+    store = LocalStore(str(tmp_path))
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
+    monkeypatch.setattr(owning, "_moves", lambda *_: True)
+    _write(store, owning.this_process("then") | {"realm": "another container"}, timedelta(0))
+    with pytest.raises(Misconfigured) as caught:
+        dropping._free(store, "main", stop=True)
+    assert caught.value.code == "SOURCE_OWNED"
+    assert killed == []
 
 
 def test_a_status_that_cannot_be_written_is_written_again_as_soon_as_it_can_be(tmp_path: Path) -> None:
