@@ -204,4 +204,3 @@ def test_a_second_run_is_refused_and_leaves_the_owners_word(
     argv = ("run", URL, "--lake", str(tmp_path / "lake"), "--tables", "public.*")
     assert _refused(capsys, *argv) == "SOURCE_OWNED"
     assert store.get("_headrace/status/main.json") == said
-    assert _refused(capsys, *argv) == "SOURCE_OWNED"
