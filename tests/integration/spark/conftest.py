@@ -21,7 +21,7 @@ from headrace.spark.session import Session, SparkConfig, open_session
 from tests import jvms
 
 _ROOT = str(Path(__file__).resolve().parents[3])
-_CONFIGS = {
+ENGINES = {
     "local": SparkConfig(master="local[2]"),
     "cluster": SparkConfig(master="local-cluster[2,1,1024]"),
     "connect": SparkConfig(remote="local[2,4]"),
@@ -38,7 +38,7 @@ class Engine:
     events: Path
 
 
-@pytest.fixture(scope="module", params=list(_CONFIGS))
+@pytest.fixture(scope="module", params=list(ENGINES))
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Each of the engines in turn."""
     with pytest.MonkeyPatch.context() as patch:
@@ -60,7 +60,7 @@ def started(name: str, events: Path, patch: pytest.MonkeyPatch) -> Iterator[Engi
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.executor.extraJavaOptions": jvms.SHORT_LIVED,
     }
-    config = _CONFIGS[name]
+    config = ENGINES[name]
     with open_session(SparkConfig(config.master, config.remote, conf)) as session:
         assert session.owned, "another test left its session running"
         yield Engine(name, session, Runner(session), events)

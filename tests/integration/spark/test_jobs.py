@@ -18,10 +18,17 @@ from headrace.spark.secrets import seal
 from headrace.spark.session import SparkConfig, open_session
 from headrace.spark.warmth import Heartbeat, warm
 from tests.integration.spark import work
-from tests.integration.spark.conftest import Engine
+from tests.integration.spark.conftest import ENGINES, Engine
 
 # Connect on a local server complains about settings that only the server's start can take.
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:Failed to set spark")]
+
+# What no cluster and no client can change is asked of one engine in every run, of all in the full one.
+alike = pytest.mark.parametrize(
+    "engine",
+    [name if name == "local" else pytest.param(name, marks=pytest.mark.full) for name in ENGINES],
+    indirect=True,
+)
 
 WORDS = [b"abcaab", b"abd", b"", b"xyzzy" * 40, b"a" * 300]
 
@@ -31,11 +38,13 @@ def test_results_come_in_item_order(engine: Engine) -> None:
     assert engine.runner.run(work.several, items) == DriverRunner().run(work.several, items)
 
 
+@alike
 def test_no_items_need_no_job(engine: Engine) -> None:
     assert engine.runner.run(work.echo, []) == []
     assert engine.runner.run_grouped(work.by_letter, work.joined, []) == []
 
 
+@alike
 def test_a_partial_travels_with_its_arguments(engine: Engine) -> None:
     assert engine.runner.run(partial(work.shout, b"!"), [b"a"]) == [b"A!"]
 
@@ -54,6 +63,7 @@ def test_an_error_keeps_its_family_code_and_hint(engine: Engine) -> None:
     assert "work.py" in caught.value.__notes__[0]
 
 
+@alike
 def test_a_bug_tells_its_place_and_no_value(engine: Engine) -> None:
     with pytest.raises(RuntimeError, match="ValueError in a task") as caught:
         engine.runner.run(work.stumble, [b"4711-secret"])
@@ -61,11 +71,13 @@ def test_a_bug_tells_its_place_and_no_value(engine: Engine) -> None:
     assert "4711" not in str(caught.value)
 
 
+@alike
 def test_want_of_memory_in_a_task_is_transient(engine: Engine) -> None:
     with pytest.raises(Transient, match="SPARK_TASK_OUT_OF_MEMORY"):
         engine.runner.run(work.exhaust, [b""])
 
 
+@alike
 def test_errors_of_split_and_merge_are_raised(engine: Engine) -> None:
     with pytest.raises(Definite, match="TEST_REFUSED"):
         engine.runner.run_grouped(work.refuse_split, work.refuse_merge, [b"ab", b"bad"])
@@ -96,6 +108,7 @@ def test_workers_are_used_again(engine: Engine) -> None:
     assert str(os.getpid()).encode() not in first
 
 
+@alike
 def test_two_hundred_megabytes_pass_through_a_shuffle(engine: Engine) -> None:
     weighed = engine.runner.run_grouped(
         work.megabytes, work.weigh, [str(item).encode() for item in range(10)]
@@ -103,6 +116,7 @@ def test_two_hundred_megabytes_pass_through_a_shuffle(engine: Engine) -> None:
     assert weighed == [f"{group} 10 {10 * (2 << 20)}".encode() for group in range(10)]
 
 
+@alike
 def test_a_merge_of_four_hundred_megabytes_holds_a_few_of_them(engine: Engine) -> None:
     (answer,) = engine.runner.run_grouped(work.one_group, work.weigh_memory, [b""] * 10)
     total, grown = map(int, answer.split())
@@ -148,6 +162,7 @@ def test_driver_and_tasks_share_a_directory(engine: Engine, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("blind", ["tasks", "driver"])
+@alike
 def test_a_directory_that_is_not_shared_is_found(engine: Engine, tmp_path: Path, blind: str) -> None:
     here = local_probe(tmp_path / "driver")
     apart = (os.getpid(), str(tmp_path))
@@ -162,6 +177,7 @@ def test_a_directory_that_is_not_shared_is_found(engine: Engine, tmp_path: Path,
     assert ("the driver does not see" in caught.value.detail) == (blind == "driver")
 
 
+@alike
 def test_a_heartbeat_beats_while_idle_and_stops(engine: Engine) -> None:
     with Heartbeat(engine.runner, every=0.2) as heart:
         work.wait_for(lambda: heart.beats >= 2)
