@@ -19,6 +19,8 @@ from headrace.core.errors import HeadraceError, Misconfigured, Transient
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 15.0
 
+_FIRST_OF_ALL = ("PG_UNREACHABLE", "PG_SYNCHRONOUS")
+
 EXIT_CODES = {"misconfigured": 2, "definite": 3, "transient": 4}
 
 
@@ -40,9 +42,10 @@ class Patience:
 def retries(error: BaseException, *, met: bool = True) -> bool:
     """Whether the source begins again by itself after this error.
 
-    A server that was never `met` is more likely mistyped than down: a person should look.
+    A server that was never `met` is more likely mistyped than down, and one whose commits would wait for us
+    is likely to be meant so: a person should look.
     """
-    return isinstance(error, Transient) and (met or error.code != "PG_UNREACHABLE")
+    return isinstance(error, Transient) and (met or error.code not in _FIRST_OF_ALL)
 
 
 def disowns(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.errors import Misconfigured
+from headrace.core.errors import Transient
 from headrace.core.position import Lsn
 from headrace.sources.postgres import stream as stream_module
 from headrace.sources.postgres import synchronous
@@ -400,7 +400,7 @@ def test_a_stream_that_commits_would_wait_for_is_refused_with_what_mends_it(stag
             _set_standbys(staged, names)
             refused = staged.refusal()
             assert refused.code == "PG_SYNCHRONOUS"
-            assert isinstance(refused, Misconfigured)
+            assert isinstance(refused, Transient)
             assert refused.hint is not None
             for statement in refused.hint.split("; ")[:2]:
                 staged.database.execute(statement)
@@ -408,7 +408,7 @@ def test_a_stream_that_commits_would_wait_for_is_refused_with_what_mends_it(stag
         with connect(staged.feed.address, role="run") as session:
             synchronous.refuse(session)
             _set_standbys(staged, "*")
-            with pytest.raises(Misconfigured) as caught:
+            with pytest.raises(Transient) as caught:
                 synchronous.refuse(session)
             assert caught.value.code == "PG_SYNCHRONOUS"
     finally:

@@ -8,7 +8,8 @@ lose data.
 
 So a stream is not begun where the setting names us (`stream`), preflight says so before anything is made,
 and a run that meets a new setting lets go (`pipeline.lifecycle`): the slot keeps everything, nobody waits
-for us. A name that `*` does not match does not exist.
+for us. It comes back by itself once the setting is another: a cluster's own manager may say `*` only for as
+long as no standby is up. A name that `*` does not match does not exist.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headrace.core.errors import Misconfigured
+from headrace.core.errors import Transient
 from headrace.core.names import quote_identifier
 from headrace.sources.postgres.session import Session, query
 
@@ -87,13 +88,13 @@ def refuse(connection: Session) -> None:
         raise error
 
 
-def refusal(setting: str, standbys: str | None) -> Misconfigured | None:
+def refusal(setting: str, standbys: str | None) -> Transient | None:
     """The error where commits of the server would wait for us; of the row that `ASK` gives."""
     if not StandbyNames.parse(setting).ours:
         return None
     known = sorted((standbys or "").split("\n")) if standbys else []
     advice = "" if known else "; no standby is connected: put the names of yours in there"
-    return Misconfigured(
+    return Transient(
         "PG_SYNCHRONOUS",
         "synchronous_standby_names names our connections: commits of the application would wait for the lake",
         detail=f"it is {setting}",
