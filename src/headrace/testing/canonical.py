@@ -9,12 +9,12 @@ into text (nothing of `headrace.decode` is asked, which is what is on trial), Po
     numeric(p,s)         decimal with s digits
     bytea                hex
     date, timestamp(tz)  days, microseconds since 1970 (UTC)
-    arrays               {...} of the elements, each as hex of its text, N for NULL
+    arrays               {...} of the elements, each as hex of its text, N for NULL, and a comma
     everything else      as the server prints it under pinned settings
 
-A value that the lake's type cannot hold (infinity, NaN in a decimal, an array of two dimensions) is NULL on
-both sides: the lake keeps it in its errors table. Rows are multisets: a frame has one line for each
-distinct row, and how many times it is there in `n`.
+A value that the lake's type cannot hold (infinity, NaN in a decimal, an array of two dimensions or with such
+an element) is NULL on both sides: the lake keeps it in its errors table. Rows are multisets: a frame has one
+line for each distinct row, and how many times it is there in `n`.
 """
 
 from __future__ import annotations
@@ -53,17 +53,22 @@ _INT64_MAX = 2**63 - 1
 _BOOL, _BYTEA, _DATE, _TIMESTAMPS, _NUMERIC = 16, 17, 1082, (1114, 1184), 1700
 _FLOATS = {700: ("float4send", 32, "int"), 701: ("float8send", 64, "bigint")}
 
+# Of each column the type and its modifier below all domains; of a true array, those of its elements.
+# A type may have elements and be no array: int2vector and oidvector print as numbers between spaces.
 _COLUMNS = """
-    WITH RECURSIVE plain AS (
-        SELECT attnum, attname, atttypid AS oid, atttypmod AS typmod FROM pg_attribute
-        WHERE attrelid = (quote_ident(%s) || '.' || quote_ident(%s))::regclass
-          AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+    WITH RECURSIVE domains AS (
+        SELECT oid AS domain, typbasetype AS oid, typtypmod AS typmod FROM pg_type WHERE typtype = 'd'
         UNION ALL
-        SELECT attnum, attname, typbasetype, typtypmod FROM plain JOIN pg_type t ON t.oid = plain.oid
-        WHERE typtype = 'd')
-    SELECT attname, plain.oid, typmod, CASE WHEN typsubscript = 'array_subscript_handler'::regproc
-        AND typlen = -1 AND typdelim = ',' THEN typelem ELSE 0 END
-    FROM plain JOIN pg_type t ON t.oid = plain.oid WHERE typtype <> 'd' ORDER BY attnum
+        SELECT domain, typbasetype, typtypmod FROM domains JOIN pg_type t USING (oid) WHERE typtype = 'd'),
+    bases AS (SELECT domains.* FROM domains JOIN pg_type t USING (oid) WHERE typtype <> 'd')
+    SELECT attname, coalesce(under.oid, e.oid, t.oid), coalesce(under.typmod, b.typmod, atttypmod),
+           e.oid IS NOT NULL
+    FROM pg_attribute a LEFT JOIN bases b ON b.domain = atttypid
+    JOIN pg_type t ON t.oid = coalesce(b.oid, atttypid)
+    LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid AND t.typdelim = ','
+    LEFT JOIN bases under ON under.domain = e.oid
+    WHERE attrelid = (quote_ident(%s) || '.' || quote_ident(%s))::regclass
+      AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
 """
 
 
@@ -90,7 +95,10 @@ def source_rows(connection: Connection, table: TableName) -> Rows:
     """What the source holds in the transaction (or at the moment) of this connection."""
     pin(connection)
     columns = connection.execute(_COLUMNS, [table.schema, table.name]).fetchall()
-    shown = [_shown(sql.Identifier(name), oid, typmod, element) for name, oid, typmod, element in columns]
+    shown = [
+        (_shown_array if is_array else _shown)(sql.Identifier(name), oid, typmod)
+        for name, oid, typmod, is_array in columns
+    ]
     names = tuple(str(row[0]) for row in columns)
     query = sql.SQL("COPY (SELECT {} FROM ONLY {}) TO STDOUT (FORMAT csv)").format(
         sql.SQL(", ").join(shown), sql.Identifier(table.schema, table.name)
@@ -123,10 +131,8 @@ def difference(have: pl.DataFrame, want: pl.DataFrame) -> pl.DataFrame:
     return counted(pl.concat([have, want.with_columns(-pl.col("n"))]))
 
 
-def _shown(value: sql.Composable, oid: int, typmod: int, element: int) -> sql.Composed:
+def _shown(value: sql.Composable, oid: int, typmod: int) -> sql.Composed:
     """The SQL expression of a value's text."""
-    if element:
-        return _shown_array(value, element, typmod)
     if oid == _BYTEA:
         shape = "encode({v}, 'hex')"
     elif oid == _DATE:
@@ -149,12 +155,16 @@ def _shown(value: sql.Composable, oid: int, typmod: int, element: int) -> sql.Co
 
 
 def _shown_array(value: sql.Composable, element: int, typmod: int) -> sql.Composed:
+    """The SQL expression of an array's text, from the type of its elements and their modifier."""
+    # unnest in FROM would take a composite apart.
     return sql.SQL(
         "CASE WHEN cardinality({v}) = 0 THEN '{{}}'"
-        " WHEN array_ndims({v}) = 1 AND array_lower({v}, 1) = 1 THEN (SELECT '{{' ||"
-        " string_agg(coalesce(encode(convert_to({e}, 'UTF8'), 'hex'), 'N'), ',' ORDER BY i) || '}}'"
-        " FROM unnest({v}) WITH ORDINALITY AS u (e, i)) END"
-    ).format(v=value, e=_shown(sql.SQL("u.e"), element, typmod, 0))
+        " WHEN array_ndims({v}) = 1 AND array_lower({v}, 1) = 1 THEN (SELECT CASE"
+        " WHEN bool_and(shown IS NOT NULL OR e IS NOT DISTINCT FROM NULL) THEN '{{' || string_agg("
+        "coalesce(encode(convert_to(shown, 'UTF8'), 'hex'), 'N') || ',', '' ORDER BY i) || '}}' END"
+        " FROM (SELECT e, i, {shown} AS shown"
+        " FROM (SELECT unnest({v}) AS e, generate_subscripts({v}, 1) AS i) AS u) AS s) END"
+    ).format(v=value, shown=_shown(sql.SQL("u.e"), element, typmod))
 
 
 def _is_decimal(typmod: int) -> bool:
@@ -224,7 +234,7 @@ def _list_text(column: Any) -> pl.Series:
         }
     )
     hexed = pl.col("e").cast(pl.Binary).bin.encode("hex").fill_null("N")
-    joined = elements.group_by("row").agg(hexed.str.join(",").alias("text"))
+    joined = elements.group_by("row").agg((hexed + ",").str.join("").alias("text"))
     rows = pl.DataFrame(
         {"row": np.arange(len(whole)), "null": whole.is_null().to_numpy(zero_copy_only=False)}
     )

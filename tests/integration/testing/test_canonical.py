@@ -12,6 +12,8 @@ import pytest
 from headrace.core.names import TableName
 from headrace.testing.canonical import difference, lake_rows, source_rows
 from headrace.testing.postgres import Database
+from tests.cases.types.cases import column
+from tests.integration.pipeline import everytype
 
 pytestmark = pytest.mark.server
 
@@ -94,6 +96,26 @@ def test_a_value_has_one_text(
     assert difference(lake.frame, source.frame).rows() == []
 
 
+def test_every_value_of_every_type_has_one_text(database: Database) -> None:
+    """Also where the lake's type cannot hold it, and where the type only looks like an array."""
+    types = everytype.create_types(database)
+    everytype.create(database, "t", types, key=None, full=False)
+    turns = {number: number for number in range(max(len(each.values) for each in types) + 1)}
+    with database.connect() as connection:
+        everytype.insert(connection, "t", types, turns)
+        source = source_rows(connection, TableName("public", "t"))
+    columns = [column(each, map(each.turn, turns.values())) for each in types]
+    held = pa.table([pa.array(turns, pa.int32()), *columns], names=["id", *(each.name for each in types)])
+    lake = lake_rows(held)
+    assert source.names == lake.names
+    differing = {
+        name: rows
+        for name in source.names
+        if (rows := difference(lake.select(["id", name]).frame, source.select(["id", name]).frame).rows())
+    }
+    assert differing == {}
+
+
 def test_hostile_settings_change_nothing(database: Database) -> None:
     database.execute("CREATE TABLE t (a timestamptz, b interval, c float8, d bytea, e money)")
     database.execute(
@@ -127,6 +149,15 @@ def test_rows_are_a_multiset_of_the_columns_that_are_asked_for(database: Databas
     lake = lake_rows(pa.table({"a": pa.array([1, 2, 3], pa.int32())}))
     surplus = difference(lake.frame, rows.select(["a"]).frame)
     assert sorted(surplus.rows()) == [("1", -1), ("2", -1), ("3", 1)]
+
+
+def test_an_empty_array_is_not_an_array_of_an_empty_text(database: Database) -> None:
+    database.execute("CREATE TABLE t (a text[])")
+    database.execute("INSERT INTO t VALUES ('{}')")
+    with database.connect() as connection:
+        source = source_rows(connection, TableName("public", "t"))
+    lake = lake_rows(pa.table({"a": pa.array([[""]], pa.list_(pa.string()))}))
+    assert sorted(n for _, n in difference(lake.frame, source.frame).rows()) == [-1, 1]
 
 
 def test_an_empty_table_has_no_rows(database: Database) -> None:
