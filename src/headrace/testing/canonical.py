@@ -47,6 +47,7 @@ SETTINGS = {
     "xmlbinary": "base64",
     "client_encoding": "UTF8",
     "search_path": "",
+    "quote_all_identifiers": "off",
 }
 
 _INT64_MAX = 2**63 - 1

@@ -117,9 +117,10 @@ def test_every_value_of_every_type_has_one_text(database: Database) -> None:
 
 
 def test_hostile_settings_change_nothing(database: Database) -> None:
-    database.execute("CREATE TABLE t (a timestamptz, b interval, c float8, d bytea, e money)")
+    database.execute("CREATE TABLE t (a timestamptz, b interval, c float8, d bytea, e money, f regclass)")
     database.execute(
-        "INSERT INTO t VALUES ('2024-02-01 03:04:05.678+00', '1 day', 0.1 + 0.2, '\\x00ff', '1.5')"
+        "INSERT INTO t VALUES"
+        " ('2024-02-01 03:04:05.678+00', '1 day', 0.1 + 0.2, '\\x00ff', '1.5', 'pg_class')"
     )
     with database.connect() as connection:
         before = source_rows(connection, TableName("public", "t")).frame
@@ -130,6 +131,7 @@ def test_hostile_settings_change_nothing(database: Database) -> None:
         "intervalstyle = 'iso_8601'",
         "extra_float_digits = -5",
         "bytea_output = 'escape'",
+        "quote_all_identifiers = on",
     ):
         database.execute(f"ALTER DATABASE {name} SET {setting}")
     with database.connect() as connection:
