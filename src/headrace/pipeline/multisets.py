@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.columns import Ints, column, ints
+from headrace.core.columns import Ints, column, ints, wide, wide_schema
 from headrace.core.groups import group
 from headrace.core.keycode import keycode
 from headrace.core.multiset import KEY, NET, fold_multiset, net_schema
@@ -71,7 +71,7 @@ def _truncated(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
     Their copies are counted in all files, whose own merges (`retracting`) leave them alone.
     """
     touched = pl.Series(column(nets, KEY)).unique()
-    there = [nets]
+    there = [wide(nets)]
     for number in task.routes.touching(prefixes(touched.to_arrow())):
         rows = read_file(writing.store, task, task.routes.files[number].path)
         there.append(_counted(task.schema, rows, touched))
@@ -118,7 +118,8 @@ def _counted(schema: TableSchema, rows: pa.Table, touched: pl.Series) -> pa.Tabl
     first = pa.array(groups.first)
     named = {f"c{i}": rows.column(name).take(first) for i, name in enumerate(schema.names)}
     counts = groups.sums(np.ones(len(codes), np.int64))
-    return pa.table(named | {KEY: codes.take(first), NET: pa.array(counts)}, schema=net_schema(schema))
+    layout = wide_schema(net_schema(schema))
+    return pa.table(named | {KEY: codes.take(first), NET: pa.array(counts)}, schema=layout)
 
 
 def _copies(schema: TableSchema, nets: pa.Table) -> pa.Table:
