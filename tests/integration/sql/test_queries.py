@@ -87,7 +87,7 @@ def test_a_name_means_one_table(path: Path, spark: Any, sql: str, which: str) ->
 def test_a_lake_in_a_bucket_is_asked_alike_by_a_spark_that_knows_none(bucket: str, spark: Any) -> None:
     lake = _made(bucket)
     assert _run(lake, spark, "SELECT which FROM orders") == [("main.public.orders",)]
-    joined = "SELECT o.id, c.id FROM orders o JOIN customers c ON o.id = c.id WHERE o.id >= 0"
+    joined = "SELECT o.id AS a, c.id AS b FROM orders o JOIN customers c ON o.id = c.id WHERE o.id >= 0"
     assert _run(lake, spark, joined) == [(0, 0)]
     assert _run(lake, spark, "SELECT id FROM sales.items", at="0/10", source="main") == [(2,)]
 
