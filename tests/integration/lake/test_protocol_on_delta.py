@@ -24,7 +24,7 @@ casts = pytest.mark.parametrize("cast", CASTS.values(), ids=CASTS.keys())
 
 
 def _same(cast: Cast, store: Store, choices: tuple[Choices | RandomChoices, Choices | RandomChoices]) -> None:
-    scene, stage = Scene(), RealStage(store)
+    scene, stage = Scene(durable_at_once=store.durable_at_once), RealStage(store)
     run(cast(scene), choices[0], scene.check)
     run(cast(stage), choices[1], lambda: None)
     assert [_told(mark) for mark in stage.marks()] == [_told(mark) for mark in scene.world.marks]

@@ -78,8 +78,8 @@ class Twin:
 class Scene:
     """One world, its writers, and what a reader of it must always find."""
 
-    def __init__(self) -> None:
-        self.world = World()
+    def __init__(self, *, durable_at_once: bool = False) -> None:
+        self.world = World(durable_at_once=durable_at_once)
         self.bench = Twin(self.world)
         self.published: list[tuple[Plan, Mark]] = []
         self._checked = 0

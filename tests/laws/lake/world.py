@@ -40,6 +40,7 @@ class World:
     files: dict[str, Rows] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
     mark_commits: int = 0
+    durable_at_once: bool = False  # as of a bucket; otherwise as of a directory
 
     def rows(self, folder: str, version: int) -> Counter[int]:
         counted: Counter[int] = Counter()
@@ -74,7 +75,7 @@ class TwinFiles:
 
     @property
     def durable_at_once(self) -> bool:
-        return True
+        return self._world.durable_at_once
 
     def put(self, key: str, data: bytes) -> None:
         self._world.blobs[key] = data
