@@ -33,6 +33,7 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient, from_record
 from headrace.core.position import Lsn
+from headrace.pipeline import receive
 from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.owning import running_since
 from headrace.pipeline.receive import ORPHANED, PATIENCE, Orders
@@ -142,13 +143,7 @@ class Receiver:
             raise ValueError("this receiver is running already")
         prepare(self._feed.folder, self._feed.origin, int(frontier))
         self._progress, self._partial, self._failure = Progress(frontier=frontier), b"", None
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "headrace.pipeline.receive"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=_environment(),
-            start_new_session=True,  # a Ctrl-C is the driver's to handle
-        )
+        self._process = start_process()
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
         self._tell(self._feed.orders(frontier).to_json())
@@ -279,6 +274,17 @@ class Receiver:
                 with self._writing, suppress(BrokenPipeError):
                     pipe.close()
         self._process = None
+
+
+def start_process() -> subprocess.Popen[bytes]:
+    """Start the process; it waits for its orders."""
+    return subprocess.Popen(
+        [sys.executable, "-m", receive.__name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=_environment(),
+        start_new_session=True,  # a Ctrl-C is the driver's to handle
+    )
 
 
 def _environment() -> dict[str, str]:

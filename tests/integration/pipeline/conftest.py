@@ -1,4 +1,10 @@
-"""Mirrors within this process: one Spark for all tests of the folder, a lake for each."""
+"""Mirrors within this process, a lake for each test.
+
+What a mirror does is the same whether its jobs run on Spark or as functions of this process, and a Spark
+takes seconds. So mirrors are on Spark, one for all tests of the folder, only where the test is marked
+`spark`: where another engine reads what was written, where rows are many. The guarantees are all tested on
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +22,7 @@ from headrace.pipeline.records import TableRecord, tables_of
 from headrace.spark.jobs import DriverRunner
 from headrace.spark.session import SparkConfig, open_session
 from headrace.testing.postgres import Database
+from tests import receivers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +33,12 @@ def spark() -> Iterator[SparkSession]:
     """A local Spark of two cores; it ends with the folder, since other folders start their own."""
     with open_session(SparkConfig(master="local[2]")) as session:
         yield session.spark
+
+
+@pytest.fixture(scope="package", autouse=True)
+def quick_receivers() -> Iterator[None]:
+    with receivers.forked():
+        yield
 
 
 @dataclass
@@ -55,14 +68,17 @@ class Mirrors:
 
 
 @pytest.fixture
-def mirrors(database: Database, tmp_path: Path, spark: SparkSession) -> Mirrors:
-    """The database's mirror, into a fresh lake."""
-    return Mirrors(database, tmp_path / "lake", spark)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SparkSession | None:
+    """What jobs run on: Spark where the test is marked so, otherwise this process."""
+    if request.node.get_closest_marker("spark"):
+        session: SparkSession = request.getfixturevalue("spark")
+        return session
+    module = importlib.import_module("headrace.pipeline.mirror")
+    monkeypatch.setattr(module, "_start", lambda *_: (DriverRunner(), lambda: None))
+    return None
 
 
 @pytest.fixture
-def unsparked(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirrors:
-    """The database's mirror without a Spark: its jobs run in this process."""
-    module = importlib.import_module("headrace.pipeline.mirror")
-    monkeypatch.setattr(module, "_start", lambda *_: (DriverRunner(), lambda: None))
-    return Mirrors(database, tmp_path / "lake", None)
+def mirrors(database: Database, tmp_path: Path, engine: SparkSession | None) -> Mirrors:
+    """The database's mirror, into a fresh lake."""
+    return Mirrors(database, tmp_path / "lake", engine)

@@ -19,6 +19,7 @@ import headrace
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Lsn
 from headrace.testing.postmaster import wait_for
+from tests import receivers
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration
 
@@ -64,12 +65,8 @@ class Served:
     def receiver(self) -> psutil.Process:
         """The receiver process of the mirror."""
 
-        def found() -> list[psutil.Process]:
-            children = psutil.Process().children()
-            return [child for child in children if "headrace.pipeline.receive" in child.cmdline()]
-
-        wait_for(lambda: bool(found()), "a receiver")
-        return found()[0]
+        wait_for(lambda: bool(receivers.running()), "a receiver")
+        return receivers.running()[0]
 
 
 @contextmanager

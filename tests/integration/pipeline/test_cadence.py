@@ -18,11 +18,11 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def mirrors(unsparked: Mirrors, database: Database) -> Mirrors:
+def mirrors(mirrors: Mirrors, database: Database) -> Mirrors:
     """Of two tables, copied."""
     database.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)", user="app")
-    unsparked.once()
-    return unsparked
+    mirrors.once()
+    return mirrors
 
 
 def _end(database: Database) -> Lsn:

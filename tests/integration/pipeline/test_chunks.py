@@ -30,7 +30,7 @@ from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 CHUNKS: dict[str, Any] = {"handoff": "chunks", "chunk_bytes": 50_000, "snapshot_connections": 1}
 
@@ -209,6 +209,7 @@ def test_a_copy_that_lacks_values_too_often_is_made_in_one_snapshot(
     assert isinstance(mirrors.record("public.restless").handoff, ByXid)
 
 
+@pytest.mark.spark
 @pytest.mark.full
 def test_a_copy_that_was_killed_goes_on_at_its_chunks(database: Database, tmp_path: Path, seed: int) -> None:
     with database.connect(user="app") as connection:

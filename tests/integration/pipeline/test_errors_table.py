@@ -18,7 +18,7 @@ from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 # On Spark, and in the driver, where the same functions run.
 both_ways = pytest.mark.parametrize("driver_epochs", [pytest.param(0, marks=pytest.mark.full), 20_000])
@@ -154,22 +154,22 @@ def test_keys_that_json_cannot_write_have_texts_of_their_own(mirrors: Mirrors, d
     assert _raws(mirrors.once()) == []
 
 
-def test_a_table_that_is_dropped_keeps_its_texts_at_its_marks(unsparked: Mirrors, database: Database) -> None:
+def test_a_table_that_is_dropped_keeps_its_texts_at_its_marks(mirrors: Mirrors, database: Database) -> None:
     """It goes where its last mark stands, and comes back without those of its first interval."""
     tables = TABLES[:1]
     _create(database, tables=tables)
     _each(database, "INSERT INTO <t> VALUES (1, 0, 'infinity', 1, '{1}', NULL)", tables)
-    lake = unsparked.once()
+    lake = mirrors.once()
     last = lake.marks()[-1]
     url = database.url(user="app")
-    ask(str(unsparked.path), "tables.drop", {"tables": ["public.by_key"]}, url=url)
+    ask(str(mirrors.path), "tables.drop", {"tables": ["public.by_key"]}, url=url)
     name = TableName("public", "by_key")
     of_mark = errors_table.standing(lake.store, "errors/main", name, last.time)
     assert of_mark["raw"].to_list() == ["infinity"]
     assert not _standing(lake, "by_key")
     _each(database, "UPDATE <t> SET t = '-infinity'", tables)
-    ask(str(unsparked.path), "tables.add", {"tables": ["public.by_key"]}, url=url)
-    unsparked.once()
+    ask(str(mirrors.path), "tables.add", {"tables": ["public.by_key"]}, url=url)
+    mirrors.once()
     assert _standing(lake, "by_key") == {(1, "t", "-infinity"): 1}
     newest = errors_table.standing(lake.store, "errors/main", name, lake.marks()[-1].time)
     assert newest["raw"].to_list() == ["-infinity"]

@@ -25,7 +25,7 @@ from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration
 from tests.integration.pipeline.serving import Served, serving
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture
@@ -184,6 +184,7 @@ def test_a_damaged_spool_is_noticed_and_streamed_again(mirrored: Mirrors, part: 
 # --- two owners ---------------------------------------------------------------------------------
 
 
+@pytest.mark.spark
 def test_a_second_run_is_refused_and_leaves_no_trace(database: Database, tmp_path: Path) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
     lake, url = tmp_path / "lake", database.url(user="app")

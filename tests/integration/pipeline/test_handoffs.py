@@ -25,7 +25,7 @@ from tests.integration.pipeline.refused import configuration
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 OWN = {"publication": "mine", "slot": "mine", "handoff": "xid"}
 
@@ -38,14 +38,14 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def mirrors(server: Server, tmp_path: Path, spark: SparkSession) -> Iterator[Mirrors]:
+def mirrors(server: Server, tmp_path: Path, engine: SparkSession | None) -> Iterator[Mirrors]:
     """A table `t` of ten rows, one that is not mirrored, a publication and a slot that is younger."""
     with server.database() as database:
         database.execute("CREATE TABLE t (id int PRIMARY KEY, s text); CREATE TABLE u (id int)", user="app")
         database.execute("INSERT INTO t SELECT i, 'first' FROM generate_series(1, 10) i", user="app")
         database.execute("CREATE PUBLICATION mine FOR TABLE t", user="app")
         database.execute("SELECT pg_create_logical_replication_slot('mine', 'pgoutput')", user="app")
-        yield Mirrors(database, tmp_path / "lake", spark, dict(OWN))
+        yield Mirrors(database, tmp_path / "lake", engine, dict(OWN))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration
 from tests.integration.pipeline.serving import Served, serving
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 
 def _maintain(mirrors: Mirrors, *arguments: str) -> dict[str, Any]:

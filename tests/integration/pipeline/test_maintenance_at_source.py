@@ -73,9 +73,9 @@ ALTER TYPE mood RENAME VALUE 'new' TO 'mad'
 """.strip().splitlines()
 
 
-def test_a_label_that_was_renamed_after_rows_had_it_does_not_go_by(unsparked: Mirrors) -> None:
+def test_a_label_that_was_renamed_after_rows_had_it_does_not_go_by(mirrors: Mirrors) -> None:
     """The stream prints its first name, the source the second."""
-    database = unsparked.database
+    database = mirrors.database
     database.execute("CREATE TYPE mood AS ENUM ('sad'); CREATE TYPE state AS (feeling mood)", user="app")
     for name, kind, value in [
         ("t", "mood", "sad"),
@@ -84,16 +84,16 @@ def test_a_label_that_was_renamed_after_rows_had_it_does_not_go_by(unsparked: Mi
     ]:
         database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, feeling {kind})", user="app")
         database.execute(f"INSERT INTO {name} VALUES (1, '{value}')", user="app")
-    unsparked.once()
+    mirrors.once()
     # A new label alone is nothing to stop for, unless nobody could tell how it was called before.
-    run(unsparked, ["ALTER TYPE mood ADD VALUE 'glad'", "UPDATE t SET feeling = 'glad'"])
+    run(mirrors, ["ALTER TYPE mood ADD VALUE 'glad'", "UPDATE t SET feeling = 'glad'"])
     with pytest.raises(Definite) as stopped:
-        unsparked.once()
+        mirrors.once()
     assert stopped.value.code == "TABLE_CHANGED"
-    assert set(unsparked.lake.marks()[-1].versions) == {"public.several", "public.t"}
-    assert unsparked.lake.at().arrow("public.t")["feeling"].to_pylist() == ["glad"]
-    run(unsparked, ADDED_AND_RENAMED)
+    assert set(mirrors.lake.marks()[-1].versions) == {"public.several", "public.t"}
+    assert mirrors.lake.at().arrow("public.t")["feeling"].to_pylist() == ["glad"]
+    run(mirrors, ADDED_AND_RENAMED)
     with pytest.raises(Definite) as stopped:
-        unsparked.once()
+        mirrors.once()
     assert stopped.value.code == "TABLE_ALTERED"
-    assert not unsparked.lake.marks()[-1].versions
+    assert not mirrors.lake.marks()[-1].versions

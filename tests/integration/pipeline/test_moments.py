@@ -21,11 +21,11 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def lake(unsparked: Mirrors, database: Database) -> Lake:
+def lake(mirrors: Mirrors, database: Database) -> Lake:
     """Of a table with three rows, copied."""
     database.execute("CREATE TABLE items (id int PRIMARY KEY)", user="app")
     database.execute("INSERT INTO items SELECT generate_series(1, 3)", user="app")
-    return unsparked.once()
+    return mirrors.once()
 
 
 def _held(lake: Lake, moment: datetime) -> int:
@@ -34,7 +34,7 @@ def _held(lake: Lake, moment: datetime) -> int:
 
 
 def test_a_moment_has_one_answer_for_ever_though_timestamps_go_backwards(
-    unsparked: Mirrors, lake: Lake, database: Database
+    mirrors: Mirrors, lake: Lake, database: Database
 ) -> None:
     """A transaction that was replicated from elsewhere is streamed under the time of its first commit."""
     begin = datetime.now(UTC)
@@ -54,16 +54,16 @@ def test_a_moment_has_one_answer_for_ever_though_timestamps_go_backwards(
             _commit(connection, number, begin + timedelta(milliseconds=offset))
             if number == 3:
                 wait_for(lambda: datetime.now(UTC) > begin + timedelta(milliseconds=100), "those moments")
-                unsparked.once()
+                mirrors.once()
                 assert held() == want
         connection.execute("SELECT pg_replication_origin_session_reset()")
         connection.execute("SELECT pg_replication_origin_drop('elsewhere')")
-    unsparked.once()
+    mirrors.once()
     assert held() == want
     until = lake.at().mark.complete_until
     assert until is not None
     assert _held(lake, until) == 7
-    asking.ask(str(unsparked.path), "maintain", {"marks": "0s", "grace": "0s"})
+    asking.ask(str(mirrors.path), "maintain", {"marks": "0s", "grace": "0s"})
     assert held() == want
 
 
@@ -74,12 +74,12 @@ def _commit(connection: psycopg.Connection[Any], number: int, moment: datetime) 
 
 
 def test_what_the_source_may_have_committed_and_no_mark_holds_is_refused(
-    unsparked: Mirrors, lake: Lake, database: Database
+    mirrors: Mirrors, lake: Lake, database: Database
 ) -> None:
     database.execute("INSERT INTO items VALUES (900)", user="app")
     moment = datetime.now(UTC)
     Ledger(
-        open_store(unsparked.path), "main"
+        open_store(mirrors.path), "main"
     )  # whoever takes the source over publishes a mark that holds no more
     assert lake.at().mark.published_at > moment
     for ask in (
@@ -90,15 +90,15 @@ def test_what_the_source_may_have_committed_and_no_mark_holds_is_refused(
         with pytest.raises(Misconfigured) as refused:
             ask()
         assert refused.value.code == "LAKE_NOT_REACHED"
-    unsparked.once()
+    mirrors.once()
     assert _held(lake, moment) == 1
     still = datetime.now(UTC)
-    unsparked.once()  # which finds nothing new, and says so
+    mirrors.once()  # which finds nothing new, and says so
     assert _held(lake, still) == 1
 
 
 def test_while_a_lost_position_is_left_no_mark_is_made_for_the_clock(
-    unsparked: Mirrors, lake: Lake, database: Database
+    mirrors: Mirrors, lake: Lake, database: Database
 ) -> None:
     database.execute(
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
@@ -107,7 +107,7 @@ def test_while_a_lost_position_is_left_no_mark_is_made_for_the_clock(
     database.execute("DELETE FROM items WHERE id = 1", user="app")
     before = lake.at().mark
     asked = datetime.now(UTC)
-    unsparked.once(reconcile="auto")
+    mirrors.once(reconcile="auto")
     marks = [mark for mark in lake.marks() if mark.epoch > before.epoch]
     assert len([mark for mark in marks if mark.kind == "empty"]) <= 3
     assert _held(lake, asked) == -1

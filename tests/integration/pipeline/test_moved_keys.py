@@ -9,7 +9,7 @@ from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 ROWS, FILES = 60, 10
 

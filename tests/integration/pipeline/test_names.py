@@ -23,7 +23,7 @@ from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.reading import readings
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 # 63 bytes, as many as an identifier can have.
 LONGEST = "é" * 31 + "x"
@@ -94,6 +94,7 @@ def _same(mirrors: Mirrors, count: int) -> Cut:
     return lake.at()
 
 
+@pytest.mark.spark
 def test_tables_and_columns_may_be_called_as_the_source_allows(
     mirrors: Mirrors, database: Database, spark: Any
 ) -> None:

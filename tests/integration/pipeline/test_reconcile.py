@@ -25,7 +25,7 @@ from headrace.testing.postgres import Database
 from tests.integration.pipeline import everytype
 from tests.integration.pipeline.conftest import Mirrors
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 TABLES = """
 CREATE TABLE plain (id int PRIMARY KEY, s text, at timestamp);
@@ -90,6 +90,7 @@ def exact(mirrors: Mirrors) -> None:
         assert everytype.standing(mirrors.lake, name) == Counter((i, "at", text) for i, text in rows)
 
 
+@pytest.mark.spark
 def test_what_is_damaged_in_the_lake_is_mended_in_one_mark(mirrors: Mirrors) -> None:
     mirrors.once()
     mirrors.database.execute(";".join(f"UPDATE {n} SET s = 'new' WHERE id = 7" for n in NAMES), user="app")
@@ -203,6 +204,7 @@ def test_what_cannot_be_copied_anew_is_refused_and_keeps_no_other_from_it(mirror
 KEEP = "UPDATE whole SET s = s || '.' WHERE id = {0}; UPDATE plain SET s = s || '.' WHERE id = {0}"
 
 
+@pytest.mark.spark
 def test_beside_a_running_mirror_nothing_else_is_disturbed(database: Database, tmp_path: Path) -> None:
     """While the copy is held up marks go on, with the table in them; then the new copy replaces it."""
     database.execute(TABLES + ";".join(FILL.format(name) for name in NAMES), user="app")
@@ -232,6 +234,7 @@ INSERT INTO plain SELECT i, 'row ' || i FROM generate_series(1, {NEAR_ROWS // 2 
 """
 
 
+@pytest.mark.spark
 def test_a_large_table_is_compared_while_the_marks_go_on_with_it(database: Database, tmp_path: Path) -> None:
     """What is changed meanwhile, damaged rows among it, is compared again, and nothing else is."""
     database.execute(LARGE, user="app")
@@ -262,6 +265,7 @@ def _shows(mirror: Mirrored, table: str, text: str) -> bool:
     return text in mirror.lake.at().arrow(f"public.{table}")["s"].to_pylist()
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("step", "handoff"),
     [

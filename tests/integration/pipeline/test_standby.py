@@ -22,7 +22,7 @@ from headrace.testing.postmaster import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 VERSIONS = ["18", pytest.param("16", marks=pytest.mark.full), pytest.param("17", marks=pytest.mark.full)]
 
@@ -52,7 +52,7 @@ def _telling(primary: Server) -> Iterator[None]:
 
 
 def test_a_standby_is_mirrored_without_a_slot_on_its_primary(
-    server: Server, tmp_path: Path, spark: SparkSession
+    server: Server, tmp_path: Path, engine: SparkSession | None
 ) -> None:
     with server.database() as database:
         database.execute(
@@ -66,12 +66,14 @@ def test_a_standby_is_mirrored_without_a_slot_on_its_primary(
             source: dict[str, Any] = {"url": there.url(user="app"), "publication": "theirs"}
             config = {"lake": {"path": str(tmp_path / "lake")}, "source": {"main": source}}
             with pytest.raises(HeadraceError) as caught:
-                headrace.mirror({**config, "source": {"main": source | {"handoff": "xid"}}}, spark, once=True)
+                headrace.mirror(
+                    {**config, "source": {"main": source | {"handoff": "xid"}}}, engine, once=True
+                )
             assert caught.value.code == "PG_HANDOFF_STANDBY"
             with database.connect(user="app") as writing:
                 writing.execute("BEGIN")
                 writing.execute("UPDATE t SET s = 'open while it began' WHERE id = 1")
-                began = threading.Thread(target=headrace.mirror, args=(config, spark), kwargs={"once": True})
+                began = threading.Thread(target=headrace.mirror, args=(config, engine), kwargs={"once": True})
                 began.start()
                 began.join(3)
                 writing.execute("COMMIT")
@@ -80,7 +82,7 @@ def test_a_standby_is_mirrored_without_a_slot_on_its_primary(
             for number in range(3):
                 database.execute(f"UPDATE t SET s = 'turn {number}' WHERE id % 3 = {number}", user="app")
                 wait_for(lambda: caught_up(server, other), "the standby has it")
-                headrace.mirror(config, spark, once=True)
+                headrace.mirror(config, engine, once=True)
                 assert validators.exact(lake, there.url(), values=True) == []
             database.execute(
                 "CREATE TABLE u (id int PRIMARY KEY); INSERT INTO u VALUES (1);"
@@ -89,7 +91,7 @@ def test_a_standby_is_mirrored_without_a_slot_on_its_primary(
             )
             wait_for(lambda: caught_up(server, other), "the standby has it")
             asking.ask(str(tmp_path / "lake"), "tables.add", {"tables": ["public.u"]}, url=source["url"])
-            headrace.mirror(config, spark, once=True)
+            headrace.mirror(config, engine, once=True)
             assert set(lake.marks()[-1].versions) == {"public.t", "public.u"}
             assert validators.exact(lake, there.url(), values=True) == []
             assert validators.definite(lake) == []

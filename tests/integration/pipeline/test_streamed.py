@@ -23,7 +23,7 @@ from tests.integration.pipeline.serving import serving
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 SETTINGS = {"logical_decoding_work_mem": "64kB", "debug_logical_replication_streaming": "immediate"}
 
@@ -48,9 +48,9 @@ def database(server: Server) -> Iterator[Database]:
 
 @pytest.fixture(params=["auto", pytest.param("off", marks=pytest.mark.full)])
 def mirrors(
-    request: pytest.FixtureRequest, database: Database, tmp_path: Path, spark: SparkSession
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, engine: SparkSession | None
 ) -> Mirrors:
-    return Mirrors(database, tmp_path / "lake", spark, {"streaming": request.param})
+    return Mirrors(database, tmp_path / "lake", engine, {"streaming": request.param})
 
 
 def _exact(mirrors: Mirrors) -> list[int]:

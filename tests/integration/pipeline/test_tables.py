@@ -16,7 +16,7 @@ from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture

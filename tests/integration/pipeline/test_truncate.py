@@ -16,7 +16,7 @@ from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 TABLES = """
 CREATE TABLE keyed (id int PRIMARY KEY, n int, big text);

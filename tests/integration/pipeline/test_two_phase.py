@@ -22,7 +22,7 @@ from tests.integration.pipeline.serving import serving
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 VERSIONS = ["18", pytest.param("15", marks=pytest.mark.full)]
 ROWS = "INSERT INTO t SELECT i, md5(i::text) FROM generate_series({}, {}) i"
@@ -48,9 +48,9 @@ def database(server: Server) -> Iterator[Database]:
 
 @pytest.fixture(params=["auto", pytest.param("off", marks=pytest.mark.full)])
 def mirrors(
-    request: pytest.FixtureRequest, database: Database, tmp_path: Path, spark: SparkSession
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, engine: SparkSession | None
 ) -> Mirrors:
-    return Mirrors(database, tmp_path / "lake", spark, {"streaming": request.param})
+    return Mirrors(database, tmp_path / "lake", engine, {"streaming": request.param})
 
 
 def _prepare(database: Database, gid: str, *statements: str) -> None:
@@ -139,6 +139,7 @@ def test_a_prepared_transaction_outlives_every_restart(mirrors: Mirrors) -> None
     assert _rows(mirrors) == 3334
 
 
+@pytest.mark.spark
 @pytest.mark.scenario("021")
 def test_one_prepared_before_the_slot_is_waited_for_and_named(database: Database, tmp_path: Path) -> None:
     _prepare(database, "in the way", ROWS.format(3, 10))
@@ -155,6 +156,7 @@ def test_one_prepared_before_the_slot_is_waited_for_and_named(database: Database
         mirror.close()
 
 
+@pytest.mark.spark
 @pytest.mark.scenario("021")
 @pytest.mark.parametrize(
     "handoff", [*(pytest.param(each, marks=pytest.mark.full) for each in ("slot", "xid")), "chunks"]

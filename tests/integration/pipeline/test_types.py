@@ -25,7 +25,7 @@ from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.everytype import Turns
 from tests.integration.pipeline.reading import readings
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 KEYED = ("by_key", "by_image")
 BAG = "bag"
@@ -51,6 +51,7 @@ HOSTILE: Mapping[str, str] = {
 }
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("hostile", [False, True], ids=["plain", "hostile"])
 def test_every_type_is_the_same_by_copy_and_by_stream(
     mirrors: Mirrors, database: Database, spark: Any, hostile: bool
@@ -84,6 +85,7 @@ def test_every_type_is_the_same_by_copy_and_by_stream(
     assert validators.travelled(mirrors.lake) == []
 
 
+@pytest.mark.spark
 @pytest.mark.full
 def test_every_type_is_the_same_on_every_version(
     any_database: Database, tmp_path: Path, spark: Any, any_postgres: Server

@@ -9,7 +9,7 @@ from headrace.pipeline import asking
 from headrace.testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 
 def test_a_table_whose_privilege_goes_while_it_is_copied_stops_alone_until_it_is_granted_again(

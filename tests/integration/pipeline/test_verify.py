@@ -27,7 +27,7 @@ from tests.integration.pipeline.verifying import (
     without,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture

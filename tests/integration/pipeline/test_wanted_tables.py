@@ -20,7 +20,7 @@ from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration, leaves_nothing, refusal, upstream
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 SCHEMA = """
     CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1);

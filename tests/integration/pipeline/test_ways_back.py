@@ -23,7 +23,7 @@ from headrace.pipeline.states import State
 from headrace.testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 # What is done to a table that stops it, and the code that it stops with.
 FATES = {

@@ -27,7 +27,7 @@ def database(server: Server) -> Iterator[Database]:
 
 
 @pytest.fixture
-def source(tmp_path: Path, spark: SparkSession, database: Database) -> Source:
-    made = Source(tmp_path / "lake", spark, database)
+def source(tmp_path: Path, engine: SparkSession | None, database: Database) -> Source:
+    made = Source(tmp_path / "lake", engine, database)
     made.begin()
     return made

@@ -55,9 +55,9 @@ SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE database = curr
 class Source:
     """One lake, and a server whose place in it can be lost."""
 
-    def __init__(self, path: Path, spark: SparkSession, database: Database, **options: Any) -> None:
+    def __init__(self, path: Path, engine: SparkSession | None, database: Database, **options: Any) -> None:
         self.path = path
-        self.spark = spark
+        self.spark = engine
         self.database = database
         self.options = options
         self.number = 0

@@ -26,7 +26,7 @@ from tests.integration.pipeline.lost.losing import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 
 def test_each_loss_stops_the_source_and_nothing_is_made_anew(source: Source) -> None:
@@ -139,8 +139,8 @@ def test_a_server_that_was_set_back_and_wrote_past_us(source: Source) -> None:
     source.heal("PG_HISTORY_CHANGED")
 
 
-def test_a_standby_that_was_promoted(tmp_path: Path, spark: SparkSession, database: Database) -> None:
-    source = Source(tmp_path / "lake", spark, database)
+def test_a_standby_that_was_promoted(tmp_path: Path, engine: SparkSession | None, database: Database) -> None:
+    source = Source(tmp_path / "lake", engine, database)
     source.begin()
     with standby(database.server) as other:
         source.change()
@@ -154,14 +154,14 @@ def test_a_standby_that_was_promoted(tmp_path: Path, spark: SparkSession, databa
 
 @pytest.mark.full
 def test_a_failover_slot_that_outlived_a_promotion(
-    tmp_path: Path, spark: SparkSession, database: Database
+    tmp_path: Path, engine: SparkSession | None, database: Database
 ) -> None:
     """It is the user's, so it is used as it is; positions go on where they were."""
     server = database.server
     database.execute("CREATE PUBLICATION theirs FOR TABLE plain, whole", user="app")
     database.execute("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput', false, false, true)")
     server.execute("SELECT pg_create_physical_replication_slot('theirs_too')")
-    source = Source(tmp_path / "lake", spark, database, publication="theirs", slot="theirs")
+    source = Source(tmp_path / "lake", engine, database, publication="theirs", slot="theirs")
     try:
         source.begin()
         settings: dict[str, Any] = {"sync_replication_slots": True, "primary_slot_name": "theirs_too"}
@@ -245,6 +245,7 @@ def test_by_itself_where_the_configuration_says_so(source: Source) -> None:
     assert source.lake.at(epoch=last.epoch).arrow("public.whole").num_rows == 51
 
 
+@pytest.mark.spark
 def test_killed_while_it_heals_it_goes_on(tmp_path: Path, database: Database) -> None:
     mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*")
     try:

@@ -24,7 +24,7 @@ from tests.integration.pipeline.serving import serving
 if TYPE_CHECKING:
     pass
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 LATE = frozenset({"public.late", "public.late_full"})
 LATE_TABLES = """
@@ -95,6 +95,7 @@ def test_while_late_tables_wait_for_their_copy(source: Source) -> None:
     source.heal("PG_SLOT_MISSING", joining=LATE)
 
 
+@pytest.mark.spark
 @pytest.mark.full
 def test_while_late_tables_take_what_was_kept_for_them(source: Source) -> None:
     """Their copy is in the lake, and is of a stream that is no more."""
@@ -151,6 +152,7 @@ def test_while_tables_are_copied_anew(source: Source) -> None:
     source.goes_on(healed.time)
 
 
+@pytest.mark.spark
 @pytest.mark.full
 @pytest.mark.parametrize("where", ["copy.range.after@public.whole", "reconcile.before"])
 def test_while_new_copies_are_in_the_lake(source: Source, where: str) -> None:
