@@ -1,0 +1,56 @@
+"""The time budget of the tests: what it notices, and that its list names tests that are there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.meta.tracked import ROOT
+from tests.timing import DOUBT, LIST, LOAD, LONGEST, SHARES, Taken, judged, main, read
+
+_TEST = "tests/integration/lake/test_x.py::test_y"
+
+
+def _taken(seconds: float, load: float = LOAD, test: str = _TEST) -> Taken:
+    return Taken(test, seconds, load)
+
+
+def test_every_listed_test_is_there() -> None:
+    for line in LIST.read_text(encoding="utf-8").splitlines():
+        path, _, name = line.partition("::")
+        assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text(encoding="utf-8"), line
+
+
+def test_a_test_that_takes_too_long_is_noticed_unless_it_is_listed() -> None:
+    [line] = judged([_taken(LONGEST * DOUBT + 1)], set())
+    assert line.startswith(_TEST)
+    assert judged([_taken(LONGEST * DOUBT + 1)], {_TEST}) == []
+    assert judged([_taken(LONGEST * DOUBT - 1)], set()) == []
+
+
+def test_a_listed_test_that_became_quick_is_noticed() -> None:
+    [line] = judged([_taken(1)], {_TEST})
+    assert "remove it" in line
+
+
+def test_on_a_busy_machine_a_test_may_take_longer() -> None:
+    assert judged([_taken(LONGEST * DOUBT * 2, load=3 * LOAD)], set()) == []
+
+
+def test_a_room_over_its_share_is_noticed() -> None:
+    share = SHARES["integration/lake"]
+    many = [_taken(10, test=f"{_TEST}[{number}]") for number in range(int(share * DOUBT / 10) + 1)]
+    [line] = judged(many, set())
+    assert line.startswith("tests/integration/lake")
+    assert judged([_taken(1, test="tests/somewhere/test_z.py::test_z")], set()) == []
+
+
+def test_what_pytest_writes_is_read(tmp_path: Path) -> None:
+    made, target = tmp_path / "test_made.py", tmp_path / "times"
+    made.write_text("def test_a(): pass\ndef test_b(): assert False\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.timing", "--times", str(target), str(made)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    assert ended.returncode == 1, ended.stdout
+    assert [each.test.rpartition("::")[2] for each in read([target])] == ["test_a", "test_b"]
+    assert main([str(target)]) == 0

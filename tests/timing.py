@@ -1,0 +1,135 @@
+"""How long the tests take, and what that may be: the time budget beside the size budget.
+
+    pytest --times FILE ...          a line a test: seconds, load of the machine then, name
+    python -m tests.timing FILE...   what all of them together took, judged; exit code 1 if it is too much
+
+Every test is run every day by everybody, so its seconds are paid for a thousand times. `SHARES` says what a
+room may take, what is still to come included. A test of more than `LONGEST` seconds stands in
+`tests/meta/long-tests.txt`, a list that may only shrink: an entry that is no longer needed fails as well.
+
+The machines are shared. A figure is doubted while others keep them busy: the more, the longer it may be.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+LONGEST = 20.0
+LIST = Path(__file__).parent / "meta" / "long-tests.txt"
+LOAD = 4.0  # of two lanes that have two cores to themselves
+DOUBT = 2.0  # by how much one run differs from another on a machine that others share
+
+# Seconds of a lane; there are two lanes, and twenty minutes.
+SHARES: Mapping[str, float] = {
+    "guarantees": 720,
+    "integration/pipeline": 360,
+    "integration/lake": 240,
+    "integration/postgres": 120,
+    "integration/spark": 120,
+    "integration/sql": 90,
+    "integration/stream": 60,
+    "integration/testing": 60,
+    "readers": 90,
+    "laws": 90,
+    "": 120,  # all others together
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The seconds of a test, with what it sets up and tears down."""
+
+    test: str
+    seconds: float
+    load: float
+
+    @property
+    def room(self) -> str:
+        folder = self.test.removeprefix("tests/")
+        return next((room for room in SHARES if room and folder.startswith(f"{room}/")), "")
+
+    @property
+    def allowance(self) -> float:
+        """How many times longer than alone it may have taken."""
+        return DOUBT * max(1.0, self.load / LOAD)
+
+
+class Times:
+    """The plugin: writes as tests end, so that a run that is ended leaves its times."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seconds: dict[str, float] = defaultdict(float)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration
+        if report.when == "teardown":
+            line = f"{self._seconds.pop(report.nodeid):.1f}\t{os.getloadavg()[0]:.1f}\t{report.nodeid}\n"
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(line)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--times", metavar="FILE", help="write the seconds of each test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    target = config.getoption("--times")
+    if target:
+        config.pluginmanager.register(Times(Path(target)), "headrace-times")
+
+
+def read(paths: Iterable[Path]) -> Iterator[Taken]:
+    """The tests of some reports."""
+    for path in paths:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            seconds, load, test = line.split("\t")
+            yield Taken(test, float(seconds), float(load))
+
+
+def judged(taken: Iterable[Taken], listed: set[str]) -> list[str]:
+    """What takes too long, a line each."""
+    wrong, rooms = [], defaultdict(list)
+    for each in taken:
+        rooms[each.room].append(each)
+        if each.seconds > LONGEST * each.allowance and each.test not in listed:
+            wrong.append(f"{each.test} took {each.seconds:.0f} s; {LONGEST:.0f} s are allowed")
+        if each.test in listed and each.seconds < LONGEST / DOUBT / 2:
+            wrong.append(f"{each.test} took {each.seconds:.0f} s: remove it from {LIST.name}")
+    for room, tests in rooms.items():
+        seconds = sum(each.seconds / max(1.0, each.load / LOAD) for each in tests)
+        if seconds > SHARES[room] * DOUBT:
+            wrong.append(f"tests/{room} took {seconds:.0f} s; its share is {SHARES[room]:.0f} s")
+    return wrong
+
+
+def table(taken: Iterable[Taken]) -> Iterator[str]:
+    """The rooms and what they took, and the tests that took longest."""
+    known = sorted(taken, key=lambda each: -each.seconds)
+    for room, share in SHARES.items():
+        seconds = sum(each.seconds for each in known if each.room == room)
+        yield f"{seconds:8.0f} s of {share:4.0f}  {room or 'all others'}"
+    for each in known[:10]:
+        yield f"{each.seconds:8.1f} s  {each.test}"
+
+
+def main(paths: list[str]) -> int:
+    taken = list(read(map(Path, paths)))
+    print("\n".join(table(taken)))
+    wrong = judged(taken, set(LIST.read_text(encoding="utf-8").splitlines()))
+    for line in wrong:
+        print(f"time: {line}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
