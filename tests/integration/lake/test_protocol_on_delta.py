@@ -18,8 +18,6 @@ from tests.laws.lake.scenes import CASTS, Cast, Scene, play
 from tests.laws.lake.schedule import CRASH, FAIL, LOST, Choices, RandomChoices, run
 from tests.laws.lake.writers import contents, folder
 
-_COUNT = 2
-
 casts = pytest.mark.parametrize("cast", CASTS.values(), ids=CASTS.keys())
 
 
@@ -40,7 +38,7 @@ def _told(mark: Mark) -> tuple[int, str, str, str, dict[str, int]]:
 
 
 @casts
-@pytest.mark.parametrize("number", range(_COUNT))
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_random_runs_agree_with_the_twin(cast: Cast, number: int, any_store: Store, seed: int) -> None:
     def choices() -> RandomChoices:
         return RandomChoices(Random(f"{seed}/delta/{number}"))
@@ -49,7 +47,7 @@ def test_random_runs_agree_with_the_twin(cast: Cast, number: int, any_store: Sto
 
 
 @casts
-@pytest.mark.parametrize("number", range(_COUNT))
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_interrupted_and_troubled_runs_agree_with_the_twin(
     cast: Cast, number: int, any_store: Store, seed: int
 ) -> None:
@@ -62,7 +60,9 @@ def test_interrupted_and_troubled_runs_agree_with_the_twin(
 
 
 @casts
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize(
+    "number", [0, 1, *(pytest.param(each, marks=pytest.mark.full) for each in (2, 3, 4))]
+)
 def test_writers_in_lockstep_agree_with_the_twin(
     cast: Cast, number: int, local_store: Store, seed: int
 ) -> None:
