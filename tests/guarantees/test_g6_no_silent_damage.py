@@ -21,6 +21,7 @@ from headrace.status.picture import pictures
 from headrace.testing import validators
 from headrace.testing.copies import Backup, branch_off
 from headrace.testing.postgres import Database, postgres
+from tests import receivers
 from tests.guarantees.tampering import tampered
 from tests.integration.pipeline.conftest import Mirrors
 
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_receivers() -> Iterator[None]:
+    with receivers.forked():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -99,6 +99,7 @@ def test_a_task_that_always_dies_is_transient(engine: Engine) -> None:
     assert engine.runner.run(work.echo, [b"alive"]) == [b"alive"]
 
 
+@alike
 def test_workers_are_used_again(engine: Engine) -> None:
     warm(engine.runner)
     first = {pid for _ in range(3) for pid in engine.runner.run(work.who, [b"0.3"] * 2)}
