@@ -9,7 +9,7 @@ venv:              ## .venv with the locked packages (every other target does th
 demo: venv         ## a real PostgreSQL, a live workload, the mirror, and the proof that every mark adds up
 	@.venv/bin/headrace demo
 test: venv         ## every guarantee once, on real servers and a real Spark
-	@setup/test
+	@setup/test $(if $(BARE),--bare)
 check: venv        ## format, lint, types, layers, unit, laws, cases: under a minute
 	@setup/check
 integration: venv  ## the full numbers and the version matrix (PART=folder or expression, SEED=number)

@@ -27,7 +27,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from headrace.pipeline import receiver
+from headrace.pipeline import receive, receiver
 
 _LIFE = "import sys; from tests.receivers import nurse; nurse(int(sys.argv[1]))"
 _PID_DIGITS = 10
@@ -68,7 +68,7 @@ class Nursery:
     def __init__(self) -> None:
         self._asking, theirs = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _LIFE, str(theirs.fileno()), receiver.receive.__name__],
+            [sys.executable, "-c", _LIFE, str(theirs.fileno()), receive.__name__],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
         )
@@ -91,8 +91,6 @@ class Nursery:
 
 def nurse(descriptor: int) -> None:
     """Fork a receiver whenever one is asked for; the life of a nursery."""
-    from headrace.pipeline import receive
-
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     asked = socket.socket(fileno=descriptor)
     while size := asked.recv(4, socket.MSG_WAITALL):
@@ -133,7 +131,7 @@ def _mind(life: Any, environment: dict[str, str], given: list[int]) -> None:
 def running() -> list[psutil.Process]:
     """The receivers of this process, which lead sessions of their own."""
     below = psutil.Process().children(recursive=True)
-    named = [each for each in below if receiver.receive.__name__ in each.cmdline()]
+    named = [each for each in below if receive.__name__ in each.cmdline()]
     return [each for each in named if os.getsid(each.pid) == each.pid]
 
 

@@ -24,7 +24,7 @@ from tests.integration.pipeline.conftest import Mirrors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.server, pytest.mark.full, pytest.mark.timeout(7200)]
 
 SEED = int(os.environ.get("HEADRACE_SEED", "1"))
 
@@ -41,7 +41,7 @@ def _examined(database: Database) -> Report:
 
 
 def test_every_table_of_the_suite_that_can_be_mirrored_is_exact_before_and_after_changes(
-    suite: Database, tmp_path: Path, spark: SparkSession
+    suite: Database, tmp_path: Path, engine: SparkSession | None
 ) -> None:
     first = _examined(suite)
     assert first.errors == ()
@@ -55,7 +55,7 @@ def test_every_table_of_the_suite_that_can_be_mirrored_is_exact_before_and_after
     assert len(names) > 500
 
     url = suite.url()
-    mirrors = Mirrors(suite, tmp_path / "lake", spark, {"url": url})
+    mirrors = Mirrors(suite, tmp_path / "lake", engine, {"url": url})
     mirrors.once("*.*")
     assert sorted(mirrors.lake.marks()[-1].versions) == names
     [source] = pictures(str(mirrors.path))
