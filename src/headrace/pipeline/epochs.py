@@ -2,7 +2,8 @@
 
 An epoch takes whole transactions, as many as are there: few when the stream is slow, so that a mark
 follows quickly; many in a backlog, so that files are rewritten seldom. Its frontier is the spool's own
-when it takes all there is, else that behind the last transaction that it takes.
+when it takes all there is, else that behind the last transaction that it takes. Of what an earlier session
+left in the spool it takes only what the server has sent again (`known`): else it may be of another life.
 
 A stretch is what one task decodes: neighbouring transactions of one session, some megabytes of them.
 A transaction larger than that is cut between two messages, and each piece after the first is told the
@@ -31,7 +32,7 @@ from headrace.pipeline import latecomers
 from headrace.pipeline.latecomers import Kept, read_piece
 from headrace.pipeline.tasks import KeptPiece, LakeAddress, Small
 from headrace.sources.postgres.decoding import Inside, truncates
-from headrace.spool.layout import Kind, Records, damaged
+from headrace.spool.layout import RECORD, Kind, Records, damaged
 from headrace.spool.reader import SpoolReader
 from headrace.spool.streamed import Streamed
 
@@ -105,17 +106,27 @@ def read_stretch(reader: SpoolReader, own: Streamed | None, start: int, stop: in
     return reader.read(start, stop) if own is None else reader.read_streamed(own, start, stop)
 
 
-def next_batch(reader: SpoolReader, address: int, before: Lsn) -> Batch | None:
-    """What the next epoch takes from `address` on; None while the spool holds nothing new."""
+def next_batch(reader: SpoolReader, address: int, before: Lsn, confirmed: Lsn | None = None) -> Batch | None:
+    """What the next epoch takes from `address` on; None while the spool holds nothing new.
+
+    `confirmed` is up to where what an earlier session received is known to hold still; None: all of it.
+    """
     newest = reader.newest()  # asked first: what is found afterwards is complete up to here
     if newest is None:
         return None
+    if confirmed is not None and confirmed <= before:
+        return Batch(np.empty(0, RECORD), before, address)
     found, more = _new(reader, address, before)
-    taken = _within(found)
-    behind = int(taken["stop"][-1]) if len(taken) else max(address, _passed(newest))
-    if len(taken) < len(found) or more:
-        return Batch(taken, Lsn(int(taken["end"][-1])), behind, more=True)
-    frontier = max(int(newest["end"]), int(taken["end"][-1]) if len(taken) else 0)
+    held = found if confirmed is None else found[found["time"] < int(confirmed)]
+    taken = _within(held)
+    if len(taken) < len(held) or (more and len(held) == len(found)):
+        return Batch(taken, Lsn(int(taken["end"][-1])), int(taken["stop"][-1]), more=True)
+    frontier = int(newest["end"]) if confirmed is None else min(int(newest["end"]), int(confirmed))
+    behind = max(address, _passed(newest))
+    if len(taken):
+        frontier, behind = max(frontier, int(taken["end"][-1])), int(taken["stop"][-1])
+    if len(held) < len(found):
+        behind = int(found["start"][len(held)])
     return Batch(taken, max(Lsn(frontier), before), behind)
 
 

@@ -13,6 +13,9 @@ What is known is complete within [since, until): what the spool holds, and what 
 newest marks (`lastcommits`), so that it holds where the spool was lost too. Commits are the same if their
 position, transaction and timestamp are: two lives that began at one moment may well agree in the first two.
 
+How far it has come is `confirmed`: up to there the spool holds what the server sends again, and the driver
+publishes no more of it than that. One known commit that comes again shows that the lives are one up to there.
+
 Of a transaction that changed nothing of ours, or took it all back, the server may tell or not: nothing if it
 comes whole, its commit if it was streamed while it ran, and which of the two it is depends on what else the
 server had in its memory. Such transactions are left out on both sides. Of a table that has left the
@@ -108,6 +111,13 @@ class Known:
     def is_over(self) -> bool:
         """Whether all has come that can be compared: it is the server that was followed."""
         return max(self._reached, self._since) >= self._until
+
+    @property
+    def confirmed(self) -> int | None:
+        """Up to which position this is the server that was followed; None where nothing is left to ask."""
+        if self.is_over:
+            return None
+        return self._reached if self._reached > self._since else 0
 
     def _before(self, frontier: int) -> int:
         """How many of the known ones have come when everything before this position has."""

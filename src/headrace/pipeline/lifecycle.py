@@ -211,7 +211,8 @@ class Run:
         if self.cadence.rests(self):
             return False
         reached = min([self.ledger.position, *(r.applied for r in attached if r.applied is not None)])
-        batch = epochs.next_batch(self.workshop.reader, self.cursor, reached)
+        confirmed = self.receiver.progress.confirmed
+        batch = epochs.next_batch(self.workshop.reader, self.cursor, reached, confirmed)
         if batch is None:
             return False
         if not len(batch.transactions):

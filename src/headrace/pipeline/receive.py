@@ -17,7 +17,9 @@ error, and whether and when another one starts is the driver's policy. While the
 read, and the server is answered all the same.
 
 Nothing is acknowledged before the server has sent again all that is known of it: the slot would move on, and
-what shows that it is another server, or another life of this one, would not come a second time.
+what shows that it is another server, or another life of this one, would not come a second time. Of what was
+in the spool before, the driver publishes only what has come again, so it is told at once how far that is;
+and a full spool does not keep the comparison from going on.
 
 A server that is shut down waits for its walsenders, and those wait until their clients have flushed
 everything, which here means: until the lake holds it. Nobody's shutdown shall hang on our lake. The
@@ -37,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient
+from headrace.core.failpoint import failpoint
 from headrace.core.position import Lsn
 from headrace.pipeline.intake import Intake
 from headrace.pipeline.known import Known
@@ -145,12 +148,14 @@ class Receiving:
         self._full = False
         self._unanswerable = 0  # rounds in which the server asked again
         self._next_feedback = self._next_progress = self._next_settling = 0.0
+        self._said = known.confirmed
 
     def run(self) -> None:
         """Until a stop is asked for."""
         while not self._commands.stopped.is_set():
             self._keep_time()
-            self._full = self._writer.full(self._intake.needed_from)
+            # What comes again takes no room, and unless it comes the driver frees nothing.
+            self._full = self._known.is_over and self._writer.full(self._intake.needed_from)
             if self._full:
                 self._commands.stopped.wait(READ_TIMEOUT)
                 continue
@@ -172,10 +177,12 @@ class Receiving:
             self._next_feedback = now + self._stream.pause
             self._see_whether_it_stops()
             self._feedback()
+        confirmed = self._known.confirmed
+        news = confirmed != self._said and (confirmed is None or now >= self._next_settling)
         if now >= self._next_settling:
             self._next_settling = now + SETTLE_EVERY
             self._intake.settle()
-        if now >= self._next_progress:
+        if news or now >= self._next_progress:
             self._next_progress = now + PROGRESS_EVERY
             self._progress()
 
@@ -192,14 +199,17 @@ class Receiving:
     def _feedback(self) -> None:
         acknowledged, written = self._commands.acknowledged, self._writer.frontier
         if not self._known.is_over:
-            acknowledged = int(self._stream.start) + self._shift
+            # Nor written: a server says by itself that it has sent all there is only if that is news to us.
+            acknowledged = written = int(self._stream.start) + self._shift
         self._stream.feedback(Lsn(max(0, acknowledged - self._shift)), Lsn(written - self._shift))
 
     def _progress(self) -> None:
         source_end, source_ts = self._writer.source
+        self._said = self._known.confirmed
         emit(
             event="progress",
             frontier=self._writer.frontier,
+            confirmed=self._said,
             address=self._writer.address,
             source_end=source_end,
             source_ts=source_ts,
@@ -241,14 +251,16 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
             xid=None if orders.last is None else orders.last.xid,
         )
         with Stream.open(Address(orders.conninfo), wanted) as stream:
+            again = known.from_start(int(stream.start) + orders.shift)
             emit(
                 event="streaming",
                 session=writer.session,
                 start=int(stream.start) + orders.shift,
                 frontier=writer.frontier,
+                confirmed=again.confirmed,
                 identity=asdict(stream.identity),
             )
-            again = known.from_start(int(stream.start) + orders.shift)
+            failpoint("receive.before")
             Receiving(stream, writer, again, commands, orders).run()
 
 

@@ -55,6 +55,7 @@ class Progress:
     session: int = 0
     start: Lsn = ORIGIN  # the slot's position at the connect
     frontier: Lsn = ORIGIN  # complete in the spool, exclusively
+    confirmed: Lsn | None = ORIGIN  # up to here the server has sent again what we had; None: all of it
     source_end: Lsn = ORIGIN  # how far the server has read its own log
     source_ts: int = 0  # its clock then, microseconds since 1970; 0 while unknown
     address: int = 0  # of the spool's end
@@ -233,6 +234,7 @@ class Receiver:
                 session=event["session"],
                 start=Lsn(event["start"]),
                 frontier=Lsn(event["frontier"]),
+                confirmed=_position(event["confirmed"]),
             )
         elif kind == "progress":
             self._progress = Progress(
@@ -240,6 +242,7 @@ class Receiver:
                 session=self._progress.session,
                 start=self._progress.start,
                 frontier=Lsn(event.pop("frontier")),
+                confirmed=_position(event.pop("confirmed")),
                 source_end=Lsn(event.pop("source_end")),
                 **event,
             )
@@ -274,6 +277,10 @@ class Receiver:
                 with self._writing, suppress(BrokenPipeError):
                     pipe.close()
         self._process = None
+
+
+def _position(said: int | None) -> Lsn | None:
+    return None if said is None else Lsn(said)
 
 
 def start_process() -> subprocess.Popen[bytes]:

@@ -35,6 +35,7 @@ class Backup:
     @classmethod
     def of(cls, server: Server) -> Backup:
         folder = server.postmaster.folder / "backup"
+        shutil.rmtree(folder, ignore_errors=True)  # of a test before
         server.stop()
         _copy(server.postmaster.data, folder)
         server.start()

@@ -24,8 +24,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "spool"
 
 
-def _batch(reader: SpoolReader, address: int, before: int = 0) -> epochs.Batch:
-    found = epochs.next_batch(reader, address, Lsn(before))
+def _batch(reader: SpoolReader, address: int, before: int = 0, confirmed: int | None = None) -> epochs.Batch:
+    limit = None if confirmed is None else Lsn(confirmed)
+    found = epochs.next_batch(reader, address, Lsn(before), limit)
     assert found is not None
     return found
 
@@ -84,3 +85,32 @@ def test_an_epoch_tells_whether_it_leaves_something(folder: Path, monkeypatch: p
         monkeypatch.setattr(epochs, "EPOCH_BYTES", 2 * SIZE)
         batch = _batch(reader, 0)
         assert (batch.more, batch.next_address) == (True, 2 * SIZE)
+
+
+def test_an_epoch_takes_only_what_the_server_has_sent_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be another life of the server, in which the rest of the spool never happened."""
+    with SpoolWriter(folder, 1 << 30) as writer:
+        for time in (2, 4, 6, 20):
+            whole(writer, time)
+        writer.progress(30)
+        reader = SpoolReader(folder)
+        batch = _batch(reader, 0, before=4, confirmed=4)
+        assert (len(batch.transactions), batch.frontier, batch.next_address, batch.more) == (
+            0,
+            Lsn(4),
+            0,
+            False,
+        )
+        batch = _batch(reader, 0, before=4, confirmed=5)
+        assert batch.transactions["time"].tolist() == [4]
+        assert (batch.frontier, batch.next_address, batch.more) == (Lsn(5), 2 * SIZE, False)
+        batch = _batch(reader, batch.next_address, before=7, confirmed=15)  # nothing lies between
+        assert (len(batch.transactions), batch.frontier, batch.next_address) == (0, Lsn(15), 3 * SIZE)
+        batch = _batch(reader, 0, confirmed=25)
+        assert (batch.transactions["time"].tolist(), batch.frontier) == ([2, 4, 6, 20], Lsn(25))
+        assert _batch(reader, batch.next_address, before=25).frontier == Lsn(30)
+        monkeypatch.setattr(epochs, "EPOCH_BYTES", 2 * SIZE)
+        batch = _batch(reader, 0, confirmed=7)
+        assert (batch.transactions["time"].tolist(), batch.more) == ([2, 4], True)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from headrace.core.errors import Definite, Transient
 from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes
+from headrace.pipeline import known
 from headrace.pipeline.epochs import own_files
 from headrace.pipeline.intake import Intake
 from headrace.pipeline.known import Known
@@ -71,13 +72,14 @@ class Spooled:
     start: int = 0  # of the slot
     lake: tuple[LastCommits, int] | tuple[()] = ()  # what it remembers, up to which position
     writer: SpoolWriter = field(init=False)
+    known: Known = field(init=False)
     intake: Intake = field(init=False)
 
     def __enter__(self) -> Spooled:
         prepare(self.folder, {}, self.frontier)
         self.writer = SpoolWriter(self.folder, 1 << 30, self.frontier, segment_bytes=1 << 16)
-        known = Known.of(self.folder, *self.lake)
-        self.intake = Intake(self.writer, known.from_start(self.start))
+        self.known = Known.of(self.folder, *self.lake).from_start(self.start)
+        self.intake = Intake(self.writer, self.known)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -227,6 +229,30 @@ def test_a_server_that_says_there_is_nothing_where_there_was_has_another_history
         with pytest.raises(Definite) as caught:
             second.take(*whole(400, 410, 2, 1))
         assert caught.value.code == "PG_HISTORY_CHANGED"
+
+
+def test_what_comes_again_is_confirmed_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Spooled(tmp_path) as spooled:
+        for lsn in (100, 110, 120):
+            spooled.take(*whole(lsn, lsn + 10, lsn, 1))
+        spooled.take(keepalive(500))
+        spooled.intake.settle()
+    with Spooled(tmp_path, start=100) as second:
+        confirmed = []
+        for frames in ([keepalive(100)], whole(100, 110, 100, 1), whole(110, 120, 110, 1)):
+            second.take(*frames)
+            confirmed.append(second.known.confirmed)
+        assert confirmed == [0, 101, 111]
+        second.take(*whole(120, 130, 120, 1), keepalive(499))
+        assert second.known.confirmed == 499
+        second.take(keepalive(500))
+        assert second.known.confirmed is None
+    monkeypatch.setattr(known, "MOST_KNOWN", 2)  # of more the newest are compared, and stand for the others
+    with Spooled(tmp_path, start=100) as third:
+        third.take(*whole(100, 110, 100, 1))
+        assert third.known.confirmed == 0
+        third.take(*whole(110, 120, 110, 1))
+        assert third.known.confirmed == 111
 
 
 def test_what_the_lake_remembers_counts_where_the_spool_is_lost(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,10 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Lsn
 from headrace.lake import layout
 from headrace.lake.reader import Lake
+from headrace.pipeline.receiver import Feed, Receiver
 from headrace.pipeline.records import TableRecord, source_of, tables_of
+from headrace.sources.postgres.session import Address, connect, identify
+from headrace.sources.postgres.upstream import wal_end
 from headrace.testing import validators
 from headrace.testing.postgres import Database, Server
 from headrace.testing.postmaster import wait_for
@@ -198,3 +201,20 @@ def write_log(server: Server, over: Callable[[], bool] | None = None) -> None:
         return lost()
 
     wait_for(once, "the slot is lost")
+
+
+def spool_ahead(source: Source) -> None:
+    """Receive all that there is, as a run does whose driver comes to nothing."""
+    record = source_of(source.lake.catalog())
+    assert record is not None
+    address = Address.parse(source.database.url(user="app"))
+    with closing(connect(address, role="test")) as connection:
+        identity, end = identify(connection), wal_end(connection)
+    spool = source.path / "_headrace" / "spool" / "main"
+    feed = Feed(address, identity, record.slot, (record.publication,), spool, streaming=True)
+    receiver = Receiver(feed)
+    receiver.start(Lsn.parse(source.lake.marks()[-1].frontier))
+    try:
+        wait_for(lambda: receiver.poll().frontier >= end, "the spool has all")
+    finally:
+        receiver.stop()

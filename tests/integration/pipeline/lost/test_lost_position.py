@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.core.errors import HeadraceError
+from headrace.pipeline import epochs
 from headrace.pipeline.records import source_of
 from headrace.spool.layout import erase
 from headrace.testing import validators
@@ -20,6 +22,7 @@ from tests.integration.pipeline.lost.losing import (
     DROP_SLOTS,
     TABLES,
     Source,
+    spool_ahead,
     write_log,
 )
 
@@ -137,6 +140,34 @@ def test_a_server_that_was_set_back_and_wrote_past_us(source: Source) -> None:
     source.change()
     erase(source.path / "_headrace" / "spool" / "main")
     source.heal("PG_HISTORY_CHANGED")
+
+
+def test_what_a_spool_has_before_the_lake_is_published_once_it_has_come_again(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was set back never sends it again, and no mark has it, however long that takes."""
+    source.change()
+    spool_ahead(source)
+    source.once()
+    source.proved()
+    backup = Backup.of(source.database.server)
+    source.change()
+    spool_ahead(source)
+    backup.restore()
+    source.change()
+    source.change()
+    monkeypatch.setenv("HEADRACE_FAILPOINT", "receive.before=pause")
+    monkeypatch.setenv("HEADRACE_FAILPOINT_RELEASE", str(tmp_path / "release"))
+    turns = itertools.count()
+    next_batch = epochs.next_batch
+
+    def counted(*told: Any) -> epochs.Batch | None:
+        if next(turns) == 5:
+            (tmp_path / "release").touch()
+        return next_batch(*told)
+
+    monkeypatch.setattr(epochs, "next_batch", counted)
+    source.stops("PG_HISTORY_CHANGED")
 
 
 def test_a_standby_that_was_promoted(tmp_path: Path, engine: SparkSession | None, database: Database) -> None:
