@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from headrace.sources.postgres.session import Address
+from headrace.sources.postgres.stream import Stream, Wanted
 from headrace.testing import tls
-from headrace.testing.postgres import Database, postgres
+from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
-from tests.integration.stream.harness import PUBLICATION, stage
+from tests.integration.stream.harness import PUBLICATION, SLOT, stage
 
 pytestmark = pytest.mark.server
 
@@ -37,14 +40,38 @@ def exercise(database: Database, folder: Path, **feed: str) -> None:
         assert staged.error().code == "PG_PUBLICATION_MISSING"
 
 
-def test_the_stream_over_tls(tmp_path: Path) -> None:
-    certificates = tls.issue(tmp_path)
-    with (
-        postgres(tls=certificates, hba=["hostnossl all app all reject"]) as server,
-        server.database() as database,
-    ):
-        url = database.url(user="app", sslmode="verify-ca", sslrootcert=str(certificates.authority))
+@pytest.fixture(scope="module")
+def over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
+    """A server that takes the application's user over TLS alone, and the path of its authority."""
+    certificates = tls.issue(tmp_path_factory.mktemp("tls"))
+    with postgres(tls=certificates, hba=["hostnossl all app all reject"]) as server:
+        yield server, str(certificates.authority)
+
+
+def test_the_stream_over_tls(over_tls: tuple[Server, str], tmp_path: Path) -> None:
+    server, authority = over_tls
+    with server.database() as database:
+        url = database.url(user="app", sslmode="verify-ca", sslrootcert=authority)
         exercise(database, tmp_path, url=url)
+
+
+def test_a_backlog_over_tls_comes_in_large_pieces(over_tls: tuple[Server, str], tmp_path: Path) -> None:
+    """Each message is a record of its own there, and each piece costs a round of the receiver."""
+    server, authority = over_tls
+    with server.database() as database, stage(database, tmp_path) as staged:
+        address = Address.parse(database.url(user="app", sslmode="verify-ca", sslrootcert=authority))
+        database.execute("INSERT INTO t SELECT i, repeat('x', 300) FROM generate_series(1, 20000) i")
+        pieces: list[int] = []
+
+        def arrived() -> bool:
+            pieces.append(len(stream.read(0.1)))
+            stream.feedback(staged.frontier)
+            return sum(pieces) > 20_000 * 300
+
+        with Stream.open(address, Wanted(SLOT, (PUBLICATION,), staged.frontier, staged.frontier)) as stream:
+            wait_for(arrived, "the transaction is read")
+        came = [length for length in pieces if length]
+        assert sum(came) / len(came) > 3000, len(came)
 
 
 @pytest.mark.full

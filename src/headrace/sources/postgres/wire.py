@@ -166,6 +166,7 @@ class LibpqWire:
     def __init__(self, pgconn: pq.abc.PGconn) -> None:
         self._pgconn = pgconn
         self._frames = bytearray()
+        self._drained = False  # what was read of the socket and not taken yet wakes nobody
         self._wakener = _Wakener(pgconn.socket)
         pgconn.notice_handler = self._notice
 
@@ -179,12 +180,11 @@ class LibpqWire:
 
     def receive(self, into: memoryview, timeout: float) -> int:
         deadline = time.monotonic() + timeout
-        while not self._frames:
+        if not self._drained and not self._frames:
             self._take(len(into))
-            left = deadline - time.monotonic()
-            if self._frames or left <= 0:
-                break
-            self._wakener.ready(left)
+        while not self._frames and (left := deadline - time.monotonic()) > 0:
+            if self._wakener.ready(left):
+                self._take(len(into))
         if self._frames:
             self._wakener.came(len(self._frames))
         count = min(len(into), len(self._frames))
@@ -204,20 +204,29 @@ class LibpqWire:
         self._pgconn.finish()
 
     def _take(self, enough: int) -> None:
-        """Put together the frames that have arrived."""
+        """Put together the frames that have arrived: libpq reads one record, often one message, at a time."""
         try:
             self._pgconn.flush()
-            self._pgconn.consume_input()
-            while len(self._frames) < enough:
-                size, payload = self._pgconn.get_copy_data(1)
-                if size == 0:
-                    return
-                if size < 0:
-                    self._ended()
-                    return
-                self._frames += data_frame(payload)
+            more = True
+            while more and len(self._frames) < enough:
+                before = len(self._frames)
+                self._pgconn.consume_input()
+                more = self._unpack(enough) and len(self._frames) > before
+            self._drained = not more
         except OperationalError as error:
             raise lost("it could not be read from") from error
+
+    def _unpack(self, enough: int) -> bool:
+        """Take the frames that libpq holds; whether there may be others after them."""
+        while len(self._frames) < enough:
+            size, payload = self._pgconn.get_copy_data(1)
+            if size < 0:
+                self._ended()
+                return False
+            if size == 0:
+                break
+            self._frames += data_frame(payload)
+        return True
 
     def _ended(self) -> None:
         result = self._pgconn.get_result()
