@@ -21,12 +21,10 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
 from headrace.lake import datafile, histories, layout, pruning, schemas, travel
-from headrace.lake.histories import Part
 from headrace.lake.marks import Mark
 from headrace.lake.seek import Place
 from headrace.lake.standing import Name, Standings
@@ -147,14 +145,18 @@ class Cut:
         return views
 
     def history(self, name: str) -> pa.Table:
-        """What happened to the table's rows up to this cut, as `headrace.core.history` describes it."""
-        source, table = self.standings.resolve(name)
-        newest = histories.newest(self._store, source, table)
-        if newest is None:
-            raise _no_history(table)
-        rows = _rows(newest)
-        time = Part(newest, rows.schema, (), (None, 0)).own["_time"]
-        return rows.filter(pc.field(time) <= self.places[source].time)
+        """What happened to the table's rows up to this cut, as `headrace.core.history` describes it.
+
+        Of a table that came back under other columns it is the history of those that it has here.
+        """
+        full = self.standings.resolve(name)
+        folder = self.standings.history(full)
+        if folder is None:
+            raise _no_history(full[1])
+        rows = histories.part_of(folder, (None, self.places[full[0]].time)).rows()
+        if not rows.num_rows:
+            raise _no_history(full[1])
+        return rows
 
     def _printed(self, name: Name) -> str:
         source, table = name
@@ -164,8 +166,8 @@ class Cut:
 def _no_history(table: TableName) -> Misconfigured:
     return Misconfigured(
         "LAKE_NO_HISTORY",
-        f"table {table} has no history in this lake",
-        hint="history begins with the first change after the copy; it can be off by configuration",
+        f"table {table} has no history up to here",
+        hint="history begins with the first change after the copy, and ends where its retention does",
     )
 
 

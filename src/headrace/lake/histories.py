@@ -75,20 +75,21 @@ class Part:
 
 def parts(store: Store, source: str, table: TableName, times: Times) -> list[Part]:
     """What the table's history has of these times, one part for each schema; none where it has none."""
-    found = []
-    for folder in folders(store, source, table):
-        schema = folder.schema()
-        start = _own_start(schema)
-        paths = _within(folder, layout.lake_column(schema.names[start]), times)
-        if paths:
-            found.append(Part(folder, schema, paths, times))
-    return found
+    found = (part_of(folder, times) for folder in folders(store, source, table))
+    return [part for part in found if part.paths]
 
 
-def newest(store: Store, source: str, table: TableName) -> LakeTable | None:
-    """The history under the last incompatible schema that the table had; None where it has none yet."""
-    found = list(folders(store, source, table))
-    return found[-1] if found else None
+def part_of(folder: LakeTable, times: Times) -> Part:
+    """What one folder of a history has of these times."""
+    schema = folder.schema()
+    start = _own_start(schema)
+    return Part(folder, schema, _within(folder, layout.lake_column(schema.names[start]), times), times)
+
+
+def numbered(store: Store, source: str, table: TableName, k: int) -> LakeTable | None:
+    """The history under one of the incompatible schemas that the table had; None where it has none yet."""
+    found = LakeTable(store, layout.history_folder(source, table, k))
+    return found if found.refresh() >= 0 else None
 
 
 def first_later(
@@ -136,11 +137,8 @@ def tables(store: Store, source: str) -> list[TableName]:
 def folders(store: Store, source: str, table: TableName) -> Iterator[LakeTable]:
     """The histories of a table, one for each incompatible schema, opened."""
     k = 1
-    while True:
-        candidate = LakeTable(store, layout.history_folder(source, table, k))
-        if candidate.refresh() < 0:
-            return
-        yield candidate
+    while (found := numbered(store, source, table, k)) is not None:
+        yield found
         k += 1
 
 

@@ -7,8 +7,9 @@ mark that has it: those contents are made of the nearest mark and history (`head
     ──────────────┼─────── exact ──────────●──────────┼──────────●────────── exact ──────●──── not exact
 
 Whether `since` is early enough is asked of the catalog as of mark b: after a table was copied anew, the
-newest record tells of another interval. `since`, and of a table that stopped `stopped_at` and the code of
-its `error`, is all that this room knows of the pipeline's records.
+newest record tells of another interval. `since`, the version of the `schema`, which numbers the table's
+histories, and of a table that stopped `stopped_at` and the code of its `error` are all that this room knows
+of the pipeline's records.
 Nothing is told of times before the source's reach (`headrace.lake.reach`), whatever old catalogs say: history
 that ran out of its retention is gone from there.
 
@@ -86,6 +87,18 @@ class Past:
         gone = -1 if now is None or now.gone is None else now.gone
         return max(int(since), told + 1, gone + 1)
 
+    def last_with(self, time: int, table: TableName) -> Mark | None:
+        """The last mark at or before a time that has the table."""
+        end = bisect_right(self.kept, time, key=lambda mark: mark.time)
+        earlier = (self.kept[at] for at in reversed(range(end)))
+        return next((mark for mark in earlier if str(table) in mark.versions), None)
+
+    def history(self, mark: Mark, table: TableName) -> LakeTable | None:
+        """The history that the table had at a mark: its record says under which number."""
+        record = self._records(mark).get(f"{_TABLE}{table}") or {}
+        number = record.get("schema", {}).get("version", 1)
+        return histories.numbered(self._store, self._source, table, number)
+
     def stop(self, table: TableName) -> str | None:
         """Where and why the table stopped, if it did."""
         record = self._records(self.kept[-1]).get(f"{_TABLE}{table}") or {}
@@ -145,6 +158,15 @@ class Standings:
         later = self._pasts[source].first(self._places[source].time, table)
         return None if later is None else self._pasts[source].since(later, table)
 
+    def history(self, full: Name) -> LakeTable | None:
+        """The history under the columns that the table has here, or had when a mark last had it."""
+        source, table = full
+        past, time = self._pasts[source], self._places[source].time
+        since = self.since(full)
+        exact = since is not None and since <= time + 1
+        mark = past.first(time, table) if exact else past.last_with(time, table)
+        return None if mark is None else past.history(mark, table)
+
     def open(self, full: Name, mark: Mark) -> LakeTable:
         """The table at a mark that has it."""
         version = mark.versions[str(full[1])]
@@ -189,6 +211,8 @@ class Standings:
         since = past.since(later, table)
         if since is None or since > time + 1:
             return None
+        # The marks between two intervals may be thinned out: history does not lead from the first to here.
+        ways = [way for way in ways if way.base is later or since <= way.base.time + 1]
         schema = self.open(full, later).schema()
         fitting = [way for way in ways if travel.fits(schema, way.parts)]
         if not fitting:

@@ -297,7 +297,7 @@ def _placed(
             raise unfit
         if str(table.name) not in mark.versions:
             return False
-        kept = histories.newest(bench.store, bench.name, table.name) is not None
+        kept = histories.numbered(bench.store, bench.name, table.name, new.schema.version) is not None
         if not kept and before.versions.get(str(table.name)) != mark.versions[str(table.name)]:
             raise untold(table.name)
         bench.place(table, mark, old.since or 0)

@@ -96,6 +96,54 @@ def test_a_table_that_is_dropped_stays_readable_at_its_marks_and_may_come_back(m
     assert validators.travelled(lake) == []
 
 
+def test_a_cut_shows_the_history_of_the_columns_that_its_table_had(mirrored: Mirrors) -> None:
+    """A table that went and came back under other columns has a history of its own for each life."""
+    database, lake = mirrored.database, mirrored.lake
+    database.execute("UPDATE t SET s = 'y' WHERE id = 1", user="app")
+    mirrored.once("public.t")
+    first = lake.at()
+    assert _tables(mirrored, "drop", "public.t") == 0
+    without = lake.at()
+    database.execute("ALTER TABLE t RENAME COLUMN s TO u", user="app")
+    assert _tables(mirrored, "add", "public.t") == 0
+    mirrored.once("public.t")
+    second = lake.at()
+    with pytest.raises(HeadraceError) as unchanged:
+        second.history("t")
+    assert unchanged.value.code == "LAKE_NO_HISTORY"
+    database.execute("UPDATE t SET u = 'z' WHERE id = 2", user="app")
+    mirrored.once("public.t")
+    for cut in (first, lake.at(epoch=first.epoch), without):
+        assert sorted(cut.history("t").column("s").to_pylist()) == ["x", "y"]
+        assert "u" not in cut.history("t").column_names
+    assert sorted(lake.at().history("t").column("u").to_pylist()) == ["x", "z"]
+    with pytest.raises(HeadraceError) as unchanged:
+        second.history("t")
+    assert unchanged.value.code == "LAKE_NO_HISTORY"
+
+
+def test_no_time_of_a_second_interval_is_told_from_a_mark_of_the_first(mirrored: Mirrors) -> None:
+    """Though all marks between the two are thinned out, and the mark of the first is nearer."""
+    database, lake = mirrored.database, mirrored.lake
+    database.execute("UPDATE t SET s = 'y' WHERE id = 1", user="app")
+    mirrored.once("public.t")
+    assert _tables(mirrored, "drop", "public.t") == 0
+    database.execute("UPDATE t SET s = 'unseen'", user="app")
+    assert _tables(mirrored, "add", "public.t") == 0
+    mirrored.once("public.t")
+    database.execute("INSERT INTO t VALUES (10, 'z')", user="app")
+    mirrored.once("public.t")
+    place = lake.at()
+    want = place.arrow("t").sort_by("id")
+    database.execute("SELECT pg_logical_emit_message(false, 'far', repeat('x', 8000000))")
+    database.execute("INSERT INTO t VALUES (11, 'z')", user="app")
+    mirrored.once("public.t")
+    ask(str(mirrored.path), "maintain", {"marks": "0s", "grace": "0s"})
+
+    assert place.epoch not in {mark.epoch for mark in lake.marks()}
+    assert lake.at(position=place.mark.frontier).arrow("t").sort_by("id").equals(want)
+
+
 REFUSED = [
     ("add", "public.nowhere", "PG_PATTERN_EMPTY"),
     ("add", "public.keyless", "PG_IDENTITY_MISSING"),
