@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Lsn
-from headrace.lake import catalog, changing, formatfile, histories, layout, seek
+from headrace.lake import catalog, changing, formatfile, histories, layout, seek, unseen
 from headrace.lake.cut import Cut
 from headrace.lake.marks import Kept, Mark, Marks
 from headrace.lake.seek import Place
@@ -126,7 +126,9 @@ class Lake:
             return seek.at_position(marks.kept(), str(position))
         if timestamp is not None:
             late = partial(histories.first_later, self.store, source, seek.instant(timestamp))
-            return seek.at_timestamp(marks.kept(), timestamp, late)
+            kept = marks.kept()
+            known = catalog.load(self.store, source, kept[-1].epoch).records if kept else {}
+            return seek.at_timestamp(kept, timestamp, late, unseen.of(known))
         newest = marks.newest()
         return seek.place_of(seek.newest([newest] if newest else []))
 

@@ -20,11 +20,12 @@ have no part in that.
     T = 12:08         ├── ok ────────┤                   none is later up to the mark that is complete until T
     T = 12:10                                            refused: what is committed then may have yet to come
 
-A question has one answer for ever. So a moment is answered only where nothing that comes can change that: a
-later transaction is there, or a mark is complete until that moment or a later one: the source's own clock had
-passed it when the source was where the mark is. A transaction behind a mark counts as later than the mark's
-`complete_until`, also if it is dated back: replicated from elsewhere under the time of its first commit, or
-made after a clock was set back.
+A moment from before the mirror began, or in which its position in the stream was lost, is refused
+(`headrace.lake.unseen`). A question has one answer for ever. So a moment is answered only where nothing that
+comes can change that: a later transaction is there, or a mark is complete until that moment or a later one:
+the source's own clock had passed it when the source was where the mark is. A transaction behind a mark
+counts as later than the mark's `complete_until`, also if it is dated back: replicated from elsewhere under
+the time of its first commit, or made after a clock was set back.
 
 Marks are handed in as a sequence in the order of their epochs, and looked into where need be: it may be
 hundreds of thousands (`headrace.lake.marks.Kept`).
@@ -40,6 +41,7 @@ from datetime import UTC, datetime
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Lsn
 from headrace.lake.marks import Kept, Mark
+from headrace.lake.unseen import Stretch
 
 # (before, mark): of the transactions between the two marks, the time of the first that is later than T, and
 # whether there are others before it; None where none is later.
@@ -117,10 +119,18 @@ def at_position(marks: Sequence[Mark], position: str) -> Place:
     return at_time(marks, int(lsn) - 1 + _base(last), last.incarnation)
 
 
-def at_timestamp(marks: Sequence[Mark], moment: datetime | str, late: Late) -> Place:
-    """The place of the longest prefix of the commit order with no commit timestamp after this moment."""
+def at_timestamp(
+    marks: Sequence[Mark], moment: datetime | str, late: Late, unseen: Sequence[Stretch] | None = None
+) -> Place:
+    """The place of the longest prefix of the commit order with no commit timestamp after this moment.
+
+    `unseen` says of which moments nothing is known; None: it was not written down.
+    """
     limit = instant(moment)
     newest(marks)
+    for stretch in (Stretch(None, marks[0].published_at),) if unseen is None else unseen:
+        if stretch.holds(limit):
+            raise _unseen(marks, limit, stretch)
     end = bisect_left(marks, limit, key=lambda mark: mark.complete_until or _BEGINNING)
     for at in _later(marks, limit, min(end + 1, len(marks))):
         before = marks[at - 1] if at else None
@@ -130,9 +140,6 @@ def at_timestamp(marks: Sequence[Mark], moment: datetime | str, late: Late) -> P
         found = late(before, marks[at])
         if found is None:
             continue
-        if limit < marks[0].published_at and (before is None or before.upstream_commit_ts is None):
-            # Transactions from before the mirror's beginning may be later than this, too.
-            raise _none(marks, f"the lake does not reach back to {limit.isoformat()}")
         time, others = found
         return at_time(marks, time - 1) if others or before is None else place_of(before)
     if end == len(marks):
@@ -212,6 +219,17 @@ def _none(marks: Sequence[Mark], primary: str) -> Misconfigured:
         return Misconfigured("LAKE_NO_MARK", primary, hint="headrace status shows how far the copy is")
     return Misconfigured(
         "LAKE_NO_MARK", primary, detail=kept(marks), hint="name one of those, or a position between them"
+    )
+
+
+def _unseen(marks: Sequence[Mark], limit: datetime, stretch: Stretch) -> Misconfigured:
+    if stretch.after is None:
+        return _none(marks, f"the lake does not reach back to {limit.isoformat()}")
+    return Misconfigured(
+        "LAKE_NO_MARK",
+        f"what was committed by {limit.isoformat()} is in no stream: its position was lost",
+        detail=f"nothing is known of {stretch.after.isoformat()} to {stretch.until.isoformat()}",
+        hint="name a moment up to the one, or from the other on",
     )
 
 

@@ -29,7 +29,7 @@ from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
 from headrace.sources.patterns import Pattern
-from headrace.sources.postgres import catalog, upstream
+from headrace.sources.postgres import catalog, clock, upstream
 from headrace.sources.postgres.lookrecord import to_record
 from headrace.sources.postgres.preflight import Report, Wish, examine
 from headrace.sources.postgres.preflight import unmirrored as preflight_of_others
@@ -124,8 +124,10 @@ def begin(
     looks = catalog.look(connection, [look.oid for look in report.tables], [source.publication])
     late = not footing.fresh
     records = tuple(replace(chosen(look, source.start), late=late) for look in looks.values())
-    begun = LastCommits(source.start)
-    ledger.publish(Epoch("open", source.start, records=records, source=source, commits=begun))
+    commits = LastCommits(source.start)
+    ledger.publish(
+        Epoch("open", source.start, records=records, source=source, commits=commits, begun=footing.begun)
+    )
 
 
 def _source(place: Place, identity: Identity) -> SourceRecord:
@@ -200,12 +202,14 @@ class Footing:
     """What a stream stands on: where it starts, as the server counts, and the publication that it reads.
 
     A slot that was there already may be older than a table's membership, and than what the publication says:
-    only a `fresh` one is known to have all of every table from its start on.
+    only a `fresh` one is known to have all of every table from its start on. No commit before the start is
+    later than `begun`, by the source's clock.
     """
 
     start: Lsn
     publication_oid: int
     fresh: bool = False
+    begun: int | None = None
 
 
 def found(
@@ -232,7 +236,8 @@ def found(
         if undo and source.owns_publication and upstream.slot_state(connection, source.slot) is None:
             upstream.drop_upstream(address, publication=source.publication, slot=None, application="")
         raise
-    return Footing(start, upstream.publication_oid(connection, source.publication), fresh)
+    oid = upstream.publication_oid(connection, source.publication)
+    return Footing(start, oid, fresh, clock.begun(connection))
 
 
 def _start(source: SourceRecord, address: Address, connection: Session, waiting: upstream.Waiting) -> Lsn:

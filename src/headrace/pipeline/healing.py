@@ -102,9 +102,17 @@ def begin(
     records = _copied_anew(ledger, known, found, again.start)
     anew = {record.name for record in records if record.stage is not None}
     gone = tuple(copy for name, copy in ledger.staged.items() if name not in anew)
-    begun = LastCommits(again.start)
-    epoch = Epoch("lost", ledger.frontier, records=tuple(records), removed=gone, source=again, commits=begun)
-    ledger.publish(epoch)
+    ledger.publish(
+        Epoch(
+            "lost",
+            ledger.frontier,
+            records=tuple(records),
+            removed=gone,
+            source=again,
+            commits=LastCommits(again.start),
+            begun=footing.begun,
+        )
+    )
 
 
 def _examined(connection: Session, source: SourceRecord, names: Sequence[TableName]) -> Examined:

@@ -22,12 +22,13 @@ from headrace.core.failpoint import failpoint
 from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import catalog, datafile, errors_table, layout, schemas
+from headrace.lake import catalog, datafile, errors_table, layout, schemas, unseen
 from headrace.lake.commit import Blocked, Claim, open_log, plan_base
 from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan, TableStep
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable, LiveFile
+from headrace.lake.unseen import Stretch
 from headrace.pipeline import latecomers
 from headrace.pipeline.lastcommits import COMMITS_KEY, LastCommits, last_commits_of
 from headrace.pipeline.latecomers import KEY, Kept, kept_of
@@ -86,6 +87,7 @@ class Epoch:
     commit_ts: int | None = None  # the latest of the transactions, microseconds since 1970
     earliest_commit_ts: int | None = None
     complete_until: int | None = None  # of the source's clock; None: what the mark before says
+    begun: int | None = None  # a stream begins with this epoch; the source's clock once its start was settled
 
 
 class Ledger:
@@ -252,6 +254,7 @@ class Ledger:
             steps=steps,
             versions=self._versions(after.tables, steps, epoch.absent | unseen),
             state=_state(epoch, source if source != self.source else None)
+            | self._unseen_before(epoch)
             | latecomers.moves(self.kept, kept),
             complete_until=_complete_until(self.mark, epoch),
             upstream_earliest_commit_ts=_iso(epoch.earliest_commit_ts),
@@ -269,6 +272,13 @@ class Ledger:
         catalog.save(self.store, self._catalog)
         self.torn = False
         return plan
+
+    def _unseen_before(self, epoch: Epoch) -> dict[str, Any]:
+        """What the catalog is told of the moments before a stream that begins."""
+        begun, known = _moment(epoch.begun), unseen.of(self._catalog.records)
+        if begun is None or (known is None and self.source is not None):
+            return {}
+        return {unseen.KEY: unseen.record((*(known or ()), Stretch(self.mark.complete_until, begun)))}
 
     @property
     def durable(self) -> bool:

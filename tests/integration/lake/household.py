@@ -95,7 +95,18 @@ class Household:
         )
         created = tuple(record.name for record in records)
         empty = tuple(Outcome(name) for name in created)
-        self.publish(Epoch("copy", START, records=records, outcomes=empty, created=created, source=SOURCE))
+        begun = int(self.now.timestamp() * 1_000_000)
+        self.publish(
+            Epoch(
+                "copy",
+                START,
+                records=records,
+                outcomes=empty,
+                created=created,
+                source=SOURCE,
+                begun=begun,
+            )
+        )
         self.states[int(START) - 1] = {name: {} for name in NAMES}
 
     def _owned(self) -> Ledger:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+from time import time
 from typing import Any
 
 import psycopg
 import pytest
 
 from headrace.core.errors import Misconfigured
+from headrace.lake import commit
 from headrace.lake.reader import Lake
 from headrace.lake.store import open_store
 from headrace.pipeline import asking
@@ -97,6 +100,33 @@ def test_what_the_source_may_have_committed_and_no_mark_holds_is_refused(
     assert _held(lake, still) == 1
 
 
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_a_moment_before_the_mirror_began_is_refused_by_the_clock_of_the_source(
+    mirrors: Mirrors, database: Database, monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
+    """Whatever the clock says of the machine that writes the lake."""
+
+    class Off(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Off:
+            return cls.fromtimestamp(time() + 60 * minutes, tz)
+
+    monkeypatch.setattr(commit, "datetime", Off)
+    database.execute("CREATE TABLE items (id int PRIMARY KEY)", user="app")
+    database.execute("INSERT INTO items SELECT generate_series(1, 3)", user="app")
+    [(early,)] = database.execute("SELECT clock_timestamp()")
+    database.execute("INSERT INTO items VALUES (900)", user="app")
+    lake = mirrors.once()
+    for count in range(2):
+        with pytest.raises(Misconfigured) as refused:
+            lake.at(timestamp=early)
+        assert refused.value.code == "LAKE_NO_MARK"
+        [(moment,)] = database.execute("SELECT clock_timestamp()")
+        database.execute(f"INSERT INTO items VALUES ({901 + count})", user="app")
+        mirrors.once()
+        assert _held(lake, moment) == 1 + count
+
+
 def test_while_a_lost_position_is_left_no_mark_is_made_for_the_clock(
     mirrors: Mirrors, lake: Lake, database: Database
 ) -> None:
@@ -104,10 +134,17 @@ def test_while_a_lost_position_is_left_no_mark_is_made_for_the_clock(
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
         " WHERE database = current_database()"
     )
-    database.execute("DELETE FROM items WHERE id = 1", user="app")
     before = lake.at().mark
-    asked = datetime.now(UTC)
+    unseen = datetime.now(UTC)
+    database.execute("DELETE FROM items WHERE id = 1", user="app")
     mirrors.once(reconcile="auto")
+    with pytest.raises(Misconfigured) as refused:
+        lake.at(timestamp=unseen)
+    assert refused.value.code == "LAKE_NO_MARK"
+    told = re.fullmatch(r"nothing is known of (.*) to (.*)", str(refused.value.detail))
+    assert told
+    assert before.complete_until == datetime.fromisoformat(told[1])
+    assert _held(lake, before.complete_until) == 0
+    assert _held(lake, datetime.fromisoformat(told[2])) == -1
     marks = [mark for mark in lake.marks() if mark.epoch > before.epoch]
     assert len([mark for mark in marks if mark.kind == "empty"]) <= 3
-    assert _held(lake, asked) == -1

@@ -11,6 +11,7 @@ from headrace.core.errors import Misconfigured
 from headrace.lake import seek
 from headrace.lake.marks import Mark
 from headrace.lake.seek import Place
+from headrace.lake.unseen import Stretch
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -80,6 +81,23 @@ def test_what_is_dated_back_behind_a_mark_counts_as_later_than_that_mark_says() 
     marks = [*MARKS[:2], *marks, MARKS[5]]
     place = seek.at_timestamp(marks, START + timedelta(minutes=5), lambda before, mark: (mark.time, False))
     assert _mark_of(place) == 3
+
+
+@pytest.mark.parametrize(
+    ("minute", "known"), [(-2, False), (-1, True), (5, True), (6, False), (7, False), (8, True)]
+)
+def test_a_moment_of_which_no_stream_tells_is_refused(minute: int, known: bool) -> None:
+    """The lake's clock, by which the first mark was published at minute 0, has no say in it."""
+    moment = [START + timedelta(minutes=minute) for minute in (-1, 5, 8)]
+    stretches = (Stretch(None, moment[0]), Stretch(moment[1], moment[2]))
+    asked = START + timedelta(minutes=minute)
+    if known:
+        seek.at_timestamp(MARKS, asked, lambda before, mark: (mark.time, False), stretches)
+        return
+    with pytest.raises(Misconfigured) as raised:
+        seek.at_timestamp(MARKS, asked, lambda before, mark: (mark.time, False), stretches)
+    assert raised.value.code == "LAKE_NO_MARK"
+    assert raised.value.hint
 
 
 def test_of_marks_that_do_not_tell_of_the_clock_only_later_transactions_do() -> None:

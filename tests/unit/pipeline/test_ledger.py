@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -74,7 +74,7 @@ def test_until_when_a_mark_is_complete_is_said_again_by_those_that_bring_nothing
 
 
 def test_of_several_sources_the_one_that_has_not_reached_a_moment_is_named(ledger: Ledger) -> None:
-    moment = datetime(2026, 11, 22, tzinfo=UTC)
+    moment = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
     until = int(moment.timestamp()) * 1_000_000
     ledger.publish(Epoch("empty", Lsn(0x90), complete_until=until + 1))
     other = Ledger(ledger.store, "other")

@@ -17,7 +17,7 @@ they name, and commits behind it may be older than the keepalive.
 Transactions that are replicated from elsewhere bear the time of their first commit, and a clock may be set
 back: no reading is proof against those, and whoever uses one must bear it (`headrace.lake.seek`).
 
-Called by `pipeline.sourceclock`. Reads only.
+Called by `pipeline.sourceclock`, and by `pipeline.choosing` where a stream begins. Reads only.
 """
 
 from __future__ import annotations
@@ -44,6 +44,12 @@ SELECT moment, somebody,
              ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text
   FROM seen
 """
+# The newest commit that a standby has replayed may have noted its time before another that came earlier.
+_BEGUN = """
+SELECT CASE WHEN pg_catalog.pg_is_in_recovery()
+            THEN coalesce(pg_catalog.pg_last_xact_replay_timestamp() + '1 s', pg_catalog.clock_timestamp())
+            ELSE pg_catalog.clock_timestamp() END
+"""
 _PAGE = 8192
 _HEADERS = (24, 40)  # of a page of the log, and of the first one of a segment
 
@@ -63,6 +69,13 @@ def read(connection: Session) -> Reading | None:
         return None
     at = round(moment.timestamp() * 1_000_000)
     return Reading(at - HESITATION if somebody else at, _reachable(Lsn.parse(end)))
+
+
+def begun(connection: Session) -> int:
+    """A moment that no commit before any position that was had by now is later than."""
+    [(moment,)] = query(connection, _BEGUN)
+    microseconds: int = round(moment.timestamp() * 1_000_000)
+    return microseconds
 
 
 def _reachable(end: Lsn) -> Lsn:

@@ -1,0 +1,52 @@
+"""Moments of the source's clock of which the lake can't tell: what was committed then, no stream brought.
+
+    ──────────── ? ────────────┤ stream ├────── ? ──────┤ stream ──►
+                             until    after           until
+                         mirror began   position lost    and was left
+
+A copy shows what was committed before its stream began, and not when. So a moment before that has no place,
+whatever comes later: `until` is read from the source's clock once the stream's start is settled, so that
+what lies before the start bears an earlier time. `after` is the moment until which the last mark before a
+loss is complete. Neither has anything to do with the lake's own clock.
+
+Written by the pipeline with the epoch that begins a stream (a record in the catalog); read by `seek`. A lake
+from before there was this record has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+KEY = "unseen"  # in the catalog
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Moments after the one and before the other; without `after`, all before."""
+
+    after: datetime | None
+    until: datetime
+
+    def holds(self, moment: datetime) -> bool:
+        return moment < self.until and (self.after is None or self.after < moment)
+
+
+def of(records: Mapping[str, Any]) -> tuple[Stretch, ...] | None:
+    """What a source's catalog says of them; None where it was begun before there was such a record."""
+    found = records.get(KEY)
+    if found is None:
+        return None
+    return tuple(
+        Stretch(None if after is None else datetime.fromisoformat(after), datetime.fromisoformat(until))
+        for after, until in found
+    )
+
+
+def record(stretches: tuple[Stretch, ...]) -> list[list[str | None]]:
+    """As the catalog keeps them."""
+    return [
+        [None if each.after is None else each.after.isoformat(), each.until.isoformat()] for each in stretches
+    ]
