@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from headrace.core import failpoint
 from headrace.core.errors import Transient
@@ -170,6 +171,52 @@ def test_g5_one_empty_file_of_an_unsynced_epoch_takes_it_back_and_no_version_com
     assert reader.live() == house.ledger.table(folder).live()
     house.live(2)
     assert house.wrong() == []
+
+
+@pytest.mark.parametrize("torn", ["line", "file", "first", "checkpoint"])
+def test_g5_what_another_program_left_torn_is_undone_and_ours_stays(tmp_path: Path, torn: str) -> None:
+    """It put files together, once or twice, and neither it nor we have synced that when the power goes."""
+    house = Unsynced(tmp_path / "lake", 3)
+    folder = tmp_path / "lake" / house.ledger.task_folder(NAMES[0])
+    house.live(4)
+    other = DeltaTable(str(folder))
+    other.optimize.compact()
+    line, files = folder / f"_delta_log/{other.version():020d}.json", set(other.file_uris())
+    if torn == "first":
+        other.optimize.compact(target_size=1 << 30)
+        other.vacuum(0, enforce_retention_duration=False, dry_run=True)
+    if torn == "checkpoint":
+        other.create_checkpoint()
+    for path in files if torn == "file" else [line]:
+        Path(path).write_bytes(b"")
+    house.again()
+    assert house.ledger.foreign() == {}
+    assert house.wrong() == []
+    house.live(3)
+    house.again()
+    assert house.wrong() == []
+
+
+@pytest.mark.parametrize("synced", [True, False])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.full) for n in MANY_SEEDS)])
+def test_g5_epochs_on_top_of_what_another_program_wrote_are_durable_or_go_with_it(
+    tmp_path: Path, seed: int, synced: bool
+) -> None:
+    disk = Disk(tmp_path / "lake", tmp_path / "journal")
+    with disk.watched():
+        house = Unsynced(disk.root, seed)
+        house.live(4)
+        for name in NAMES:
+            DeltaTable(str(disk.root / house.ledger.task_folder(name))).optimize.compact()
+        house.learn()
+        house.lazy = not synced
+        house.live(3)
+        told = disk.cut(random.Random(seed))
+        house.after_the_cut()
+        assert house.ledger.frontier >= house.acknowledged, told
+        assert house.wrong() == [], told
+        house.live(2)
+        assert house.wrong() == [], told
 
 
 @pytest.mark.parametrize("epochs", [0, 2])

@@ -134,7 +134,7 @@ class EpochLog:
         self._clock = clock
         self._new_id = new_id
         self._claim = claim or Claim()
-        self._syncing = Syncing(source, files, marks, table)
+        self.syncing = Syncing(source, files, marks, table)
 
     def newest_mark(self) -> Mark | None:
         return self._marks.newest()
@@ -198,7 +198,7 @@ class EpochLog:
             outcome = self.finish(self._attempts(epoch)[-1])
             if isinstance(outcome, Mark):
                 # No later acknowledgement names these files, and all rest on them.
-                self._syncing.forget()
+                self.syncing.forget()
                 return outcome
             blocked = outcome
         raise _restless(self.source)
@@ -219,24 +219,24 @@ class EpochLog:
             if plan is not None:
                 blocked.extend(self._settle(plan))
             elif held and newest is not None:
-                self._syncing.begin(newest.epoch)
+                self.syncing.begin(newest.epoch)
                 return Takeover(newest, tuple(blocked))
             own = self._empty(origin_frontier, origin_time)
             if not held and self._claims(own):
                 mark = self.finish(own)
                 assert isinstance(mark, Mark), "a plan without steps cannot be blocked"
-                self._syncing.begin(mark.epoch)
+                self.syncing.begin(mark.epoch)
                 return Takeover(mark, tuple(blocked))
         raise _restless(self.source)
 
     @property
     def durable(self) -> int:
         """The last epoch that is known to be durable; -1 where nobody knows of any."""
-        return self._syncing.durable
+        return self.syncing.durable
 
     def sync(self, plan: Plan | None = None) -> None:
         """Make all that this plan and its mark rest on durable (`headrace.lake.syncing`)."""
-        self._syncing.sync(plan)
+        self.syncing.sync(plan)
 
     def _settle(self, plan: Plan) -> list[Blocked]:
         """Finish or withdraw what an older writer left; it may be alive and do the same."""

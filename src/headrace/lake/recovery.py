@@ -15,7 +15,8 @@ its mark. From the first that is not whole on, all go:
                    who finds it done by another meanwhile takes nothing more back
     tables         a torn line of a log gets a filler in its place, then one commit brings the table back to
                    what it held: numbers are not used twice, and a program that holds the table open is
-                   told by that commit, or meets files that are gone
+                   told by that commit, or meets files that are gone. Where the columns changed a commit
+                   before it says which they were
     new tables     made by an epoch that goes: their folders are emptied
     plans          each gets a withdrawal that changes nothing (`headrace.lake.commit`): epochs stay gapless
     marks          those that go are removed by one commit; its own mark, at the last of their epochs,
@@ -31,38 +32,26 @@ that has it already, and never on a store whose writes are durable at once.
 
 from __future__ import annotations
 
-import json
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from urllib.parse import unquote
 
 from headrace.core.errors import Transient
 from headrace.core.failpoint import failpoint
-from headrace.lake import datafile, durable, layout
+from headrace.core.names import TableName
+from headrace.lake import datafile, durable, foreign, layout, logs
 from headrace.lake.durable import Durable
 from headrace.lake.marks import Mark, Marks, mark_of, repeating, rows_of
 from headrace.lake.plan import DataFile, Plan, TableStep, attempts
 from headrace.lake.store import Store
 from headrace.lake.table import PLAN_ID, LakeTable, Stamp
+from headrace.lake.table import columns as columns_of
 
-_LINE = re.compile(r"/(\d{20})\.json\Z")
-_CHECKPOINT = re.compile(r"/(\d{20})\.checkpoint\.parquet\Z")
-_MAGIC = b"PAR1"
 _FILLER = "/filler"
+_COLUMNS = "/columns"
 
 Whole = Callable[[Plan], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One version in a table's log, read without delta-rs, which refuses a log with a torn line."""
-
-    plan_id: str | None
-    epoch: int | None  # None: another program's
-    files: tuple[tuple[str, int], ...]  # that it adds: path and size
 
 
 def is_settled(store: Store, source: str) -> bool:
@@ -110,29 +99,36 @@ def _first_torn(store: Store, source: str, known: int, last: int, whole: Whole) 
     """The first epoch after the one that is known to be durable that is not whole."""
     published = _published(store, layout.marks_folder(source), known)
     folders: dict[str, int] = {layout.marks_folder(source): -1}
+    durable_plan = attempts(store, source, known)[-1:]
+    pinned = dict(durable_plan[0].versions) if durable_plan else {}
     for epoch in range(known + 1, last + 1):
         plan = attempts(store, source, epoch)[-1]
         marked = epoch in published
         # The last one may have been under way; then whoever comes finishes it.
         if not marked and (epoch < last or None in published):
             return epoch
-        if not (all(_step_whole(store, step, plan, marked) for step in plan.steps) and whole(plan)):
+        steps_whole = all(
+            foreign.firm(store, source, epoch, step) == step.base and _step_whole(store, step, plan, marked)
+            for step in plan.steps
+        )
+        if not (steps_whole and whole(plan) and _pins_whole(store, source, plan, pinned)):
             return epoch
+        pinned = dict(plan.versions)
         for step in plan.steps:
             folders.setdefault(step.path, step.base)
     for folder in folders if last > known else ():
-        _spare_checkpoints(store, folder)
+        logs.spare_checkpoints(store, folder)
     return None
 
 
 def _published(store: Store, folder: str, known: int) -> set[int | None]:
     """The epochs of whole marks after the one that is known, in order; None where a torn line ends them."""
     found: set[int | None] = set()
-    versions = _versions(store, folder)
+    versions = logs.versions(store, folder)
     base = _version_at(store, folder, known)
     for version in range(base + 1, max(versions, default=-1) + 1):
-        line = _line(store, folder, version)
-        if line is None or not _files_whole(store, folder, line.files):
+        line = logs.line(store, folder, version)
+        if line is None or not logs.files_whole(store, folder, line.files):
             return {*found, None}
         # A plan's own step on this table is a commit of the same epoch; its mark comes after it.
         names = [path for path, _ in line.files]
@@ -140,84 +136,34 @@ def _published(store: Store, folder: str, known: int) -> set[int | None]:
     return found - {None}
 
 
+def _pins_whole(store: Store, source: str, plan: Plan, before: Mapping[str, int]) -> bool:
+    """Whether the versions that the mark names, and the one before does not, are whole: also others'."""
+    stepped = {step.path for step in plan.steps}
+    for text, version in plan.versions.items():
+        folder = layout.table_folder(source, TableName.parse(text))
+        if version != before.get(text) and folder not in stepped:
+            named = TableStep(folder, version)
+            if foreign.firm(store, source, plan.epoch, named) != version:
+                return False
+    return True
+
+
 def _step_whole(store: Store, step: TableStep, plan: Plan, marked: bool) -> bool:
-    if not _files_whole(store, step.path, ((file.path, file.size) for file in step.add)):
+    if not logs.files_whole(store, step.path, ((file.path, file.size) for file in step.add)):
         return False
-    line = _line(store, step.path, step.base + 1)
+    line = logs.line(store, step.path, step.base + 1)
     if line is not None:
         return not marked or line.plan_id == plan.plan_id
-    return not marked and not store.exists(_line_key(step.path, step.base + 1))
-
-
-def _files_whole(store: Store, folder: str, files: Iterable[tuple[str, int]]) -> bool:
-    return all(_parquet_whole(store, f"{folder}/{path}", size) for path, size in files)
-
-
-def _parquet_whole(store: Store, key: str, size: int | None = None) -> bool:
-    if not store.exists(key):
-        return False
-    with store.open_input(key) as file:
-        length: int = file.size()
-        if length < 2 * len(_MAGIC) or size not in (None, length):
-            return False
-        file.seek(length - len(_MAGIC))
-        return bytes(file.read(len(_MAGIC))) == _MAGIC
-
-
-def _line(store: Store, folder: str, version: int) -> Line | None:
-    """One version of the log; None where it is not there, or torn."""
-    text = store.get(_line_key(folder, version))
-    try:
-        actions = [json.loads(line) for line in (text or b"").splitlines() if line]
-    except ValueError:
-        return None
-    if not actions:
-        return None
-    infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
-    epochs = [action["txn"]["version"] for action in actions if "txn" in action]
-    adds = [action["add"] for action in actions if "add" in action]
-    return Line(
-        infos[0].get(PLAN_ID) if infos else None,
-        epochs[0] if epochs else None,
-        tuple((unquote(add["path"]), add["size"]) for add in adds),
-    )
-
-
-def _line_key(folder: str, version: int) -> str:
-    return f"{folder}/_delta_log/{version:020d}.json"
-
-
-def _versions(store: Store, folder: str) -> list[int]:
-    return sorted(int(match[1]) for key in _log(store, folder) if (match := _LINE.search(key)))
-
-
-def _log(store: Store, folder: str) -> tuple[str, ...]:
-    return store.list(f"{folder}/_delta_log")
+    return not marked and not store.exists(logs.line_key(step.path, step.base + 1))
 
 
 def _version_at(store: Store, folder: str, epoch: int) -> int:
     """The last version of a log that an epoch up to this one made; -1 where there is none."""
-    for version in reversed(_versions(store, folder)):
-        line = _line(store, folder, version)
+    for version in reversed(logs.versions(store, folder)):
+        line = logs.line(store, folder, version)
         if line is not None and line.epoch is not None and line.epoch <= epoch:
             return version
     return -1
-
-
-def _spare_checkpoints(store: Store, folder: str, above: int | None = None) -> None:
-    """Delete the checkpoints of a log that are torn, and all above a version, if one is given."""
-    names = [(key, int(match[1])) for key in _log(store, folder) if (match := _CHECKPOINT.search(key))]
-    for key, version in names:
-        if (above is not None and version > above) or not _parquet_whole(store, key):
-            store.delete(key)
-    hint = f"{folder}/_delta_log/_last_checkpoint"
-    try:
-        version = json.loads(store.get(hint) or b"")["version"]
-        lasts = store.exists(f"{folder}/_delta_log/{version:020d}.checkpoint.parquet")
-    except (ValueError, KeyError, TypeError):
-        lasts = False
-    if not lasts:
-        store.delete(hint)
 
 
 # --- taking back --------------------------------------------------------------------------------
@@ -228,8 +174,9 @@ def _take_back(store: Store, source: str, known: Durable) -> None:
     plans = {e: attempts(store, source, e) for e in range(known.epoch + 1, known.until + 1)}
     steps = [step for tried in plans.values() for plan in tried for step in plan.steps]
     bases: dict[str, int] = {}
-    for step in steps:
-        bases.setdefault(step.path, step.base)
+    for epoch, tried in plans.items():
+        for step in (step for plan in tried for step in plan.steps if step.path not in bases):
+            bases[step.path] = foreign.firm(store, source, epoch, step)
     marks = layout.marks_folder(source)
     bases.pop(marks, None)
     for folder, base in bases.items():
@@ -270,13 +217,15 @@ def _restore(store: Store, folder: str, base: int, steps: list[TableStep], stamp
         for key in store.list(folder):
             store.delete(key)
         return
-    _spare_checkpoints(store, folder, above=base)
+    logs.spare_checkpoints(store, folder, above=base)
     if _restored(store, folder, base, stamp):
         return
     # Versions that were lost, name and all, may have been read as well.
-    newest = max([*_versions(store, folder), *(step.base + 1 for step in steps)])
-    _fill(store, folder, range(base + 1, newest + 1), stamp)
+    newest = max([*logs.versions(store, folder), *(step.base + 1 for step in steps)])
+    logs.fill(store, folder, range(base + 1, newest + 1), _line(stamp, _FILLER))
     table = LakeTable(store, folder)
+    if any(step.schema for step in steps):
+        _put_columns(table, base, newest + 1, stamp)
     newest = table.refresh()
     step = table.restoration(base) or TableStep(folder, newest)
     # What a torn line did is undone for those, too, who read it before it was torn.
@@ -306,20 +255,22 @@ def _moved(what: str) -> Transient:
 
 
 def _restored(store: Store, folder: str, base: int, stamp: Stamp) -> bool:
-    lines = (_line(store, folder, version) for version in _versions(store, folder) if version > base)
+    lines = (logs.line(store, folder, version) for version in logs.versions(store, folder) if version > base)
     return any(line is not None and line.plan_id == stamp.plan_id for line in lines)
 
 
-def _fill(store: Store, folder: str, versions: Iterable[int], stamp: Stamp) -> None:
-    """Put a commit that does nothing wherever a line of the log is torn or gone."""
-    now = int(datetime.now(UTC).timestamp() * 1000)
-    info = {"timestamp": now, "operation": "WRITE", PLAN_ID: stamp.plan_id + _FILLER}
-    txn = {"appId": stamp.app, "version": stamp.epoch, "lastUpdated": now}
-    text = "".join(f"{json.dumps(action)}\n" for action in ({"commitInfo": info}, {"txn": txn}))
-    for version in versions:
-        if _line(store, folder, version) is None:
-            store.delete(_line_key(folder, version))
-            store.put_if_absent(_line_key(folder, version), text.encode())
+def _put_columns(table: LakeTable, base: int, version: int, stamp: Stamp) -> None:
+    """Say again which columns the table has: a line that replaced them is torn, or stands, and was read."""
+    columns = {"metaData": columns_of(table.at(base))}
+    line = _line(stamp, _COLUMNS, columns)
+    if not table.store.put_if_absent(logs.line_key(table.folder, version), line):
+        raise _moved(table.folder)
+
+
+def _line(stamp: Stamp, what: str, *actions: Mapping[str, object]) -> bytes:
+    """A commit of ours that names no file."""
+    txn = {"txn": {"appId": stamp.app, "version": stamp.epoch}}
+    return logs.text(*actions, txn, **{PLAN_ID: stamp.plan_id + what})
 
 
 def _start_over(store: Store, source: str, plans: Mapping[int, list[Plan]]) -> None:
@@ -347,7 +298,7 @@ def _mark_at(store: Store, source: str, epoch: int) -> Mark:
     marks = Marks(store, source)
     folder = marks.table.folder
     base = _version_at(store, folder, epoch)
-    _spare_checkpoints(store, folder, above=base)
+    logs.spare_checkpoints(store, folder, above=base)
     return marks.at(base)[-1]
 
 
@@ -359,8 +310,8 @@ def _restore_marks(store: Store, source: str, known: Durable, mark: Mark, steps:
     if _restored(store, folder, base, stamp):
         return
     # One commit a mark, and one a step, were perhaps made.
-    newest = max([*_versions(store, folder), base + mark.epoch - known.epoch + len(steps)])
-    _fill(store, folder, range(base + 1, newest + 1), stamp)
+    newest = max([*logs.versions(store, folder), base + mark.epoch - known.epoch + len(steps)])
+    logs.fill(store, folder, range(base + 1, newest + 1), _line(stamp, _FILLER))
     table = LakeTable(store, folder)
     newest = table.refresh()
     step = table.restoration(base) or TableStep(folder, newest)

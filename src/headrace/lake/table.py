@@ -331,6 +331,21 @@ def _added_columns(delta: DeltaTable, step: TableStep) -> list[Field]:
     return added if alone and all(field.nullable for field in added) else []
 
 
+def columns(table: LakeTable) -> dict[str, Any]:
+    """A table's columns and configuration, as the `metaData` of a line of its log says them."""
+    delta = table._delta
+    assert delta is not None
+    known = delta.metadata()
+    return {
+        "id": str(known.id),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": delta.schema().to_json(),
+        "partitionColumns": known.partition_columns,
+        "configuration": known.configuration,
+        "createdTime": known.created_time,
+    }
+
+
 def tables_of(store: Store) -> Callable[[str], LakeTable]:
     """The store's tables by folder, each opened once."""
     return cache(partial(LakeTable, store))
@@ -376,8 +391,12 @@ def _failed(folder: str, error: Exception) -> Definite | Transient:
     )
 
 
-def _unreadable(folder: str) -> Definite:
-    return Definite(
+class TornLog(Definite):
+    """A line of a table's log is torn."""
+
+
+def _unreadable(folder: str) -> TornLog:
+    return TornLog(
         "LAKE_LOG_DAMAGED",
         f'the log of the lake table at "{folder}" holds half of a commit',
         hint="after a power cut headrace run mends the lake; else restore its _delta_log from a backup, "

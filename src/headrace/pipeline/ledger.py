@@ -22,8 +22,8 @@ from headrace.core.failpoint import failpoint
 from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import catalog, datafile, errors_table, layout, schemas, unseen
-from headrace.lake.commit import Blocked, Claim, open_log, plan_base
+from headrace.lake import catalog, datafile, errors_table, foreign, layout, schemas, unseen
+from headrace.lake.commit import Blocked, Claim, EpochLog, open_log, plan_base
 from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan, TableStep
 from headrace.lake.store import Store
@@ -178,8 +178,7 @@ class Ledger:
     def table(self, folder: str) -> LakeTable:
         """A Delta table, opened once."""
         if folder not in self._open:
-            self._open[folder] = LakeTable(self.store, folder)
-            self._open[folder].refresh()
+            self._open[folder] = foreign.opened(self.store, self.name, folder)
         return self._open[folder]
 
     def foreign(self) -> dict[TableName, Definite]:
@@ -190,8 +189,9 @@ class Ledger:
             if record.state is not State.STOPPED:
                 history = layout.history_folder(self.name, name, record.schema.version)
                 try:
-                    plan_base(self.table(self.task_folder(name)))
-                    plan_base(self.table(history))
+                    for table in (self.table(self.task_folder(name)), self.table(history)):
+                        plan_base(table)
+                        _rests_on(self.log, table)
                 except Definite as error:
                     found[name] = error
         return found
@@ -254,7 +254,7 @@ class Ledger:
             steps=steps,
             versions=self._versions(after.tables, steps, epoch.absent | unseen),
             state=_state(epoch, source if source != self.source else None)
-            | self._unseen_before(epoch)
+            | _unseen_before(epoch, self.mark, self._catalog.records)
             | latecomers.moves(self.kept, kept),
             complete_until=_complete_until(self.mark, epoch),
             upstream_earliest_commit_ts=_iso(epoch.earliest_commit_ts),
@@ -272,13 +272,6 @@ class Ledger:
         catalog.save(self.store, self._catalog)
         self.torn = False
         return plan
-
-    def _unseen_before(self, epoch: Epoch) -> dict[str, Any]:
-        """What the catalog is told of the moments before a stream that begins."""
-        begun, known = _moment(epoch.begun), unseen.of(self._catalog.records)
-        if begun is None or (known is None and self.source is not None):
-            return {}
-        return {unseen.KEY: unseen.record((*(known or ()), Stretch(self.mark.complete_until, begun)))}
 
     @property
     def durable(self) -> bool:
@@ -359,6 +352,7 @@ class Ledger:
             base = table.refresh() if compared else plan_base(table)
         except Definite as error:
             raise _moved(folder, error) from error
+        _rests_on(self.log, table)
         return TableStep(folder, base, add, remove, schema if base < 0 else None)
 
     def _versions(
@@ -487,6 +481,20 @@ def _state(epoch: Epoch, source: SourceRecord | None) -> dict[str, Any]:
     if epoch.commits is not None:
         state[COMMITS_KEY] = epoch.commits.as_record()
     return state
+
+
+def _unseen_before(epoch: Epoch, mark: Mark, records: Mapping[str, Any]) -> dict[str, Any]:
+    """What the catalog is told of the moments before a stream that begins."""
+    begun, known = _moment(epoch.begun), unseen.of(records)
+    if begun is None or (known is None and SOURCE_KEY in records):
+        return {}
+    return {unseen.KEY: unseen.record((*(known or ()), Stretch(mark.complete_until, begun)))}
+
+
+def _rests_on(log: EpochLog, table: LakeTable) -> None:
+    """An epoch or a mark builds on the table as it is; nobody synced what another program wrote."""
+    if foreign.is_newest(table):
+        log.syncing.forget()
 
 
 def _complete_until(before: Mark, epoch: Epoch) -> str | None:

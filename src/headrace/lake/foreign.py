@@ -1,0 +1,105 @@
+"""Undo what another program did to one of our tables last, where a power cut tore it.
+
+    ours ─── ours ─── OPTIMIZE ─── OPTIMIZE          a torn line, or a whole one of which a file is torn:
+     6        7        8 torn       9                8 gets a line that does nothing, and 10 brings back what
+                                                     the table held at 7, as the same rows in other files
+
+Such a program syncs nothing that it writes into a directory, and all that it wrote is synced before what we
+write on top is acknowledged (`syncing.Syncing.forget`). So what is torn behind our last version never was a
+part of ours. Where it may be ours nothing is done: then the disk lost what it had promised to keep.
+
+The commits that are made here don't say that they are ours: what such a program did before, whole, is judged
+as ever (`commit.plan_base`).
+
+Called by the owner of the source where the newest line of a log is not its own, and by `recovery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from headrace.core.names import TableName
+from headrace.lake import layout, logs
+from headrace.lake.marks import Marks
+from headrace.lake.plan import TableStep, attempts
+from headrace.lake.store import Store
+from headrace.lake.table import LakeTable, TornLog, columns
+
+
+def is_newest(table: LakeTable) -> bool:
+    """Whether another program made the newest version of a table."""
+    entry = table.entry(table.version) if table.version >= 0 else None
+    return entry is not None and entry.plan_id is None
+
+
+def opened(store: Store, source: str, folder: str) -> LakeTable:
+    """A table, once what was torn of others is undone; what was torn of ours has been by now."""
+    found, torn = LakeTable(store, folder), None
+    try:
+        found.refresh()
+        others = is_newest(found)
+    except TornLog as error:
+        others, torn = True, error
+    if others and undo(store, source, folder):
+        found, torn = LakeTable(store, folder), None
+        found.refresh()
+    if torn is not None:
+        raise torn
+    return found
+
+
+def undo(store: Store, source: str, folder: str) -> bool:
+    """Whether something of another program's was torn, and is undone now."""
+    own = None if store.durable_at_once else _last_own(store, source, folder)
+    if own is None:
+        return False
+    newest = max(logs.versions(store, folder), default=own)
+    torn = next((at for at in range(own + 1, newest + 1) if not logs.is_whole(store, folder, at)), None)
+    if torn is None:
+        return False
+    logs.spare_checkpoints(store, folder, above=torn - 1)
+    logs.fill(store, folder, range(torn, newest + 1), logs.text())
+    table = LakeTable(store, folder)
+    table.refresh()
+    step = table.restoration(torn - 1)
+    if step is not None:
+        store.put_if_absent(logs.line_key(folder, newest + 1), logs.text(*_actions(table, step, torn - 1)))
+    return True
+
+
+def firm(store: Store, source: str, epoch: int, step: TableStep) -> int:
+    """The last whole version that an epoch's step builds on: its base, or one below another program's."""
+    base = logs.line(store, step.path, step.base)
+    if step.base < 0 or (base is not None and base.plan_id is not None):
+        return step.base
+    own = _last_own(store, source, step.path, epoch - 1)
+    others = range(step.base + 1 if own is None else own + 1, step.base + 1)
+    return next((at - 1 for at in others if not logs.is_whole(store, step.path, at)), step.base)
+
+
+def _last_own(store: Store, source: str, folder: str, until: int | None = None) -> int | None:
+    """The last version of a table that is ours, by plans, or by the newest mark; None where neither tells."""
+    epochs = {layout.plan_of(key)[0] for key in store.list(layout.plans_folder(source))}
+    for epoch in sorted(epochs if until is None else {e for e in epochs if e <= until}, reverse=True):
+        steps = [step for plan in attempts(store, source, epoch) for step in plan.steps]
+        own = [step.base + 1 for step in steps if step.path == folder]
+        if own:
+            return max(own)
+    mark = Marks(store, source).newest() if until is None else None
+    versions = {} if mark is None else mark.versions
+    named = {layout.table_folder(source, TableName.parse(text)): at for text, at in versions.items()}
+    return named.get(folder)
+
+
+def _actions(table: LakeTable, step: TableStep, base: int) -> Iterator[dict[str, object]]:
+    """The same rows in other files."""
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    if step.schema is not None:
+        yield {"metaData": columns(table.at(base))}
+    for path in step.remove:
+        yield {"remove": {"path": quote(path), "deletionTimestamp": now, "dataChange": False}}
+    for file in step.add:
+        said = {"path": quote(file.path), "size": file.size, "stats": file.stats, "partitionValues": {}}
+        yield {"add": said | {"modificationTime": now, "dataChange": False}}
