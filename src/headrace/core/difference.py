@@ -5,8 +5,9 @@
     any table   old, new ─► history: each row as often as its copies went (-1) or came (+1)
 
 Folding the events onto the old rows gives the new ones, and the sum of the history is what was there less in
-the one than in the other. Rows are told apart by keycode, so that -0.0 and 0.0, or two NaNs, differ. Called
-by a reconcile, for one range of keys at a time.
+the one than in the other. Rows are told apart by keycode, so that -0.0 and 0.0, or two NaNs, differ. What
+comes out has wide offsets (`core.columns`): rows of one key range may pass 2 GiB in a column. Called by a
+reconcile, for one range of keys at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.core.changes import TIMESTAMP
-from headrace.core.columns import Ints
+from headrace.core.columns import Ints, wide, wide_schema
 from headrace.core.events import Event
 from headrace.core.groups import group
 from headrace.core.history import history_schema
@@ -39,7 +40,7 @@ class Moment:
 
 def doubled(schema: TableSchema, rows: pa.Table) -> bool:
     """Whether two rows have one key."""
-    codes = pl.Series(_codes(rows, schema.key))
+    codes = pl.Series(_codes(wide(rows), schema.key))
     return bool(codes.n_unique() < len(codes))
 
 
@@ -56,7 +57,7 @@ def events(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) ->
         pl.when(went).then(pl.col("row")).otherwise(pl.col("row_new") + old.num_rows)
     ).to_series()
     chosen = pa.array(source.to_numpy().astype(np.int64))
-    rows = pa.concat_tables([old, new.cast(old.schema)])
+    rows = _together(old, new)
     named = {"_key": changed["key"].to_arrow().cast(pa.large_binary())}
     named |= _meta(moment, np.arange(changed.height, dtype=np.int64))
     named["_event"] = pa.array(kinds.to_numpy().astype(np.uint8))
@@ -67,7 +68,7 @@ def events(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) ->
 
 def history(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) -> pa.Table:
     """What went and what came, row by row, as history tells it."""
-    rows = pa.concat_tables([old, new.cast(old.schema)])
+    rows = _together(old, new)
     codes = _codes(rows, schema.names)
     groups = group(codes)
     sums = groups.sums(np.where(np.arange(rows.num_rows) < old.num_rows, -1, 1))
@@ -78,10 +79,15 @@ def history(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) -
     meta = _meta(moment, np.arange(len(diffs), dtype=np.int64))
     values = [rows.column(name).take(chosen) for name in schema.names]
     ours = [meta["_time"], pa.array(diffs, pa.int64()), meta["_ordinal"], meta["_xid"], meta["_commit_ts"]]
-    return pa.Table.from_arrays([*values, *ours], schema=history_schema(schema))
+    return pa.Table.from_arrays([*values, *ours], schema=wide_schema(history_schema(schema)))
+
+
+def _together(old: pa.Table, new: pa.Table) -> pa.Table:
+    return pa.concat_tables([wide(old), wide(new).cast(wide_schema(old.schema))])
 
 
 def _frame(schema: TableSchema, rows: pa.Table) -> pl.DataFrame:
+    rows = wide(rows)
     key = pl.Series("key", _codes(rows, schema.key))
     return pl.DataFrame(
         {"key": key, "whole": pl.Series(_codes(rows, schema.names)), "row": np.arange(rows.num_rows)}

@@ -21,19 +21,21 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from headrace.core.checksum import Sums
 from headrace.core.columns import Ints
 from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
 from headrace.pipeline import differing
-from headrace.pipeline.differing import FileSums, Half
+from headrace.pipeline.differing import FileSums, Half, Sampled
 from headrace.pipeline.errands import beside
 from headrace.pipeline.tasks import pack, unpack
 from headrace.spark.jobs import Jobs
 
 NEAR_ROWS = 200_000
 
+Weights = npt.NDArray[np.float64]
 _Known = dict[tuple[bool, str], FileSums]
 
 
@@ -80,7 +82,8 @@ class Balance:
             return
         if self.bounds is None:
             rows = sum(half.file.rows for half in halves)
-            few = rows <= differing.ROWS_PER_RANGE
+            # A single file of each side has been bounded when it was written.
+            few = rows <= differing.ROWS_PER_RANGE and len(halves) <= 2
             self.bounds = () if few else _bounds(halves, rows, jobs)
         bounded = [replace(half, bounds=self.bounds) for half in missing]
         answers = jobs.run(differing.sum_up, [pack(half) for half in bounded])
@@ -102,7 +105,7 @@ class Balance:
     def different(self, halves: Iterable[Half]) -> list[Half]:
         """The files with rows in ranges that differ; each knows these ranges, and their lots."""
         halves = list(halves)
-        both = self._rows(halves)
+        both = self._weights(halves)
         difference = self._sums(half for half in halves if half.new) - self._sums(
             half for half in halves if not half.new
         )
@@ -111,12 +114,13 @@ class Balance:
     def everything(self, halves: Iterable[Half]) -> list[Half]:
         """All files, with all ranges."""
         halves = list(halves)
-        both = self._rows(halves)
+        both = self._weights(halves)
         return self._lots(halves, both, np.flatnonzero(both))
 
     def cuts(self, halves: Iterable[Half]) -> tuple[bytes, ...]:
         """Where each lot but the first begins, if all rows are meant."""
-        lots = np.cumsum(self._rows(halves)) // differing.ROWS_PER_LOT
+        halves = list(halves)
+        lots = np.floor(np.cumsum(self._weights(halves)))
         return tuple((self.bounds or ())[i] for i in np.flatnonzero(np.diff(lots)))
 
     @property
@@ -136,10 +140,18 @@ class Balance:
         """How many rows there are in each range, on both sides together."""
         return self._sums(halves).counts
 
-    def _lots(self, halves: Iterable[Half], rows: Ints, wanted: Ints) -> list[Half]:
+    def _weights(self, halves: Sequence[Half]) -> Weights:
+        """How much of a lot each range is, by its rows and by their bytes, on both sides together."""
+        sizes = np.zeros(self._ranges, np.int64)
+        for half in halves:
+            found = self._known[half.place]
+            sizes[found.ranges] += found.sizes
+        return np.maximum(self._rows(halves) / differing.ROWS_PER_LOT, sizes / differing.BYTES_PER_LOT)
+
+    def _lots(self, halves: Iterable[Half], weights: Weights, wanted: Ints) -> list[Half]:
         """Neighbouring ranges go together to one task, as many as make a lot."""
-        before = np.cumsum(rows[wanted]) - rows[wanted]
-        lots = dict(zip(wanted.tolist(), (before // differing.ROWS_PER_LOT).tolist(), strict=True))
+        before = np.cumsum(weights[wanted]) - weights[wanted]
+        lots = dict(zip(wanted.tolist(), before.astype(np.int64).tolist(), strict=True))
         found = []
         for half in halves:
             mine = [number for number in self._known[half.place].ranges.tolist() if number in lots]
@@ -150,7 +162,8 @@ class Balance:
 
 
 def _bounds(halves: Sequence[Half], rows: int, jobs: Jobs) -> tuple[bytes, ...]:
-    return differing.bounds(jobs.run(differing.sample, [pack(half) for half in halves]), rows)
+    answers = jobs.run(differing.sample, [pack(half) for half in halves])
+    return differing.bounds([unpack(answer, Sampled) for answer in answers], rows)
 
 
 def _ended(done: Future[Any]) -> None:

@@ -15,7 +15,7 @@ Called by `balance` and `reconciling`. A lot is as large as memory allows a task
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headrace.core import difference
 from headrace.core.checksum import Sums
-from headrace.core.columns import Ints
+from headrace.core.columns import Ints, row_bytes, wide
 from headrace.core.difference import Moment
 from headrace.core.keycode import keycode
 from headrace.decode.digest import digests
@@ -47,6 +47,8 @@ from headrace.pipeline.writing import Writing, write_history, write_sorted
 
 ROWS_PER_RANGE = 2_500
 ROWS_PER_LOT = 250_000
+BYTES_PER_RANGE = 1 << 20  # in memory
+BYTES_PER_LOT = 128 << 20
 MOST_RANGES = 4096
 BLOB_BYTES = 16 << 20
 SAMPLES = 1024  # keys of a file
@@ -92,6 +94,15 @@ class FileSums:
 
     ranges: Ints
     sums: Sums
+    sizes: Ints  # bytes in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Some keys of a file, and what its rows take in memory."""
+
+    keys: bytes
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +143,20 @@ def sample(item: bytes) -> bytes:
     """The task: some keys of a file, evenly spread over its rows."""
     half = unpack(item, Half)
     rows = _read(half)
-    return prefixes(_identities(half, rows.take(pa.array(_spread(rows.num_rows))))).tobytes()
+    keys = prefixes(_identities(half, rows.take(pa.array(_spread(rows.num_rows)))))
+    return pack(Sampled(keys.tobytes(), int(row_bytes(rows).sum())))
 
 
 def _spread(rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.unique(np.linspace(0, max(rows - 1, 0), SAMPLES).astype(np.int64))[:rows]
 
 
-def bounds(samples: Iterable[bytes], rows: int) -> tuple[bytes, ...]:
-    """Where each range but the first begins."""
-    found = np.sort(np.frombuffer(b"".join(samples), dtype=prefixes(pa.array([], pa.large_binary())).dtype))
-    ranges = min(-(-rows // ROWS_PER_RANGE), MOST_RANGES)
+def bounds(samples: Sequence[Sampled], rows: int) -> tuple[bytes, ...]:
+    """Where each range but the first begins: so that none has very many rows, or very large ones."""
+    keys = b"".join(each.keys for each in samples)
+    found = np.sort(np.frombuffer(keys, dtype=prefixes(pa.array([], pa.large_binary())).dtype))
+    size = sum(each.size for each in samples)
+    ranges = min(max(-(-rows // ROWS_PER_RANGE), -(-size // BYTES_PER_RANGE)), MOST_RANGES)
     if ranges < 2 or not len(found):
         return ()
     cuts: Prefixes = np.unique(found[[len(found) * i // ranges for i in range(1, ranges)]])
@@ -159,7 +173,10 @@ def sum_up(item: bytes) -> bytes:
     names = shadows.extend(half.given.table).names
     ranges, which = np.unique(_ranges(half, rows), return_inverse=True)
     whole = digests(keycode([rows.column(name) for name in names]))
-    return pack(FileSums(ranges, Sums.of(len(ranges), which, whole, np.ones(rows.num_rows, np.int64))))
+    sums = Sums.of(len(ranges), which, whole, np.ones(rows.num_rows, np.int64))
+    sizes = np.zeros(len(ranges), np.int64)
+    np.add.at(sizes, which, row_bytes(rows))
+    return pack(FileSums(ranges, sums, sizes))
 
 
 def _ranges(half: Half, rows: pa.Table) -> Ints:
@@ -247,10 +264,10 @@ def rewrite(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
 
 
 def _sides(blobs: Iterator[bytes]) -> tuple[Comparison, pa.Table, pa.Table]:
-    """The old rows come before the new ones."""
+    """The old rows come before the new ones; with wide offsets."""
     parts = [unpack(blob, _Rows) for blob in blobs]
     given = parts[0].given
-    nothing = shadows.extend(given.table).arrow().empty_table()
+    nothing = wide(shadows.extend(given.table).arrow().empty_table())
     sides = [
         pa.concat_tables(
             [nothing, *(from_ipc(part.rows).cast(nothing.schema) for part in parts if part.new == new)]

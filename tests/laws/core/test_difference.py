@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.core import difference
 from headrace.core.collection import DIFF, consolidate, of_rows
+from headrace.core.columns import narrow
 from headrace.core.difference import Moment
 from headrace.core.fold import fold
 from headrace.core.schema import Column, TableSchema
@@ -57,10 +58,18 @@ def test_history_adds_up_to_the_difference(
 ) -> None:
     told = difference.history(BAG, table(old), table(new), AT)
     assert set(told["_time"].to_pylist()) <= {AT.time}
-    updates = told.select(list(BAG.names)).append_column(DIFF, told["_diff"])
+    updates = narrow(told).select(list(BAG.names)).append_column(DIFF, told["_diff"])
     summed = consolidate(pa.concat_tables([of_rows(table(old)), updates]))
     assert contents(summed) == contents(consolidate(of_rows(table(new))))
     assert told.num_rows <= len(old) + len(new)
+
+
+def test_what_differs_may_pass_2_gib_in_a_column() -> None:
+    """Offsets of 64 bits, in what comes out and in what it is taken from."""
+    old, new = table([(1, 0.0, "a")]), table([(1, 0.0, "b"), (2, 0.0, None)])
+    told = difference.events(KEYED, old, new, AT)
+    assert told.schema.field("c2").type == pa.large_string()
+    assert difference.history(BAG, old, new, AT).schema.field("s").type == pa.large_string()
 
 
 @given(bags)

@@ -134,6 +134,28 @@ def test_it_finds_what_differs_now_and_after_files_were_exchanged(
         assert first.isdisjoint(jobs.summed[len(first) :])
 
 
+def test_a_lot_is_bounded_by_bytes_where_rows_are_large() -> None:
+    """Far fewer rows than a lot may have, in files of which each is small."""
+    rows = {key: f"{key}" * 40_000 for key in range(100, 160)}  # 120 kB each, in memory
+    with scene() as (left, right, balance, jobs), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(differing, "ROWS_PER_RANGE", 2_500)
+        patch.setattr(differing, "ROWS_PER_LOT", 250_000)
+        patch.setattr(differing, "BYTES_PER_RANGE", 200_000, raising=False)
+        patch.setattr(differing, "BYTES_PER_LOT", 1_000_000, raising=False)
+        left.write(rows, 3)
+        right.write({key: text + "!" for key, text in rows.items()}, 2)
+        halves = left.halves + right.halves
+        balance.weigh(halves, jobs)
+        received: dict[str, int] = {}
+        for half in balance.different(halves):
+            for lot, _, blob in differing.apart(pack(half)):
+                received[lot] = received.get(lot, 0) + len(blob)
+        assert sum(received.values()) > 14_000_000
+        assert max(received.values()) < 2_000_000
+        found = told(balance, halves, jobs)
+        assert {key for key, _ in found} == set(rows)
+
+
 def test_what_is_equal_is_not_read_again() -> None:
     rows = dict.fromkeys(range(60), "a")
     with scene() as (left, right, balance, jobs):
