@@ -4,8 +4,9 @@
     row_data ARRAY<STRING>    the row's values in the order of the table's columns, NULL where they are NULL
 
 All tables are at the cut's one place. A value that its lake type cannot hold is here in full: its text comes
-from `errors/`, by the row's key. In a table without a key, rows that are alike but for such values are told
-apart by nothing but those texts: each text is given to one of them.
+from `errors/`, by the row's key. Each task reads the texts of its own rows there, a batch at a time, however
+many there are of the table. In a table without a key, rows that are alike but for such values are told apart
+by nothing but those texts: each text is given to one of them.
 
 Values are printed by Spark's tasks (`decode.printing`); a condition on `oid` leaves out the other tables
 before any of their files is opened.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,15 +24,17 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.decode.printing import printed
 from headrace.lake import catalog, datafile, errors_table, layout
 from headrace.lake.cut import Cut
 from headrace.lake.frames import own_python
 from headrace.lake.standing import Name
-from headrace.lake.store import Store
+from headrace.lake.store import Store, open_store
 from headrace.pipeline.keytext import key_texts
 from headrace.pipeline.records import TableRecord, tables_of
+from headrace.pipeline.tasks import LakeAddress
 
 DDL = "oid BIGINT, row_data ARRAY<STRING>"
 _ROW = pa.schema([pa.field("row_data", pa.list_(pa.string()))])
@@ -43,7 +46,16 @@ class Printing:
 
     schema: TableSchema
     columns: pa.Schema  # of the table at the cut
-    texts: pa.Table  # key, column, raw, diff: what the lake's types could not hold
+    met: tuple[str, ...]  # the columns of which `errors/` may hold texts
+    lake: LakeAddress
+    errors: str  # the folder
+    table: TableName
+    time: int
+
+    def texts(self, keys: pl.Series) -> pl.DataFrame:
+        """What the lake's types could not hold of the rows with these keys."""
+        store = open_store(self.lake.url, dict(self.lake.options) or None)
+        return errors_table.standing(store, self.errors, self.table, self.time, keys)
 
 
 def relation(spark: Any, store: Store, cut: Cut, source: str) -> Any:
@@ -65,18 +77,31 @@ def record(store: Store, cut: Cut, name: Name) -> TableRecord:
 
 def _table(spark: Any, store: Store, cut: Cut, name: Name) -> Any:
     source, table = name
-    known = record(store, cut, name)
     frame = cut.table(spark, f"{source_quoted(source)}.{table}")
-    texts = errors_table.standing(store, layout.errors_folder(source), table, cut.places[source].time)
-    if texts.height and known.schema.is_multiset:
+    known = record(store, cut, name)
+    task = printing(store, cut, name, known)
+    if task.met and known.schema.is_multiset:
         # Which text is given to which of the rows that are alike must be decided in one place.
         frame = frame.coalesce(1)
-    task = Printing(known.schema, cut.standings.schema(name), texts.to_arrow())
     # By number: Spark looks columns up by name here, and takes a dot in one for a path.
     frame = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
     with own_python(spark):
         rows = frame.mapInArrow(_mapper(task), "row_data ARRAY<STRING>")
     return rows.selectExpr(f"CAST({known.oid} AS BIGINT) AS oid", "row_data")
+
+
+def printing(store: Store, cut: Cut, name: Name, known: TableRecord) -> Printing:
+    """What a task that prints rows of the table has to know: nothing that grows with the table."""
+    source, table = name
+    return Printing(
+        known.schema,
+        cut.standings.schema(name),
+        tuple(known.schema.names[column] for column in known.shadows),
+        LakeAddress(store.url, tuple(store.storage_options.items())),
+        layout.errors_folder(source),
+        table,
+        cut.places[source].time,
+    )
 
 
 def source_quoted(source: str) -> str:
@@ -85,12 +110,12 @@ def source_quoted(source: str) -> str:
 
 
 def _mapper(task: Printing) -> Callable[[Any], Any]:
-    return partial(_printed, task)
+    return partial(printed_rows, task)
 
 
-def _printed(task: Printing, batches: Iterator[Any]) -> Iterator[Any]:
+def printed_rows(task: Printing, batches: Iterator[Any]) -> Iterator[Any]:
     """Batches of the table's rows to batches of their texts; runs in a Python worker."""
-    texts = _Texts.of(task)
+    texts = _Texts(task)
     for batch in batches:
         rows = datafile.conform(
             pa.Table.from_batches([batch]).rename_columns(task.columns.names), task.columns
@@ -101,41 +126,41 @@ def _printed(task: Printing, batches: Iterator[Any]) -> Iterator[Any]:
 
 @dataclass
 class _Texts:
-    """The texts that still wait for their row, by column and key."""
+    """Which texts rows got by now: of those that are alike each gets another."""
 
     task: Printing
-    waiting: dict[str, dict[str, Counter[str]]]
-
-    @classmethod
-    def of(cls, task: Printing) -> _Texts:
-        waiting: dict[str, dict[str, Counter[str]]] = {}
-        for each in task.texts.to_pylist():
-            by_key = waiting.setdefault(each["column"], {})
-            by_key.setdefault(each["key"], Counter())[each["raw"]] += each["diff"]
-        return cls(task, waiting)
+    given: Counter[tuple[str, str]] = field(default_factory=Counter)  # by column and key
 
     def put(self, rows: pa.Table, values: list[Any]) -> list[Any]:
         """The values, with texts where there was nothing to print."""
-        if not self.waiting or not rows.num_rows:
+        empty = {
+            name: np.asarray(texts.is_null().to_numpy(zero_copy_only=False))
+            for name, texts in zip(rows.column_names, values, strict=True)
+            if name in self.task.met
+        }
+        asked = np.logical_or.reduce(list(empty.values())) if empty else np.zeros(0, np.bool_)
+        if not asked.any():
             return values
         keys = key_texts(self.task.schema, rows)
+        waiting: dict[str, dict[str, list[str]]] = {}
+        told = self.task.texts(keys.filter(pl.Series(asked))).sort("column", "key", "raw")
+        for column, key, raw, copies in told.select("column", "key", "raw", "diff").iter_rows():
+            waiting.setdefault(column, {}).setdefault(key, []).extend([raw] * copies)
         return [
-            self._column(self.waiting[name], keys, texts) if name in self.waiting else texts
+            self._column(name, waiting[name], keys, texts, empty[name]) if name in waiting else texts
             for name, texts in zip(rows.column_names, values, strict=True)
         ]
 
-    def _column(self, waiting: dict[str, Counter[str]], keys: pl.Series, texts: Any) -> Any:
-        nulls = np.asarray(texts.is_null().to_numpy(zero_copy_only=False))
-        asked = np.flatnonzero(nulls & keys.is_in(list(waiting)).to_numpy())
-        if not len(asked):
-            return texts
+    def _column(
+        self, name: str, waiting: dict[str, list[str]], keys: pl.Series, texts: Any, empty: Any
+    ) -> Any:
         shown = texts.to_pylist()
-        for at in asked.tolist():
-            left = waiting[keys[at]]
-            text = next((raw for raw, copies in left.items() if copies), None)
-            if text is not None:
-                shown[at] = text
-                left[text] -= 1
+        for at in np.flatnonzero(empty & keys.is_in(list(waiting)).to_numpy()).tolist():
+            left, number = waiting[keys[at]], self.given[name, keys[at]]
+            if number < len(left):
+                shown[at] = left[number]
+                if self.task.schema.is_multiset:
+                    self.given[name, keys[at]] += 1
         return pa.array(shown, pa.string())
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections import Counter
 from collections.abc import Sequence
 
+import polars as pl
 import pytest
 
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.lake import errors_table
 from headrace.lake.reader import Lake
+from headrace.lake.store import Store
 from headrace.pipeline.asking import ask
 from headrace.pipeline.states import State
+from headrace.sql import rawrows
 from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
@@ -225,3 +229,38 @@ def test_a_value_that_may_not_be_lost_stops_its_table(
     # The value itself is in no message.
     told = [str(mirrors.record(f"public.{name}").error) for name in STOPPED]
     assert not any("infinity" in text.partition("hint")[0] or "{{" in text for text in told)
+
+
+def test_g7_a_task_that_prints_a_source_reads_the_texts_of_its_own_rows(
+    mirrors: Mirrors, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are of the table; alike rows of a table without a key get one each."""
+    _create(database, "id int, t timestamptz, s text", ("by_key", "bag"))
+    rows = 100_000
+    database.execute(
+        f"INSERT INTO by_key SELECT i, 'infinity', repeat(i::text, 9) FROM generate_series(1, {rows}) i",
+        user="app",
+    )
+    database.execute("INSERT INTO bag VALUES (1, 'infinity'), (1, '-infinity'), (1, NULL)", user="app")
+    lake = mirrors.once()
+    cut, read = lake.at(), []
+    pieces = errors_table._Piece.read
+
+    def noted(piece: errors_table._Piece, store: Store, folder: str) -> pl.DataFrame:
+        read.append(piece.rows)
+        return pieces(piece, store, folder)
+
+    monkeypatch.setattr(errors_table._Piece, "read", noted)
+    printed = {}
+    for name in cut.standings.names():
+        task = rawrows.printing(lake.store, cut, name, rawrows.record(lake.store, cut, name))
+        assert len(pickle.dumps(task)) < 10_000
+        table = cut.arrow(str(name[1]))
+        few = table.slice(rows // 2, 100) if name[1].name == "by_key" else table
+        batches = few.combine_chunks().to_batches(max_chunksize=2 if few.num_rows < 10 else 50)
+        printed[name[1].name] = [
+            row for out in rawrows.printed_rows(task, iter(batches)) for row in out.column(0).to_pylist()
+        ]
+    assert [row[1] for row in printed["by_key"]] == ["infinity"] * 100
+    assert sorted(str(row[1]) for row in printed["bag"]) == ["-infinity", "None", "infinity"]
+    assert sum(read) < rows // 2
