@@ -13,8 +13,9 @@ numbers of them (`Struck`); what lies in one is left out, and the others are cou
 layer with changes of subtransactions stands a list of those, so that the ranges can be made.
 
 Only what needs nothing but its own rows is laid down: a table with a key, with no value without a lake
-form, no value to be read under another key, no TRUNCATE, and the columns that were recorded. Of the rest
-a piece says that it has it (`Piece.cold`), and the commit decodes that table as if nothing were here.
+form, no value to be read under another key, no TRUNCATE, and the columns and labels of enums that were
+recorded: looks watch those until the commit, and another label may be renamed before one sees it. Of the
+rest a piece says that it has it (`Piece.cold`), and the commit decodes that table as if nothing were here.
 Layers are a cache, like the spool that they come from: they may be lost at any time.
 """
 

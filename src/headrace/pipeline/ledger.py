@@ -44,7 +44,7 @@ from headrace.pipeline.records import (
 from headrace.pipeline.routing import WIDTH, FileRange, Routes
 from headrace.pipeline.states import State
 from headrace.pipeline.tasks import LakeAddress, NewFile, Outcome, TableTask, from_ipc
-from headrace.sources.postgres.lookrecord import types_of
+from headrace.sources.postgres.lookrecord import labels_of, types_of
 
 RECONCILE = "reconcile"  # the kind of an epoch that compared what was there, whoever wrote it
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -228,6 +228,7 @@ class Ledger:
             met=bool(record.shadows),
             untold=(record.since or 0) - 1 if record.late and held else 0,
             types=types_of(record.look),
+            labels=labels_of(record.look),
         )
 
     # --- an epoch -----------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class TableTask:
     met: bool = False  # errors/ may have rows of it
     rest: bool = False  # of a truncated file, only the rows whose keys no event touches
     types: tuple[tuple[int, int], ...] = ()  # of its columns, as the source's catalog has them
-    labels: tuple[tuple[str, ...] | None, ...] = ()  # of its enums, by a look that is later than the stretch
+    labels: tuple[tuple[str, ...] | None, ...] = ()  # of its enums, as a look shows them
 
     def wanted(self, since: int | None = None) -> Wanted:
         """What is to be decoded of it: from where it stands on, or from a time."""

@@ -66,10 +66,13 @@ def test_maintenance_goes_by_and_a_type_that_was_another_for_a_while_does_not(mi
 
 ADDED_AND_RENAMED = """
 ALTER TYPE mood ADD VALUE 'new'
+ALTER TYPE mood ADD VALUE 'a {new}, "one"'
 INSERT INTO t VALUES (2, 'new')
 INSERT INTO several VALUES (2, '{sad,new}')
+INSERT INTO deep VALUES (2, '{{glad,NULL},{sad,"a {new}, \\"one\\""}}'), (3, '[0:0]={glad}')
 INSERT INTO within VALUES (2, ROW('new'))
 ALTER TYPE mood RENAME VALUE 'new' TO 'mad'
+ALTER TYPE mood RENAME VALUE 'a {new}, "one"' TO 'old'
 """.strip().splitlines()
 
 
@@ -80,17 +83,25 @@ def test_a_label_that_was_renamed_after_rows_had_it_does_not_go_by(mirrors: Mirr
     for name, kind, value in [
         ("t", "mood", "sad"),
         ("several", "mood[]", "{sad}"),
+        ("deep", "mood[]", "{{sad,NULL}}"),
         ("within", "state", "(sad)"),
     ]:
         database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, feeling {kind})", user="app")
         database.execute(f"INSERT INTO {name} VALUES (1, '{value}')", user="app")
     mirrors.once()
     # A new label alone is nothing to stop for, unless nobody could tell how it was called before.
-    run(mirrors, ["ALTER TYPE mood ADD VALUE 'glad'", "UPDATE t SET feeling = 'glad'"])
+    run(
+        mirrors,
+        [
+            "ALTER TYPE mood ADD VALUE 'glad'",
+            "UPDATE t SET feeling = 'glad'",
+            "INSERT INTO deep VALUES (9, '{{glad}}')",
+        ],
+    )
     with pytest.raises(Definite) as stopped:
         mirrors.once()
     assert stopped.value.code == "TABLE_CHANGED"
-    assert set(mirrors.lake.marks()[-1].versions) == {"public.several", "public.t"}
+    assert set(mirrors.lake.marks()[-1].versions) == {"public.deep", "public.several", "public.t"}
     assert mirrors.lake.at().arrow("public.t")["feeling"].to_pylist() == ["glad"]
     run(mirrors, ADDED_AND_RENAMED)
     with pytest.raises(Definite) as stopped:

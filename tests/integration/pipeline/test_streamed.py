@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.core.errors import Definite
+from headrace.pipeline import epochs
 from headrace.testing import validators
 from headrace.testing.postgres import Database, Server, postgres
 from tests.integration.pipeline.conftest import Mirrors
@@ -110,6 +111,29 @@ def test_two_large_transactions_side_by_side_are_each_whole_at_their_commit(mirr
         mirrors.lake.at(epoch=m.epoch).arrow("public.t").num_rows for m in mirrors.lake.marks() if m.versions
     }
     assert seen <= {2, 3334, 3335}
+
+
+def test_a_label_that_was_renamed_before_its_transaction_was_folded_does_not_go_by(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is laid down ahead of the commit has the first name, the source the second."""
+    monkeypatch.setattr(epochs, "ALONE_BYTES", 1)
+    database = mirrors.database
+    database.execute(
+        "CREATE TYPE mood AS ENUM ('sad'); CREATE TABLE e (a int PRIMARY KEY, m mood)", user="app"
+    )
+    _exact(mirrors)
+    database.execute("ALTER TYPE mood ADD VALUE 'glad'", user="app")
+    _transaction(database, "INSERT INTO e VALUES (1, 'glad'), (2, 'sad')", _insert(3))
+    assert _exact(mirrors) == [1, 2, 3]
+    assert mirrors.lake.at().arrow("public.e")["m"].to_pylist() == ["glad", "sad"]
+    database.execute("ALTER TYPE mood ADD VALUE 'new'", user="app")
+    _transaction(database, "INSERT INTO e VALUES (3, 'new')", _insert(4))
+    database.execute("ALTER TYPE mood RENAME VALUE 'new' TO 'mad'", user="app")
+    with pytest.raises(Definite) as stopped:
+        mirrors.once()
+    assert stopped.value.code == "TABLE_ALTERED"
+    assert set(mirrors.lake.marks()[-1].versions) == {"public.t", "public.u"}
 
 
 @pytest.mark.scenario("016")

@@ -22,6 +22,7 @@ concerns the whole source.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -43,6 +44,7 @@ from headrace.sources.postgres.types import is_same_form
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _RELATION, _TRUNCATE = ord("R"), ord("T")
 _FULL = "f"  # of a relation's identity
+_ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^{},"]+)', re.DOTALL)
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -53,7 +55,8 @@ class Wanted:
     """A table that the caller wants: updates with a time below `since` are left out.
 
     `types` are those of its columns (oid and modifier) as the catalog had them, `labels` those of its enums
-    as a look shows them that is later than the stretch; without them they are not compared with the stream's.
+    as a look shows them that is later than the stretch, or that later looks are compared with; without them
+    they are not compared with the stream's.
     """
 
     name: TableName
@@ -264,22 +267,38 @@ def _under(data: Bytes, messages: Messages, heads: _Heads, layout: Relation, tak
             commit_ts=heads.commit_ts[rows],
         ),
     )
-    if not _labels_stand(found.batch, wanted):
+    if not _labels_stand(found, wanted):
         return TableChanges(taken.oid, failure=_renamed(wanted, int(heads.time[rows[0]])))
     return TableChanges(taken.oid, changes=found)
 
 
-def _labels_stand(batch: pa.RecordBatch, wanted: Wanted) -> bool:
+def _labels_stand(found: Changes, wanted: Wanted) -> bool:
     """Whether the enums of these rows are labels still: no look knows of one that was added and renamed."""
-    for number, labels in enumerate(wanted.labels):
-        for side in ("n", "o") if labels is not None else ():
-            values = batch.column(f"{side}{number}")
-            if pa.types.is_list(values.type):
-                values = values.flatten()
-            known = pa.array([*(labels or ()), None], values.type)
-            if not pc.all(pc.is_in(values, known), min_count=0).as_py():
-                return False
-    return True
+    return all(
+        set(_labels_met(found, number)) <= {*labels, None}
+        for number, labels in enumerate(wanted.labels)
+        if labels is not None
+    )
+
+
+def _labels_met(found: Changes, number: int) -> Iterator[str | None]:
+    """What stands in a column whose values are labels, or lists of them."""
+    for side in ("n", "o"):
+        values = found.batch.column(f"{side}{number}")
+        yield from pc.unique(values.flatten() if pa.types.is_list(values.type) else values).to_pylist()
+    # A list of lists has no lake form, and is kept as the server prints it.
+    for raw in pc.unique(found.bad.filter(pc.equal(found.bad["column"], number))["raw"]).to_pylist():
+        yield from _elements(raw)
+
+
+def _elements(text: str) -> Iterator[str | None]:
+    """The elements of an array of any depth, as the server prints it; bounds may stand before it."""
+    for quoted, plain in _ELEMENT.findall(text, text.index("{")):
+        yield (
+            (None if plain == "NULL" else plain)
+            if plain
+            else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
+        )
 
 
 def _as_recorded(layout: Relation, wanted: Wanted) -> bool:
