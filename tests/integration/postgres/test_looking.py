@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from threading import Thread
 
@@ -143,6 +143,49 @@ def test_ddl_that_the_stream_may_hold_and_no_look_shows_keeps_its_tables_out(dat
             other.execute(statement.encode())
             assert watch.locked == set(), statement
             other.execute("ROLLBACK")
+
+
+LOCK = b"BEGIN; SELECT FROM pg_publication FOR KEY SHARE"
+ALTER = b"BEGIN; SAVEPOINT inner_one; ALTER PUBLICATION p SET (publish = 'insert')"
+MEMBERS = {name.name for name in NAMES}
+
+
+def test_locks_on_rows_of_the_catalog_hide_no_ddl_and_keep_nothing_out(database: Database) -> None:
+    """Where several transactions hold a row it names not one of them but all of them, by another number."""
+    with watching(database) as watch, database.connect() as locker, database.connect() as other:
+        locker.execute(LOCK)
+        other.execute(ALTER)
+        assert watch.locked == MEMBERS
+        other.execute("ROLLBACK")
+        assert watch.locked == set()
+        other.execute(LOCK)
+        assert watch.locked == set()
+        other.execute("ROLLBACK")
+        with numbered_beyond_transactions(database):
+            other.execute(LOCK)
+            [(number, coming)] = database.execute("SELECT xmax::text::int8, age(xmax) FROM pg_publication")
+            assert coming <= 0, f"{number} is the number of a transaction, too"
+            assert watch.locked == set()
+            other.execute("ROLLBACK")
+            other.execute(ALTER)
+            assert watch.locked == MEMBERS
+            other.execute("ROLLBACK")
+        assert watch.locked == set()
+        locker.execute("ROLLBACK")
+        assert watch.locked == set()
+
+
+@contextmanager
+def numbered_beyond_transactions(database: Database) -> Iterator[None]:
+    """Few transactions, and each set of them holds a row: numbered one after the other."""
+    [(xid,)] = database.execute("SELECT pg_current_xact_id()::text::int8")
+    bits = int(xid).bit_length()
+    database.execute(f"CREATE TABLE sets AS SELECT generate_series(1, {1 << bits}) AS id")
+    with ExitStack() as stack:
+        for bit in range(bits):
+            holder = stack.enter_context(database.connect())
+            holder.execute(f"BEGIN; SELECT FROM sets WHERE id & {1 << bit} > 0 FOR KEY SHARE".encode())
+        yield
 
 
 def test_ddl_whose_commit_waits_for_a_standby_keeps_its_tables_out() -> None:
