@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,11 +15,13 @@ import pytest
 from headrace.core.chunks import Span
 from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.core.names import TableName
+from headrace.sources.postgres import keyrange, snapshot
 from headrace.sources.postgres.catalog import Size, TableLook, look_by_name, schema_of, sizes
 from headrace.sources.postgres.keyrange import KeyRange, chunk, prepare
 from headrace.sources.postgres.locks import TableBusy, measured
 from headrace.sources.postgres.session import Address, Identity, Session, connect, identify, query
 from headrace.sources.postgres.snapshot import By, CopyRange, Follower, Leader, copy, following, lead, ranges
+from headrace.sources.postgres.table_access import prove
 from headrace.sources.postgres.upstream import object_name, writers
 from headrace.sources.postgres.visibility import accept
 from headrace.testing.copies import standby
@@ -348,6 +352,45 @@ def test_a_table_under_a_name_that_leads_elsewhere_is_not_copied(source: Source)
         piece = KeyRange(T, whole.oid, schema.key, (Span(),), 0, 0)
         with pytest.raises(TableBusy), chunk(follower.connection, schema.names, piece) as (_, buffers):
             list(buffers)
+
+
+SWAPPED = "ALTER SCHEMA public RENAME TO away; ALTER SCHEMA elsewhere RENAME TO public"
+SWAPPED_BACK = "ALTER SCHEMA public RENAME TO elsewhere; ALTER SCHEMA away RENAME TO public"
+
+
+@pytest.mark.parametrize("of", [snapshot, keyrange])
+def test_a_table_of_another_schema_is_not_copied_though_its_name_led_there_for_a_moment(
+    source: Source, monkeypatch: pytest.MonkeyPatch, of: ModuleType
+) -> None:
+    """Renaming a schema waits for no lock on its tables: between proof and COPY, and back while it reads."""
+    source.database.execute("CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.t (LIKE t INCLUDING ALL)")
+    source.database.execute("INSERT INTO elsewhere.t VALUES (1, 'no')")
+    source.database.execute("GRANT USAGE ON SCHEMA elsewhere TO app; GRANT SELECT ON elsewhere.t TO app")
+    names, whole = schema_of(source.look()).names, source.whole()
+
+    def proved(connection: Session, table: TableName, oid: int) -> None:
+        prove(connection, table, oid)
+        source.database.execute(SWAPPED)
+
+    def read(buffers: Iterator[Any]) -> None:
+        next(buffers)
+        source.database.execute(SWAPPED_BACK)
+        list(buffers)
+
+    def in_chunks(follower: Follower) -> None:
+        prepare(follower.connection)
+        piece = KeyRange(T, whole.oid, ("id",), (Span(),), 0, 0)
+        with chunk(follower.connection, names, piece) as (_, buffers):
+            read(buffers)
+
+    monkeypatch.setattr(of, "prove", proved)
+    with source.lead("xid") as leader, source.follower() as follower:
+        read_it: Callable[[], None] = partial(in_chunks, follower)
+        if of is snapshot:
+            read_it = partial(read, copy(follower.connection, leader.snapshot_id, names, whole))
+        with pytest.raises(TableBusy) as caught:
+            read_it()
+    assert caught.value.code == "PG_COPY_OVERTAKEN"
 
 
 def test_a_table_that_somebody_holds_is_named_with_the_holder(source: Source) -> None:

@@ -38,7 +38,7 @@ from headrace.sources.postgres.locks import TableBusy
 from headrace.sources.postgres.refusals import Cancelled
 from headrace.sources.postgres.session import Session, ask, ask_within, query
 from headrace.sources.postgres.snapshot import BEGIN, Stream, stream_copy
-from headrace.sources.postgres.table_access import lock, prove, reading
+from headrace.sources.postgres.table_access import confirm, lock, prove, reading
 from headrace.sources.postgres.visibility import see
 
 # int2, int4, int8, date, timestamp, timestamptz, uuid, bytea.
@@ -237,6 +237,7 @@ def chunk(connection: Session, columns: Sequence[str], piece: KeyRange) -> Itera
         listed = ", ".join(map(quote_identifier, columns))
         statement = f"COPY (SELECT {listed} FROM ONLY {piece.table}{where(piece.key, piece.spans)}) TO STDOUT"
         yield handoff, stream_copy(connection.pgconn, statement)
+        confirm(connection, piece.table, piece.oid)
 
 
 def _refuse_other_order(connection: Session, oid: int) -> None:

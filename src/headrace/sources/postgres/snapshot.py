@@ -59,7 +59,7 @@ from headrace.sources.postgres.session import (
     verify,
 )
 from headrace.sources.postgres.silence import COPY_SECONDS, silence
-from headrace.sources.postgres.table_access import lock, overtaken, prove, reading
+from headrace.sources.postgres.table_access import confirm, lock, overtaken, prove, reading
 from headrace.sources.postgres.upstream import ALONE, PLUGIN, Waiting, bound, create_slot, release_slot
 from headrace.sources.postgres.visibility import SnapshotBarred, accept, refuse_standby, see
 from headrace.sources.postgres.wire import SocketWire, lost
@@ -267,6 +267,7 @@ def following(connection: Session, snapshot_id: str, piece: CopyRange) -> Iterat
         _import(connection, snapshot_id)
         hold(connection, piece)
         yield
+        confirm(connection, piece.table, piece.oid)
 
 
 def copy(connection: Session, snapshot_id: str, columns: Sequence[str], piece: CopyRange) -> Stream:

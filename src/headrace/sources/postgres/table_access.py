@@ -4,11 +4,13 @@
         lock(connection, table)               wait for who truncates or rewrites it
         prove(connection, table, oid)         it is the one that is meant
         ...                                   COPY
+        confirm(connection, table, oid)       nothing else was read under its name
                                               always rolled back: we only read
 
 COPY knows tables by name, and a name leads elsewhere after two renames (a blue/green swap), and back after
-two more. The lock is taken by name and kept: while it is held the name stays with the table, so its oid is
-compared after it.
+two more. The lock is taken by name and kept: while it is held the table keeps its name, so its oid is
+compared after it. Its schema may be renamed all the same, which waits for no lock on tables; but whatever
+COPY has read is locked as well, until the transaction ends.
 
 What the server answers to a statement about one table is said of that table, and of no other:
 
@@ -95,6 +97,26 @@ def prove(connection: Session, table: TableName, oid: int) -> None:
     """The name of a table that is locked leads to the one that is meant."""
     if query(connection, _SAME, [str(table), oid]) != [(True,)]:
         raise overtaken(f"{table} is another table than a moment ago: it was renamed, or made anew")
+
+
+# The table has kept its own name, and so has whatever was read instead: both are locked by us. Not of a
+# snapshot either, which may be older than the other one.
+_INSTEAD = """
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_locks l
+      JOIN pg_catalog.quote_ident(%(name)s) named(quoted) ON true
+     WHERE l.locktype = 'relation' AND l.pid = pg_catalog.pg_backend_pid() AND l.relation <> %(oid)s
+       AND (l.relation::pg_catalog.regclass::text = quoted
+            OR right(l.relation::pg_catalog.regclass::text, length(quoted) + 1) = '.' || quoted))
+"""
+
+
+def confirm(connection: Session, table: TableName, oid: int) -> None:
+    """Nothing but the table that is meant was read under its name in this transaction."""
+    if connection.closed:
+        return  # given up half-way
+    if query(connection, _INSTEAD, {"name": table.name, "oid": oid}) != [(False,)]:
+        raise overtaken(f"another table stood in the place of {table} for a moment: a schema was renamed")
 
 
 def overtaken(primary: str) -> TableBusy:
