@@ -18,6 +18,7 @@ from headrace.testing import validators
 from headrace.testing.copies import caught_up, standby
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
+from tests.background import repeat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,19 +37,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 @contextmanager
 def _telling(primary: Server) -> Iterator[None]:
     """A primary on which things happen: it writes down which transactions run."""
-    over = threading.Event()
-
-    def tell() -> None:
-        while not over.wait(0.2):
-            primary.execute("SELECT pg_log_standby_snapshot()")
-
-    thread = threading.Thread(target=tell)
-    thread.start()
-    try:
+    with repeat(lambda: primary.execute("SELECT pg_log_standby_snapshot()"), every=0.2):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_a_standby_is_mirrored_without_a_slot_on_its_primary(

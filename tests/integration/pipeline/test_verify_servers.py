@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import headrace
 from headrace.core.errors import HeadraceError
 from headrace.testing.copies import demote, promote
 from headrace.testing.postgres import postgres
+from tests.background import repeat
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.verifying import config_of, outcomes, verified
 
@@ -48,23 +48,17 @@ def test_never_more_than_snapshot_connections_read_at_once(mirrors: Mirrors, dat
     database.execute("CREATE TABLE t (id int PRIMARY KEY, pad text)", user="app")
     database.execute("INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 300000) i")
     mirrors.once()
-    most, done = [0], threading.Event()
+    seen = [0]
+    with database.connect() as connection:
+        connection.autocommit = True
 
-    def count() -> None:
-        with database.connect() as connection:
-            while not done.wait(0.005):
-                [(readers,)] = connection.execute(
-                    "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'COPY (SELECT%'"
-                ).fetchall()
-                connection.rollback()
-                most[0] = max(most[0], readers)
+        def count() -> None:
+            [(readers,)] = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'COPY (SELECT%'"
+            ).fetchall()
+            seen.append(readers)
 
-    watcher = threading.Thread(target=count)
-    watcher.start()
-    try:
-        [verdict] = headrace.verify(config_of(mirrors, snapshot_connections=2), spark=mirrors.spark)
-    finally:
-        done.set()
-        watcher.join()
+        with repeat(count, every=0.005):
+            [verdict] = headrace.verify(config_of(mirrors, snapshot_connections=2), spark=mirrors.spark)
     assert outcomes(verdict) == {"public.t": "equal"}
-    assert 1 <= most[0] <= 2
+    assert 1 <= max(seen) <= 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from headrace.lake.store import LocalStore
 from headrace.pipeline import dropping, owning
 from headrace.pipeline.reporting import Reporter
 from headrace.testing.postmaster import wait_for
+from tests.background import repeat
 
 ELSEWHERE = {"host": "elsewhere", "realm": "another machine", "pid": 1, "started_at": "then"}
 
@@ -32,20 +32,9 @@ def _write(store: LocalStore, owner: dict[str, Any], ago: timedelta, state: str 
 @contextmanager
 def _alive(store: LocalStore, ago: timedelta) -> Iterator[None]:
     """An owner on a machine whose clock is off, as long as the block runs."""
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(0.3):
-            _write(store, ELSEWHERE, ago)
-
     _write(store, ELSEWHERE, ago)
-    thread = threading.Thread(target=beat)
-    thread.start()
-    try:
+    with repeat(lambda: _write(store, ELSEWHERE, ago), every=0.3):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 @pytest.mark.parametrize("ago", [timedelta(hours=1), timedelta(0), timedelta(hours=-1)])

@@ -7,7 +7,6 @@ loss done for real, with changes before, between and after; `Source.heal` is wha
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ from headrace.sources.postgres.upstream import wal_end
 from headrace.testing import validators
 from headrace.testing.postgres import Database, Server
 from headrace.testing.postmaster import wait_for
+from tests.background import repeat
 from tests.integration.pipeline.refused import configuration, upstream
 
 if TYPE_CHECKING:
@@ -96,24 +96,17 @@ class Source:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Rows come all the time: what is in a copy and what is in the stream is told apart, or it fails."""
-        over = threading.Event()
+        numbers = itertools.count(1_000_000 * self.number)
 
         def write() -> None:
-            with self.database.connect(user="app") as connection:
-                connection.autocommit = True
-                for number in itertools.count(1_000_000 * self.number):
-                    for table in ("plain", "whole"):
-                        connection.execute(f"INSERT INTO {table} VALUES ({number}, 'written')".encode())
-                    if over.wait(0.02):
-                        return
+            number = next(numbers)
+            for table in ("plain", "whole"):
+                connection.execute(f"INSERT INTO {table} VALUES ({number}, 'written')".encode())
 
-        thread = threading.Thread(target=write)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        with self.database.connect(user="app") as connection:
+            connection.autocommit = True
+            with repeat(write, every=0.02):
+                yield
 
     def once(self, *, reconcile: bool = False, **options: Any) -> None:
         source = {"url": self.database.url(user="app"), **self.options, **options}
