@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from headrace.core.names import TableName
@@ -20,11 +22,12 @@ from headrace.pipeline.ledger import Ledger
 from headrace.pipeline.records import SourceRecord
 from headrace.pipeline.tasks import LakeAddress
 from headrace.pipeline.underway import Underway
-from headrace.sources.postgres import catalog, upstream
+from headrace.sources.postgres import catalog, session, upstream
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.spark.jobs import DriverRunner
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
+from tests.clocks import clock_of
 
 pytestmark = pytest.mark.server
 
@@ -75,10 +78,11 @@ class Scene:
             Room(connections),
         )
 
-    def run(self, copying: Copying) -> Underway:
+    def run(self, copying: Copying, meanwhile: Callable[[], None] = lambda: None) -> Underway:
         """Run it to its end; what came stands in `came`."""
         underway = Underway(2)
         underway.begin(copying)
+        meanwhile()
         wait_for(lambda: self._take(underway) or not copying._thread.is_alive(), "the copy has ended")
         self._take(underway)
         return underway
@@ -151,6 +155,39 @@ def test_a_table_that_somebody_holds_waits_for_another_copy_and_the_others_do_no
     underway = scene.run(scene.copying("b"))
     assert scene.complete() == {"a", "b", "c"}
     assert underway.waits_for == []
+
+
+@pytest.mark.parametrize("scene", ["slot"], indirect=True)
+def test_one_attempt_to_take_a_snapshot_outlasts_writers_that_overlap(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for those that run, and then for those that run by then; another would begin anew."""
+    monkeypatch.setattr(upstream, "TELL_SECONDS", 0.1)
+    clock = clock_of(session, monkeypatch)
+    copying = scene.copying()
+    with scene.database.connect(user="app") as one, scene.database.connect(user="app") as other:
+        one.execute("BEGIN; SELECT pg_current_xact_id()")
+
+        def overlap() -> None:
+            attempts = [_waits_for(scene, copying, one)]
+            other.execute("BEGIN; SELECT pg_current_xact_id()")
+            clock.ahead = 1200.0
+            one.execute("COMMIT")
+            attempts.append(_waits_for(scene, copying, other))
+            assert attempts[0] == attempts[1]
+            other.execute("COMMIT")
+
+        scene.run(copying, overlap)
+    assert scene.complete() == {"a", "b", "c"}
+
+
+def _waits_for(scene: Scene, copying: Copying, writer: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    """The backends that make the slot of the copy, which says that it waits for this writer."""
+    named = f"pid {writer.info.backend_pid} "
+    wait_for(lambda: named in str(copying.site.waits_for and copying.site.waits_for.detail), named)
+    return scene.database.execute(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'headrace snapshot'"
+    )
 
 
 @NOT_BY_SLOT

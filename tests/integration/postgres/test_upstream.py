@@ -13,6 +13,7 @@ import pytest
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.postgres import minors
+from headrace.sources.postgres import session as session_module
 from headrace.sources.postgres.catalog import look_by_name
 from headrace.sources.postgres.session import WISHES, Address, Session, connect, query, replication
 from headrace.sources.postgres.upstream import (
@@ -32,11 +33,13 @@ from headrace.sources.postgres.upstream import (
 )
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
+from tests.clocks import clock_of
 
 pytestmark = pytest.mark.server
 
 NAME = object_name("1a2b3c4d5e6f", "main")
 T, U, KEYLESS = TableName("public", "t"), TableName("public", "u"), TableName("public", "keyless")
+MINUTES = 240.0
 ODD = TableName('Ödd "Schema', "Select")
 
 
@@ -223,8 +226,12 @@ def test_a_slot_that_waits_names_the_transaction_and_is_not_left_half_made(
 def test_a_slot_is_made_while_writers_overlap(
     address: Address, session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each attempt waits twice: for the transactions that run, and then for those that run by then."""
+    """Each attempt waits twice: for the transactions that run, and then for those that run by then.
+
+    It is given up for neither, though each of them lasts minutes: the next one would wait for both again.
+    """
     monkeypatch.setattr("headrace.sources.postgres.upstream.TELL_SECONDS", 0.1)
+    clock = clock_of(session_module, monkeypatch)
     heard: list[str] = []
     with database.connect(user="app") as one, database.connect(user="app") as other:
         pids = [each.info.backend_pid for each in (one, other)]
@@ -238,6 +245,7 @@ def test_a_slot_is_made_while_writers_overlap(
                 one.execute("COMMIT")
             elif len(heard) == 2:
                 other.execute("COMMIT")
+            clock.ahead = min(len(heard), 2) * MINUTES
 
         ensure_slot(address, NAME, waiting=Waiting(tell=hear))
     assert slots(session) == [NAME]
