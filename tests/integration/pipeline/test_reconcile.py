@@ -152,6 +152,9 @@ def test_a_table_that_stopped_is_followed_again(mirrors: Mirrors) -> None:
         lake.at(position=Lsn(since - 1)).arrow("public.plain")
     assert gap.value.code == "LAKE_TABLE_NOT_EXACT"
     assert validators.travelled(lake) == []
+    database.execute("UPDATE plain SET s = 'once more' WHERE id IN (20, 1000)", user="app")
+    mirrors.once()
+    exact(mirrors)  # the stream brings all of it, too
 
 
 def test_a_table_that_another_program_changed_is_mended(mirrors: Mirrors) -> None:
