@@ -2,7 +2,7 @@
 
 with serving(mirrors) as served:
     served.until(lambda: ..., "what is waited for")
-...                                 it was stopped and has ended without an error
+...                                 it was stopped and has ended without an error, or with the one foretold
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Served:
 
 
 @contextmanager
-def serving(mirrors: Mirrors) -> Iterator[Served]:
+def serving(mirrors: Mirrors, *, ends_with: str | None = None) -> Iterator[Served]:
     """See the module's essay. The lake must have been run `--once` before."""
     served, stop = Served(mirrors), threading.Event()
     config = configuration(mirrors.path, url=mirrors.database.url(user="app"), **mirrors.options)
@@ -90,4 +90,4 @@ def serving(mirrors: Mirrors) -> Iterator[Served]:
     finally:
         stop.set()
         thread.join()
-    assert served.ended == [None]
+    assert [error and error.code for error in served.ended] == [ends_with], served.ended

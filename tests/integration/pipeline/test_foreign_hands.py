@@ -1,4 +1,4 @@
-"""What others do to us while we live: to our tables, our receiver, our spool, our place as the owner."""
+"""What others do to us while we live: to our tables, receiver, spool and ownership, and at the server."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import headrace
 from headrace.core.errors import Definite
 from headrace.core.position import Lsn
 from headrace.lake import statusfile
+from headrace.pipeline import cadence, lifecycle
+from headrace.pipeline.ledger import Ledger
 from headrace.pipeline.receiver import Feed, Receiver
 from headrace.pipeline.records import source_of
 from headrace.sources.postgres.session import Address, connect, identify
@@ -181,7 +183,54 @@ def test_a_damaged_spool_is_noticed_and_streamed_again(mirrored: Mirrors, part: 
     assert _exact(mirrored)
 
 
+# --- the server and its tables ------------------------------------------------------------------
+
+
+def test_a_table_that_lost_its_key_leaves_our_publication_before_a_mark_is_due(
+    mirrored: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the application's own UPDATE and DELETE fail, and nothing in the stream tells of it."""
+    monkeypatch.setattr(cadence, "IDLE_SECONDS", 3600.0)
+    database = mirrored.database
+    with serving(mirrored) as served:
+        database.execute("ALTER TABLE t DROP CONSTRAINT t_pkey", user="app")
+        published = "SELECT tablename FROM pg_publication_tables"
+        served.until(lambda: database.execute(published) == [("other",)], "its way out")
+        database.execute("UPDATE t SET n = 0; DELETE FROM t", user="app")
+        served.until(lambda: set(mirrored.lake.marks()[-1].versions) == {"public.other"}, "its stop")
+
+
+def test_a_run_lets_go_when_commits_begin_to_wait_for_it_and_comes_back(
+    mirrored: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "WATCH_SECONDS", 0.2)
+    server = mirrored.database.server
+    with serving(mirrored) as served:
+        served.until(lambda: server.execute(_STREAMS) != [], "the stream")
+        server.set(synchronous_standby_names="*")
+        try:
+            served.until(lambda: "PG_SYNCHRONOUS" in served.codes, "word of it")
+            assert server.execute(_STREAMS) == []
+        finally:
+            server.set(synchronous_standby_names=None)
+        mirrored.database.execute("INSERT INTO t VALUES (11, 11)", user="app")
+        served.until(lambda: served.holds("public.t", 11), "the row that came after")
+
+
+_STREAMS = "SELECT application_name FROM pg_stat_replication"
+
+
 # --- two owners ---------------------------------------------------------------------------------
+
+
+def test_a_run_that_met_an_error_takes_nothing_back_from_a_successor(mirrored: Mirrors) -> None:
+    """It was frozen, say, for so long that another took its place, and its own receiver went."""
+    with serving(mirrored, ends_with="LAKE_FENCED") as served:
+        successor = Ledger(mirrored.lake.store, "main")
+        served.receiver.kill()
+        wait_for(lambda: bool(served.ended), "its end")
+    assert "RECEIVER_KILLED" in served.codes
+    assert mirrored.lake.marks()[-1] == successor.mark
 
 
 @pytest.mark.spark
