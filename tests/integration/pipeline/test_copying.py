@@ -22,7 +22,7 @@ from headrace.pipeline.ledger import Ledger
 from headrace.pipeline.records import SourceRecord
 from headrace.pipeline.tasks import LakeAddress
 from headrace.pipeline.underway import Underway
-from headrace.sources.postgres import catalog, session, upstream
+from headrace.sources.postgres import catalog, locks, session, upstream
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.spark.jobs import DriverRunner
 from headrace.testing.postgres import Database
@@ -199,6 +199,21 @@ def test_a_table_that_is_dropped_while_its_copy_begins_is_refused(scene: Scene) 
     assert (scene.complete(), scene.refused()) == ({"a", "c"}, {})
     scene.run(scene.copying("b"))
     assert scene.refused() == {"b": "TABLE_CHANGED"}
+
+
+@NOT_BY_SLOT
+def test_a_table_that_is_dropped_between_the_look_and_its_size_is_left_for_another_copy(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*asked: Any) -> locks.Measured:
+        scene.database.execute("DROP TABLE IF EXISTS b", user="app")
+        return measure(*asked)
+
+    measure = locks.measured
+    monkeypatch.setattr(locks, "measured", measured)
+    underway = scene.run(scene.copying())
+    assert (scene.complete(), scene.refused()) == ({"a", "c"}, {})
+    assert [error.code for error in underway.waits_for] == ["PG_COPY_OVERTAKEN"]
 
 
 def test_a_table_whose_name_was_given_to_another_is_refused(

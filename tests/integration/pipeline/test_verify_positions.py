@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from headrace.pipeline.records import source_of, tables_of
 from headrace.pipeline.states import State
 from headrace.pipeline.verdicts import objection
 from headrace.pipeline.verifying import Asked, Comparison, choose
-from headrace.sources.postgres import snapshot
+from headrace.sources.postgres import locks, snapshot
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors
@@ -106,7 +107,9 @@ def test_a_mirror_at_rest_is_verified_while_nothing_was_committed_that_it_lacks(
     assert {each.error and each.error.code for each in verified(tables).tables} == {"VERIFY_NO_HISTORY"}
 
 
-def test_a_table_that_is_not_what_was_copied_is_not_compared(tables: Mirrors, database: Database) -> None:
+def test_a_table_that_is_not_what_was_copied_is_not_compared(
+    tables: Mirrors, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database.execute("ALTER TABLE by_key ADD COLUMN more int", user="app")
     verdict = verified(tables)
     assert outcomes(verdict) == {
@@ -130,6 +133,15 @@ def test_a_table_that_is_not_what_was_copied_is_not_compared(tables: Mirrors, da
         holder.execute("LOCK TABLE bag IN ACCESS EXCLUSIVE MODE")
         [locked] = verified(tables, "bag").tables
         assert (locked.outcome, locked.error and locked.error.code) == ("not compared", "VERIFY_LOCKED")
+
+    def measured(*asked: Any) -> locks.Measured:
+        database.execute("DROP TABLE IF EXISTS bag", user="app")
+        return measure(*asked)
+
+    measure = locks.measured
+    monkeypatch.setattr(locks, "measured", measured)
+    [gone] = verified(tables, "bag").tables
+    assert (gone.outcome, gone.error and gone.error.code) == ("not compared", "PG_COPY_OVERTAKEN")
 
 
 def test_what_cannot_be_meant_is_refused(

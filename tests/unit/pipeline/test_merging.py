@@ -75,7 +75,10 @@ def test_a_row_that_comes_to_a_key_of_another_file_stops_the_table(tmp_path: Pat
 
 
 def _said(tmp_path: Path, rows: int, change: Change) -> tuple[Outcome, int]:
-    """What a change of one row adds to `errors/`, where so many rows have a value without a lake form."""
+    """What a change of one row adds to `errors/`, where so many rows have a value without a lake form.
+
+    A file about the keys of others is not there to be read.
+    """
     store = open_store(tmp_path)
     task = TableTask(TableName("public", "t"), SCHEMA, "t", "h", "e", Routes.over(()), 0, shadows=(1,))
     present = table_of(SCHEMA, *((str(number), None, "") for number in range(rows)))
@@ -84,8 +87,11 @@ def _said(tmp_path: Path, rows: int, change: Change) -> tuple[Outcome, int]:
     said = shadows.told(store, task, 1, shadows.copied(task, present, 1, raw, 1))
     files = tuple(each for each in said if isinstance(each, DataFile))
     assert sum(file.rows for file in files) == rows, "many are written where they arise"
-    step = TableStep("e", -1, files, (), schemas.encode(errors_table.ERRORS))
+    others = table_of(SCHEMA, ("others", None, ""))
+    unread = errors_table.write(store, "e", "unread.parquet", shadows.copied(task, others, 1, raw[:1], 1))
+    step = TableStep("e", -1, (*files, unread), (), schemas.encode(errors_table.ERRORS))
     assert LakeTable(store, "e").write(step, Stamp("headrace/main", 1, "p"))
+    (tmp_path / "e" / unread.path).unlink()
     task = replace(task, routes=Routes.over([FileRange(new.file.path, 1, rows, new.low, new.high)]))
     bad = BAD.empty_table()
     found = events(shadows.extend(task), shadows.widen(task, batch(SCHEMA, change), bad))
