@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -163,6 +163,7 @@ def test_one_attempt_to_take_a_snapshot_outlasts_writers_that_overlap(
 ) -> None:
     """It waits for those that run, and then for those that run by then; another would begin anew."""
     monkeypatch.setattr(upstream, "TELL_SECONDS", 0.1)
+    monkeypatch.setitem(cast("dict[str, str]", session.PINS), "lock_timeout", "50ms")  # of all others
     clock = clock_of(session, monkeypatch)
     copying = scene.copying()
     with scene.database.connect(user="app") as one, scene.database.connect(user="app") as other:

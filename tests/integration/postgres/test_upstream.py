@@ -231,6 +231,7 @@ def test_a_slot_is_made_while_writers_overlap(
     It is given up for neither, though each of them lasts minutes: the next one would wait for both again.
     """
     monkeypatch.setattr("headrace.sources.postgres.upstream.TELL_SECONDS", 0.1)
+    monkeypatch.setitem(cast("dict[str, str]", session_module.PINS), "lock_timeout", "50ms")  # of all others
     clock = clock_of(session_module, monkeypatch)
     heard: list[str] = []
     with database.connect(user="app") as one, database.connect(user="app") as other:
@@ -274,12 +275,14 @@ def test_a_backend_of_ours_that_waits_notices_that_we_are_gone(
     address: Address, session: Session, database: Database, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(cast("dict[str, str]", WISHES), "client_connection_check_interval", "200ms")
-    waiting = (
-        "SELECT 1 FROM pg_stat_activity WHERE application_name = 'headrace gone' AND wait_event_type = 'Lock'"
-    )
+    ours = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'headrace gone'"
+    waiting = f"{ours} AND wait_event_type = 'Lock'"
+    # Then the clock that the first statement set has run out, and nothing has set it again.
+    idle = f"{ours} AND state = 'idle' AND clock_timestamp() - state_change > '300ms'"
     with database.connect(user="app") as holder:
         holder.execute("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE; INSERT INTO t VALUES (2)")
         pgconn = replication(address, role="gone")
+        wait_for(lambda: bool(query(session, idle.encode())), "its clock has run out")
         bound(pgconn, 600)
         commands = {"slot": f"CREATE_REPLICATION_SLOT {NAME} LOGICAL pgoutput", "table": "TABLE public.t"}
         pgconn.send_query(commands[what].encode())
