@@ -198,10 +198,12 @@ def test_ddl_whose_commit_waits_for_a_standby_keeps_its_tables_out() -> None:
             thread = Thread(target=waiting.execute, args=["ALTER PUBLICATION p SET (publish = 'insert')"])
             thread.start()
             asked = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-            wait_for(lambda: bool(database.execute(asked)), "the commit waits for its standby")
-            assert watch.locked == {"leaf", "listed", "plain", "other"}
-            server.set(synchronous_standby_names="")
-            thread.join()
+            try:
+                wait_for(lambda: bool(database.execute(asked)), "the commit waits for its standby")
+                assert watch.locked == {"leaf", "listed", "plain", "other"}
+            finally:
+                server.set(synchronous_standby_names="")
+                thread.join()
         changed = watch.look().changed(watch.records)
         assert {name.name for name in changed} == {"leaf", "listed", "plain", "other"}
         assert {error.code for error in changed.values()} == {"TABLE_CHANGED"}

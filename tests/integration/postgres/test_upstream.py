@@ -275,6 +275,7 @@ def test_a_backend_of_ours_that_waits_notices_that_we_are_gone(
     address: Address, session: Session, database: Database, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(cast("dict[str, str]", WISHES), "client_connection_check_interval", "200ms")
+    monkeypatch.setitem(cast("dict[str, str]", session_module.PINS), "lock_timeout", "10min")
     ours = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'headrace gone'"
     waiting = f"{ours} AND wait_event_type = 'Lock'"
     # Then the clock that the first statement set has run out, and nothing has set it again.
