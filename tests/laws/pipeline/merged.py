@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.core import origins
+from headrace.core.chunks import ByChunk
 from headrace.core.events import events
 from headrace.core.history import history
 from headrace.core.names import TableName
@@ -44,6 +46,7 @@ def merged(
     files: Sequence[Sequence[Row]],
     stretches: Sequence[Sequence[int]],
     births: tuple[bytes, ...] = (),
+    handoff: ByChunk | None = None,
 ) -> Merged:
     """The whole of a world in one epoch; of a scattered table the origins are made, as in a run."""
     store = open_store(folder)
@@ -52,7 +55,7 @@ def merged(
     ranges = [FileRange(n.file.path, n.file.size, n.file.rows, n.low, n.high) for n in written]
     routes = replace(Routes.over(ranges), births=births)
     emptied = truncations(world, range(len(world.transactions)))
-    task = replace(task, routes=routes, truncations=emptied)
+    task = replace(task, routes=routes, truncations=emptied, handoff=handoff)
     outcome = _epoch(folder, world, task, stretches)
     if outcome.scattered:
         told = [origins.traces(found) for some in stretches if (found := _events(world, task, some)).num_rows]
@@ -103,7 +106,10 @@ def _shares(world: World, task: TableTask, numbers: Sequence[int]) -> Iterator[g
 
 
 def _events(world: World, task: TableTask, numbers: Sequence[int]) -> pa.Table:
-    return events(task.schema, _changed(world, task.schema, numbers))
+    found = events(task.schema, _changed(world, task.schema, numbers))
+    if not isinstance(task.handoff, ByChunk):
+        return found
+    return found.filter(pc.invert(task.handoff.held(found["_key"], found["_time"], found["_xid"])))
 
 
 def _changed(world: World, schema: TableSchema, numbers: Sequence[int]) -> pa.Table:

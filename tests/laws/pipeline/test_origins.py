@@ -12,11 +12,16 @@ import pyarrow.compute as pc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.core.chunks import Bound, ByChunk, Chunk, Span
 from headrace.core.events import events
 from headrace.core.fold import fold
+from headrace.core.frontier import LsnFrontier
+from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.origins import origins, traces, with_origins
-from tests.laws.core.worlds import KEYED, Row, Side, World, changes, rows, sides, table, worlds
+from headrace.core.position import Lsn
+from headrace.pipeline.tasks import from_ipc
+from tests.laws.core.worlds import KEYED, Row, Side, World, changes, rows, sides, table, time_of, worlds
 from tests.laws.pipeline.merged import merged
 
 LAWS = settings(max_examples=60, deadline=None)
@@ -64,6 +69,45 @@ def test_a_table_whose_rows_change_keys_ends_as_its_source(world: World, files: 
     assert Counter(found.contents) == Counter(world.end.values())
     assert sorted(found.history) == sorted(world.history())
     assert found.outcome.rows == len(world.end) - len(world.start)
+
+
+@LAWS
+@given(MOVING, st.lists(st.integers(0, 7), min_size=8, max_size=8), st.sets(st.integers(1, 6)))
+def test_rows_that_move_between_chunks_end_as_at_the_source(
+    world: World, shown: list[int], stops: set[int]
+) -> None:
+    """Each key has a snapshot of its own; those that lack a value are read again, when all is over."""
+    over = len(world.transactions)
+    shown = [min(each, over) for each in shown]
+    states = [world.start, *world.states]
+    while True:
+        present = [row for key, at in enumerate(shown) if (row := states[at].get(key))]
+        spread = [some for some in (present[::2], present[1::2]) if some]
+        with TemporaryDirectory() as folder:
+            chunks = _by_key(shown)
+            found = merged(Path(folder), world, KEYED, spread, _cut(world, stops), handoff=chunks)
+        assert found.outcome.failure is None
+        if found.outcome.lacking is None:
+            break
+        lacking = from_ipc(found.outcome.lacking)["id"].to_pylist()
+        assert any(shown[key] < over for key in lacking)
+        shown = [over if key in lacking else at for key, at in enumerate(shown)]
+    assert found.outcome.vouched == found.outcome.found
+    assert Counter(found.contents) == Counter(world.end.values())
+    settled = [side for side in world.history() if side[0] >= max(shown)]
+    assert sorted(found.history) == sorted(settled)
+
+
+def _by_key(shown: list[int]) -> ByChunk:
+    """A copy in chunks of one key, each of which shows so many of the transactions."""
+    codes = keycode([table([(key, None, None) for key in range(len(shown))])["id"]]).to_pylist()
+    edges = [None, *(Bound((str(key),), code) for key, code in enumerate(codes) if key), None]
+    return ByChunk(
+        tuple(
+            Chunk(Span(low, high), ByXid(100 + at, 100 + at, (), LsnFrontier(Lsn(time_of(at) - 5))))
+            for (low, high), at in zip(pairwise(edges), shown, strict=True)
+        )
+    )
 
 
 def test_a_table_whose_keys_all_move_by_one_is_folded_row_by_row() -> None:
