@@ -89,8 +89,16 @@ def said(store: Store, folder: str, table: TableName, keys: pl.Series | None = N
 
 def standing_in_parts(store: Store, folder: str, table: TableName) -> Iterator[pl.DataFrame]:
     """As `standing`, in parts of about `PART_ROWS`."""
+    for said_of_some in said_in_parts(store, folder, table):
+        part = standing_of(said_of_some)
+        if part.height:
+            yield part
+
+
+def said_in_parts(store: Store, folder: str, table: TableName) -> Iterator[pl.DataFrame]:
+    """As `said`, in parts of about `PART_ROWS`, each with all that was said of its keys."""
     for rows in _in_parts(store, folder, list(_pieces(store, folder, table))):
-        part = standing_of(rows.filter(pl.col("table") == str(table)))
+        part = rows.filter(pl.col("table") == str(table)).select(_NOTHING.columns)
         if part.height:
             yield part
 

@@ -15,10 +15,10 @@ Called by `verifying`, for tables whose sums differ.
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,12 @@ from headrace.core.schema import TableSchema
 from headrace.decode.printing import printed
 from headrace.pipeline.tasks import from_ipc
 from headrace.pipeline.verdicts import CHANGED, EXTRA, MISSING, Difference, Texts
-from headrace.pipeline.verifytasks import Reduced, Sieve, net, united
+from headrace.pipeline.verifytasks import TEXTS, Reduced, Sieve, net, united
 from headrace.pipeline.weighing import Bench, Keys, Weighed
 
 MOST_ROWS = 16_384  # of a table, that are looked into
 KEYS_AT_ONCE = 200
+_TEXT = TEXTS.names  # what tells texts apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,10 @@ def narrow(bench: Bench, table: Weighed, *, values: bool) -> Narrowed:
         return Narrowed(0)
     sieve = replace(table.sieve, wanted=wanted)
     lake = bench.lake(table, sieve)
+    if lake.overfull:
+        return Narrowed(0)  # the source is not asked for as many
     source = _source(bench, table, sieve, lake)
-    if lake.overfull or source.overfull:
+    if source.overfull:
         return Narrowed(0)
     return Narrowed(len(wanted), tuple(differences(sieve, net(sieve, source, lake), values=values)))
 
@@ -80,8 +83,9 @@ def _source(bench: Bench, table: Weighed, sieve: Sieve, lake: Reduced) -> Reduce
         found = _by_key(bench, table, sieve, lake, pool)
         again = [number for number in table.parts if _unexplained(table, sieve, number, found)]
         read = pool.map(lambda number: bench.range(table, sieve, number), again)
-        kept = [part for number, parts in found.items() if number not in again for part in parts]
-        return united([*kept, *read], sieve.buckets)
+        kept = (part for number, parts in found.items() if number not in again for part in parts)
+        # One by one: what is too much in all is let go as it comes.
+        return united(chain(kept, read), sieve.buckets)
 
 
 def _by_key(
@@ -187,22 +191,46 @@ def _of_identity(shown: _Shown, rows: Ints, diffs: Ints) -> Iterator[Difference]
         )
 
 
+@dataclass(slots=True)
+class TextDifferences:
+    """The texts of values without a lake form that only one side has: how many, and the first of them."""
+
+    count: int = 0
+    named: list[Difference] = field(default_factory=list)
+
+
 def text_differences(
-    schema: TableSchema, source: pa.Table | None, lake: pl.DataFrame, *, values: bool
-) -> Iterator[Difference]:
-    """The texts of values without a lake form that only one side has."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    if source is not None:
-        counts.update(
-            zip(*(source.column(name).to_pylist() for name in ("key", "column", "raw")), strict=True)
-        )
-    for *text, times in lake.select("key", "column", "raw", "diff").iter_rows():
-        key, column, raw = text
-        counts[key, column, raw] -= times
-    for (key, column, raw), more in sorted(counts.items(), key=str):
-        if more:
-            told = {column: raw} if values else None
-            yield Difference(
+    schema: TableSchema, source: pa.Table | None, lake: Iterable[pl.DataFrame], *, values: bool, most: int
+) -> TextDifferences:
+    """What differs between the texts of the source and those of the lake, which come in parts.
+
+    Each part has all that the lake says of its keys; `most` are named.
+    """
+    found = TextDifferences()
+    rows = pl.DataFrame(TEXTS.empty_table() if source is None else source)
+    theirs = rows.group_by(_TEXT).agg(times=pl.len().cast(pl.Int64)).with_row_index("at")
+    seen = np.zeros(theirs.height, np.bool_)
+    for part in lake:
+        both = part.join(theirs, on=_TEXT, how="left", nulls_equal=True)
+        seen[both["at"].drop_nulls().to_numpy()] = True
+        more = both.select(*_TEXT, more=pl.col("times").fill_null(0) - pl.col("diff"))
+        _name(found, schema, more, values=values, most=most)
+    missing = theirs.filter(pl.Series(~seen)).select(*_TEXT, more=pl.col("times"))
+    _name(found, schema, missing, values=values, most=most)
+    return found
+
+
+def _name(
+    found: TextDifferences, schema: TableSchema, texts: pl.DataFrame, *, values: bool, most: int
+) -> None:
+    """Take in texts of which the source has so many more."""
+    uneven = texts.filter(pl.col("more") != 0)
+    found.count += uneven.height
+    named = uneven.sort(*_TEXT).head(max(0, most - len(found.named)))
+    for key, column, raw, more in named.select(*_TEXT, "more").iter_rows():
+        told = {column: raw} if values else None
+        found.named.append(
+            Difference(
                 MISSING if more > 0 else EXTRA,
                 _json_key(key) if not schema.is_multiset else {},
                 (column,),
@@ -211,6 +239,7 @@ def text_differences(
                 source=told if more > 0 else None,
                 lake=told if more < 0 else None,
             )
+        )
 
 
 def _json_key(key: str) -> Texts:

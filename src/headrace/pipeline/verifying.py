@@ -388,12 +388,14 @@ def _weighed(bench: Bench, table: Weighed, asked: Asked) -> TableVerdict:
     assert table.mark is not None
     source, uneven = table.source, table.difference().uneven()
     texts = None if source.texts is None else from_ipc(source.texts)
-    lost = list(text_differences(table.sieve.schema, texts, _standing(bench, table), values=asked.values))
+    lost = text_differences(
+        table.sieve.schema, texts, _standing(bench, table), values=asked.values, most=asked.named
+    )
     found = _narrowed(bench, table, asked) if len(uneven) else Narrowed(0)
-    differences = [*found.differences, *lost]
+    differences = [*found.differences, *lost.named]
     return TableVerdict(
         name=str(table.name),
-        outcome=DIFFERENT if len(uneven) or lost else EQUAL,
+        outcome=DIFFERENT if len(uneven) or lost.count else EQUAL,
         rows=source.sums.rows,
         lake_rows=table.lake.sums.rows,
         texts=0 if texts is None else texts.num_rows,
@@ -401,7 +403,7 @@ def _weighed(bench: Bench, table: Weighed, asked: Asked) -> TableVerdict:
         different_buckets=len(uneven),
         narrowed_buckets=found.buckets,
         differences=tuple(differences[: asked.named]),
-        unnamed=max(0, len(differences) - asked.named),
+        unnamed=max(0, len(found.differences) + lost.count - asked.named),
         epoch=table.mark.epoch,
         error=table.error,
     )
@@ -414,12 +416,11 @@ def _narrowed(bench: Bench, table: Weighed, asked: Asked) -> Narrowed:
     return Narrowed(0)
 
 
-def _standing(bench: Bench, table: Weighed) -> pl.DataFrame:
-    """The texts that stand in `errors/` for what the snapshot shows."""
+def _standing(bench: Bench, table: Weighed) -> Iterator[pl.DataFrame]:
+    """The texts that stand in `errors/` for what the snapshot shows, part by part."""
     assert table.lake is not None
     assert table.mark is not None
-    said = errors_table.said(bench.store, layout.errors_folder(bench.name), table.name)
     undone = pl.Series(sorted(table.lake.times), dtype=pl.Int64)
-    return errors_table.standing_of(
-        said.filter((pl.col("time") <= table.mark.time) & ~pl.col("time").is_in(undone.implode()))
-    )
+    shown = (pl.col("time") <= table.mark.time) & ~pl.col("time").is_in(undone.implode())
+    for said in errors_table.said_in_parts(bench.store, layout.errors_folder(bench.name), table.name):
+        yield errors_table.standing_of(said.filter(shown))
