@@ -9,6 +9,7 @@
     _headrace/catalog/<source>/<N>.json       the fold of all plans up to epoch N
     _headrace/reach/<source>.json             how far back the source's history reaches
     _headrace/durable/<source>.json           up to which epoch all is known to be on the disk
+    _headrace/healing/<source>.json           a lost position is being left, and no durable mark says so yet
     _headrace/requests/<source>/<id>.json     what somebody asks of the source's owner
     _headrace/status/<source>.json            how the source is doing, about once a second
     _headrace/registry/                       sources and views that were created by SQL
@@ -190,6 +191,10 @@ def late_folder(source: str) -> str:
 
 def late_key(source: str, name: str) -> str:
     return f"{late_folder(source)}/{name}"
+
+
+def healing_key(source: str) -> str:
+    return f"_headrace/healing/{quote(source)}.json"
 
 
 def requests_folder(source: str) -> str:

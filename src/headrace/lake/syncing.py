@@ -77,7 +77,7 @@ class Syncing:
         failpoint("lake.sync.after")
 
     def _sync(self, plan: Plan | None, *, unknown: bool) -> None:
-        last = self._begun if plan is None else plan.epoch
+        last = max(self._begun, self.durable) if plan is None else plan.epoch
         plans = [] if plan is None else [plan]
         if unknown:
             self._files.sync_all()

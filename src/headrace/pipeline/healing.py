@@ -8,7 +8,8 @@
 
 Until that mark the newest one stays the last that was exact: epochs in between repeat its frontier and its
 versions, while the new copies stand at a place of their own (`SourceRecord.healing`). A crash in between
-goes on where it was.
+goes on where it was; so does one before the first of these epochs is durable (`begun`): what was asked for
+once need not be asked for again.
 
 A server that was set back starts again at positions that have been. `shift` is added to all of its
 positions, where they come in and where they go out, so that ours grow for ever.
@@ -16,6 +17,7 @@ positions, where they come in and where they go out, so that ours grow for ever.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
+from headrace.lake import layout
 from headrace.pipeline import choosing, resyncing
 from headrace.pipeline.choosing import Footing
 from headrace.pipeline.lastcommits import LastCommits
@@ -62,12 +65,13 @@ class Remedy:
 
     asked: bool  # by the command line, for this run
     auto: bool  # by the configuration, for ever
+    begun: bool = False  # by an earlier run, which came to nothing that lasted
     now: HeadraceError | None = None
 
     def fits(self, error: HeadraceError) -> bool:
         """Take note of an error that it heals; it is tried once for each time that it is asked for."""
         if self.now is not None or not (
-            (error.code in LOST and (self.asked or self.auto))
+            (error.code in LOST and (self.asked or self.auto or self.begun))
             or (error.code in ASKED_FOR_ONLY and self.asked)
         ):
             return False
@@ -76,7 +80,35 @@ class Remedy:
 
     def taken(self) -> None:
         """The new copies have been begun; the next loss is a matter of its own."""
-        self.now, self.asked = None, False
+        self.now, self.asked, self.begun = None, False, False
+
+    def applied(
+        self,
+        ledger: Ledger,
+        place: Place,
+        address: Address,
+        connection: Session,
+        identity: Identity,
+        waiting: upstream.Waiting,
+    ) -> SourceRecord:
+        """The source, its lost position left where that is due."""
+        self.begun = begun(ledger)
+        if self.now is not None:
+            begin(ledger, place, address, connection, identity, waiting)
+            self.taken()
+        assert ledger.source is not None
+        return ledger.source
+
+
+def begun(ledger: Ledger) -> bool:
+    """Whether a run has begun to leave this very position, and was ended before that was durable."""
+    note = ledger.store.get(layout.healing_key(ledger.name))
+    return note is not None and ledger.source is not None and note == _note(ledger.source)
+
+
+def _note(source: SourceRecord) -> bytes:
+    """What is left: a source that has been renewed starts elsewhere."""
+    return json.dumps({"start": str(source.start)}).encode()
 
 
 def begin(
@@ -93,6 +125,10 @@ def begin(
     known = _concerned(ledger)
     found = _examined(connection, source, [record.name for record in known])
     _copied_anew(ledger, known, found, ledger.position)  # else nothing is let go
+    # From here on the slot is another, and until a durable mark says so nobody else knows that it is ours.
+    note = layout.healing_key(ledger.name)
+    place.store.put(note, _note(source))
+    place.store.sync([note])
     _clear(source, address, connection)
     limited = _limited(connection, source, found)
     footing = choosing.found(source, address, connection, found.fit, waiting, anew=limited)
@@ -102,7 +138,7 @@ def begin(
     records = _copied_anew(ledger, known, found, again.start)
     anew = {record.name for record in records if record.stage is not None}
     gone = tuple(copy for name, copy in ledger.staged.items() if name not in anew)
-    ledger.publish(
+    plan = ledger.publish(
         Epoch(
             "lost",
             ledger.frontier,
@@ -113,6 +149,8 @@ def begin(
             begun=footing.begun,
         )
     )
+    ledger.sync(plan)
+    place.store.delete(note)
 
 
 def _examined(connection: Session, source: SourceRecord, names: Sequence[TableName]) -> Examined:

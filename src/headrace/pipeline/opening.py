@@ -74,11 +74,7 @@ def opened(
         ledger = Ledger(place.store, place.name, strict=place.config.strict, claim=claim)
         waiting = _waiting(stop, reporter)
         _begin_or_agree(ledger, place, address, connection, identity, waiting)
-        if remedy.now is not None:
-            healing.begin(ledger, place, address, connection, identity, waiting)
-            remedy.taken()
-        source = ledger.source
-        assert source is not None
+        source = remedy.applied(ledger, place, address, connection, identity, waiting)
         prove_same(source, identity)
         healing.check_publication(source, upstream.publication_oid(connection, source.publication))
         reporter.beside.look(connection, place.config, ledger)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.core.errors import HeadraceError
-from headrace.pipeline import epochs
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.pipeline import epochs, healing
+from headrace.pipeline.ledger import Ledger
 from headrace.pipeline.records import source_of
 from headrace.spool.layout import erase
 from headrace.testing import validators
@@ -17,6 +19,7 @@ from headrace.testing.copies import Backup, caught_up, promote, standby
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database, postgres
 from headrace.testing.postmaster import wait_for
+from headrace.testing.powercut import Disk
 from tests.integration.pipeline.lost.losing import (
     CHANGE,
     DROP_SLOTS,
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.server
+
+IDLE = "SELECT NOT bool_or(active) FROM pg_replication_slots WHERE database = current_database()"
 
 
 def test_each_loss_stops_the_source_and_nothing_is_made_anew(source: Source) -> None:
@@ -274,6 +279,45 @@ def test_by_itself_where_the_configuration_says_so(source: Source) -> None:
     assert newest.time > last.time
     assert validators.exact(source.lake, source.database.url(), ["public.plain"], values=True) == []
     assert source.lake.at(epoch=last.epoch).arrow("public.whole").num_rows == 51
+
+
+@pytest.mark.parametrize(
+    "step", ["slot", *(pytest.param(step, marks=pytest.mark.full) for step in ("mark", "sync"))]
+)
+def test_what_a_power_cut_takes_of_a_reconcile_need_not_be_asked_for_again(
+    tmp_path: Path,
+    engine: SparkSession | None,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+) -> None:
+    """The new slot is there, and the lake knows nothing of it: neither of its making nor of its purpose."""
+    disk = Disk(tmp_path / "lake", tmp_path / "journal")
+    ends = {"slot": (healing, "renewed"), "mark": (Ledger, "sync"), "sync": (healing.Remedy, "taken")}
+
+    def ended(*_: object) -> None:
+        raise Misconfigured("POWER_CUT", "the power went", hint="none")
+
+    with disk.watched():
+        source = Source(disk.root, engine, database)
+        source.begin()
+        wait_for(lambda: database.execute(IDLE) == [(True,)], "the slot to be free")
+        database.execute(DROP_SLOTS)
+        source.change()
+        with monkeypatch.context() as patch:
+            patch.setattr(*ends[step], ended)
+            with pytest.raises(Misconfigured) as cut:
+                source.once(reconcile=True)
+        assert cut.value.code == "POWER_CUT"
+        disk.cut(random.Random(3))
+        source.change()
+        source.once()
+        source.proved()
+        source.goes_on(source.lake.marks()[-1].time - 1)
+        # Only that one: the next loss is a matter of its own.
+        wait_for(lambda: database.execute(IDLE) == [(True,)], "the slot to be free")
+        database.execute(DROP_SLOTS)
+        source.stops("PG_SLOT_MISSING")
 
 
 @pytest.mark.spark
