@@ -2,7 +2,8 @@
 
     python bench/receiver.py [--transactions N] [--rows N] [--repeat N]
 
-Every run reads the same log from a slot of its own, made before the log was written; the two take turns.
+Every run reads the same log from a slot of its own, made before the log was written; they take turns. The
+receiver reads it over TLS, too, which the peer as it is packaged can't.
 Time is from the first byte asked for to the last commit there; what a process needs to start is shown
 apart. On a busy machine, compare the CPU seconds of client and walsender: they bound the rate.
 The receiver does more than its peer: it finds the transactions, makes checksums, writes to disk.
@@ -25,6 +26,7 @@ from headrace.core.position import Lsn
 from headrace.pipeline.receiver import Feed, Receiver
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.spool.reader import SpoolReader
+from headrace.testing import tls
 from headrace.testing.binaries import tool
 from headrace.testing.postgres import Database, postgres
 from headrace.testing.postmaster import wait_for
@@ -76,7 +78,7 @@ def peer(database: Database, slot: str, end: Lsn) -> Run:
     subprocess.run(
         [
             str(tool("pg_recvlogical")),
-            *("-d", database.url(), "-S", slot, "--start", "--endpos", str(end)),
+            *("-d", database.url(sslmode="disable"), "-S", slot, "--start", "--endpos", str(end)),
             *("-o", "proto_version=1", "-o", "publication_names=p", "--no-loop", "-f", "/dev/null"),
         ],
         check=True,
@@ -87,8 +89,8 @@ def peer(database: Database, slot: str, end: Lsn) -> Run:
     return Run(0.0, seconds, cpu, walsender_cpu(database, ended))
 
 
-def ours(database: Database, slot: str, start: Lsn, end: Lsn) -> Run:
-    address = Address.parse(database.url())
+def ours(database: Database, slot: str, start: Lsn, end: Lsn, **options: str) -> Run:
+    address = Address.parse(database.url(**options))
     with connect(address, role="bench") as connection:
         identity = identify(connection)
     with tempfile.TemporaryDirectory() as folder:
@@ -111,13 +113,17 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--repeat", type=int, default=3)
     wanted = parser.parse_args()
-    runs: dict[str, list[Run]] = {"pg_recvlogical": [], "receiver": []}
-    with postgres(settings={"max_wal_size": "8GB"}) as server, server.database() as database:
+    runs: dict[str, list[Run]] = {"pg_recvlogical": [], "receiver": [], "receiver, TLS": []}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        postgres(settings={"max_wal_size": "8GB"}, tls=tls.issue(Path(folder))) as server,
+        server.database() as database,
+    ):
         database.execute(f"CREATE TABLE t ({COLUMNS})")
         database.execute("CREATE PUBLICATION p FOR TABLE t WITH (publish = 'insert')")
         begin = Lsn(0)
         for i in range(wanted.repeat):
-            for name in ("a", "b"):
+            for name in ("a", "b", "c"):
                 ((lsn,),) = database.execute(
                     f"SELECT lsn::text FROM pg_create_logical_replication_slot('{name}{i}', 'pgoutput')"
                 )
@@ -125,7 +131,8 @@ def main() -> None:
         end = fill(database, wanted.transactions, wanted.rows)
         for i in range(wanted.repeat):
             runs["pg_recvlogical"].append(peer(database, f"a{i}", end))
-            runs["receiver"].append(ours(database, f"b{i}", begin, end))
+            runs["receiver"].append(ours(database, f"b{i}", begin, end, sslmode="disable"))
+            runs["receiver, TLS"].append(ours(database, f"c{i}", begin, end, sslmode="require"))
     show(runs, wanted.transactions * (wanted.rows + 2))
 
 
@@ -146,6 +153,11 @@ def show(runs: dict[str, list[Run]], messages: int) -> None:
         for theirs, mine in zip(runs["pg_recvlogical"], runs["receiver"], strict=True)
     )
     print(f"receiver : pg_recvlogical = {ratio:.2f} : 1")
+    encrypted = statistics.median(
+        plain.seconds / safe.seconds
+        for plain, safe in zip(runs["receiver"], runs["receiver, TLS"], strict=True)
+    )
+    print(f"receiver over TLS : receiver = {encrypted:.2f} : 1")
 
 
 if __name__ == "__main__":
