@@ -176,6 +176,13 @@ class Source:
         assert validators.travelled(self.lake) == []
 
 
+def drop_slots(database: Database) -> None:
+    """Drop the slots of a database; those of a run that was killed are let go in a moment."""
+    active = "SELECT FROM pg_replication_slots WHERE active AND database = current_database()"
+    wait_for(lambda: not database.execute(active), "nobody uses a slot")
+    database.execute(DROP_SLOTS)
+
+
 def filled(server: Server) -> Iterator[Database]:
     """A database of the server with the tables; the server may have been left stopped by a test before."""
     server.start()

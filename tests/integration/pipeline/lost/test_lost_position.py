@@ -22,9 +22,9 @@ from headrace.testing.postmaster import wait_for
 from headrace.testing.powercut import Disk
 from tests.integration.pipeline.lost.losing import (
     CHANGE,
-    DROP_SLOTS,
     TABLES,
     Source,
+    drop_slots,
     spool_ahead,
     write_log,
 )
@@ -61,7 +61,7 @@ def test_each_loss_stops_the_source_and_nothing_is_made_anew(source: Source) -> 
 def test_a_table_that_lost_its_key_does_not_keep_the_others_from_being_healed(source: Source) -> None:
     """It stops, as it would have alone; the others are copied anew, in one mark."""
     source.change()
-    source.database.execute(DROP_SLOTS)
+    drop_slots(source.database)
     source.database.execute("ALTER TABLE plain DROP CONSTRAINT plain_pkey", user="app")
     source.stops("PG_SLOT_MISSING")
     with pytest.raises(HeadraceError) as caught:
@@ -78,7 +78,7 @@ def test_a_table_that_lost_its_key_does_not_keep_the_others_from_being_healed(so
 @pytest.mark.full
 def test_a_slot_that_was_dropped(source: Source) -> None:
     source.change()
-    source.database.execute(DROP_SLOTS)
+    drop_slots(source.database)
     source.heal("PG_SLOT_MISSING")
 
 
@@ -125,7 +125,7 @@ def test_a_server_that_was_restored_from_a_backup(source: Source) -> None:
     times = [mark.time for mark in source.lake.marks()]
     assert times == sorted(times)
     for handoff in ("xid", "chunks"):
-        source.database.execute(DROP_SLOTS)
+        drop_slots(source.database)
         source.change()
         with source.writing():
             source.once(reconcile=True, handoff=handoff)
@@ -267,7 +267,7 @@ def test_a_limit_on_the_log_is_left_on_request(source: Source) -> None:
 def test_by_itself_where_the_configuration_says_so(source: Source) -> None:
     """And a table that is gone meanwhile stops alone."""
     last = source.lake.marks()[-1]
-    source.database.execute(DROP_SLOTS)
+    drop_slots(source.database)
     source.change()
     source.database.execute("DROP TABLE whole")
     source.options["reconcile"] = "auto"
@@ -302,7 +302,7 @@ def test_what_a_power_cut_takes_of_a_reconcile_need_not_be_asked_for_again(
         source = Source(disk.root, engine, database)
         source.begin()
         wait_for(lambda: database.execute(IDLE) == [(True,)], "the slot to be free")
-        database.execute(DROP_SLOTS)
+        drop_slots(database)
         source.change()
         with monkeypatch.context() as patch:
             patch.setattr(*ends[step], ended)
@@ -316,7 +316,7 @@ def test_what_a_power_cut_takes_of_a_reconcile_need_not_be_asked_for_again(
         source.goes_on(source.lake.marks()[-1].time - 1)
         # Only that one: the next loss is a matter of its own.
         wait_for(lambda: database.execute(IDLE) == [(True,)], "the slot to be free")
-        database.execute(DROP_SLOTS)
+        drop_slots(database)
         source.stops("PG_SLOT_MISSING")
 
 
@@ -326,7 +326,7 @@ def test_killed_while_it_heals_it_goes_on(tmp_path: Path, database: Database) ->
     try:
         assert mirror.once() == 0, mirror.log()
         last = mirror.lake.marks()[-1]
-        database.execute(DROP_SLOTS)
+        drop_slots(database)
         database.execute(CHANGE.format("meanwhile", 3), user="app")
         mirror.start("--reconcile", environment={"HEADRACE_FAILPOINT": "copy.range.after@public.whole=kill"})
         mirror.wait()

@@ -18,7 +18,7 @@ from headrace.pipeline.states import State
 from headrace.testing.copies import Backup
 from headrace.testing.mirrored import Mirrored
 from tests.integration.pipeline.conftest import Mirrors
-from tests.integration.pipeline.lost.losing import DROP_SLOTS, Source
+from tests.integration.pipeline.lost.losing import Source, drop_slots
 from tests.integration.pipeline.serving import serving
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _stand(source: Source) -> set[State]:
 
 
 def _lose(source: Source) -> None:
-    source.database.execute(DROP_SLOTS)
+    drop_slots(source.database)
     source.change()
     _of_late(source, "DELETE FROM {0} WHERE id = 8")
 
@@ -138,7 +138,7 @@ def test_while_tables_are_copied_anew(source: Source) -> None:
     assert caught.value.code == "TABLE_CHANGED"
     _ask(source, "resync", "plain", "whole", "gone")
     source.database.execute("DROP TABLE gone", user="app")
-    source.database.execute(DROP_SLOTS)
+    drop_slots(source.database)
     source.change()
     last = source.lake.marks()[-1]
     assert set(last.versions) == {"public.whole", "public.gone"}
@@ -164,6 +164,6 @@ def test_while_new_copies_are_in_the_lake(source: Source, where: str) -> None:
         assert mirror.wait() == -9, mirror.log()
     finally:
         mirror.close()
-    source.database.execute(DROP_SLOTS)
+    drop_slots(source.database)
     source.change()
     source.heal("PG_SLOT_MISSING")
