@@ -36,7 +36,7 @@ from headrace.sources.postgres.preflight import unmirrored as preflight_of_other
 from headrace.sources.postgres.session import Address, Identity, Session
 
 if TYPE_CHECKING:
-    from headrace.pipeline.lifecycle import Place
+    from headrace.pipeline.place import Place
 
 NOT_ADDED = "TABLE_NOT_ADDED"
 

@@ -205,3 +205,12 @@ def _checked(section: str, name: str, value: Any, declared: str) -> Any:
             hint=f"give a number from {LEAST[name]} on",
         )
     return tuple(value) if isinstance(value, list) else value
+
+
+def settled(config: Config | Mapping[str, Any] | str | Path) -> Config:
+    """A configuration, from whatever says it."""
+    if isinstance(config, Config):
+        return config
+    if isinstance(config, Mapping):
+        return parse(config)
+    return read(config)

@@ -40,7 +40,7 @@ from headrace.sources.postgres.session import Address, Identity, Session, applic
 from headrace.spool.layout import erase
 
 if TYPE_CHECKING:
-    from headrace.pipeline.lifecycle import Place
+    from headrace.pipeline.place import Place
 
 LOST = frozenset(
     {

@@ -20,21 +20,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake.store import Store
 from headrace.pipeline import epochs, healing, looking, renewal
 from headrace.pipeline.acknowledging import Acknowledger
 from headrace.pipeline.cadence import Cadence
-from headrace.pipeline.config import LakeConfig, SourceConfig
 from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused
 from headrace.pipeline.copying import Copying
 from headrace.pipeline.harvest import Harvest
 from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.place import Place
 from headrace.pipeline.receiver import Receiver
 from headrace.pipeline.records import TableRecord
 from headrace.pipeline.renewal import Renewal
@@ -48,27 +46,10 @@ from headrace.pipeline.upkeep import Upkeep
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.postgres import clock, synchronous, upstream
 from headrace.sources.postgres.session import Address, Identity, Session
-from headrace.spark.awaited import Awaited
-from headrace.spark.jobs import Jobs
 
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 5.0
 CLOCK_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a source is run: its configuration, the lake, and who does the work."""
-
-    name: str
-    config: SourceConfig
-    store: Store
-    spool: Path
-    driver: Jobs
-    spark: Awaited
-    lake_id: str
-    ships_bytes: bool = False
-    lake: LakeConfig = field(default_factory=lambda: LakeConfig(""))
 
 
 @dataclass(slots=True)

@@ -12,38 +12,27 @@ So this module imports them late, once Spark was told to start: the two go on si
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import Definite, HeadraceError, Transient
-from headrace.lake import formatfile, layout
-from headrace.lake.store import LocalStore, Store, open_store
-from headrace.pipeline import config as configuration
+from headrace.lake import formatfile
+from headrace.lake.store import open_store
 from headrace.pipeline import owning, policy
-from headrace.pipeline.config import Config
+from headrace.pipeline.config import Config, settled
+from headrace.pipeline.place import Place, placed
 from headrace.pipeline.policy import Patience
 from headrace.pipeline.reporting import Listener, Reporter
 from headrace.pipeline.states import State
-from headrace.spark.awaited import Awaited, Opened
-from headrace.spark.depot import Depot
-from headrace.spark.jobs import DriverRunner, Runner
-from headrace.spark.paths import local_probe, prove_shared
-from headrace.spark.session import SparkConfig, borrow_session, has_executors, open_session
-from headrace.spark.warmth import Heartbeat, warm
 from headrace.spool.layout import erase
-from headrace.spool.private import private_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.pipeline.lifecycle import Place
 
 ATTEMPTS_ONCE = 8
 STEADY_SECONDS = 60.0
@@ -92,72 +81,6 @@ def _refuse_first(config: Config) -> None:
         except Transient as error:
             if not policy.retries(error, met=False):
                 raise
-
-
-@contextmanager
-def placed(
-    config: Config, spark: SparkSession | None = None, *, soon: bool = False, brief: bool = False
-) -> Iterator[list[Place]]:
-    """Where the sources are run; Spark is started when it is first needed, or at once if `soon`."""
-    store = open_store(config.lake.path)
-    lake_id = formatfile.create_lake(store).lake_id
-    local = spark is None and not config.spark.remote and not has_executors(config.spark.master or "local")
-    engine = Awaited(partial(_start, store, config, spark, brief))
-    with closing(engine):
-        if soon:
-            engine.begin()
-        from headrace.pipeline.lifecycle import Place
-
-        yield [
-            Place(
-                name=name,
-                config=source,
-                store=store,
-                spool=_spool(store, name, lake_id),
-                driver=DriverRunner(),
-                spark=engine,
-                lake_id=lake_id,
-                ships_bytes=not local and not isinstance(store, LocalStore),
-                lake=config.lake,
-            )
-            for name, source in config.sources.items()
-        ]
-
-
-def settled(config: Config | Mapping[str, Any] | str | Path) -> Config:
-    """A configuration, from whatever says it."""
-    if isinstance(config, Config):
-        return config
-    if isinstance(config, Mapping):
-        return configuration.parse(config)
-    return configuration.read(config)
-
-
-def _start(store: Store, config: Config, spark: SparkSession | None, brief: bool) -> Opened:
-    """Spark, its workers warm, the lake proved to be shared with them; and how to end it all."""
-    with ExitStack() as stack:
-        if spark is not None:
-            session = borrow_session(spark)
-        else:
-            wanted = SparkConfig(config.spark.master, config.spark.remote, config.spark.conf)
-            session = open_session(wanted, brief=brief)
-        if session.owned:
-            stack.callback(session.spark.stop)
-        depot = Depot(store.url)
-        depot.tidy()
-        runner = Runner(session, depot)
-        if isinstance(store, LocalStore):
-            prove_shared(runner, runner.slots, local_probe(Path(store.path)))
-        warm(runner)
-        stack.enter_context(Heartbeat(runner))
-        return runner, stack.pop_all().close
-
-
-def _spool(store: Store, name: str, lake_id: str) -> Path:
-    """In the lake's own directory, which executors share; beside a bucket, on this machine's disk."""
-    if isinstance(store, LocalStore):
-        return Path(store.path) / "_headrace" / "spool" / layout.quote(name)
-    return private_folder(Path(tempfile.gettempdir()) / f"headrace-spool-{lake_id}") / layout.quote(name)
 
 
 def _keep_all(places: list[Place], control: Control) -> None:

@@ -27,8 +27,9 @@ from headrace.pipeline.acknowledging import Acknowledger
 from headrace.pipeline.cadence import Cadence
 from headrace.pipeline.healing import Remedy
 from headrace.pipeline.ledger import Ledger
-from headrace.pipeline.lifecycle import Place, Run
+from headrace.pipeline.lifecycle import Run
 from headrace.pipeline.mending import mend
+from headrace.pipeline.place import Place
 from headrace.pipeline.receiver import Feed, Receiver
 from headrace.pipeline.records import SourceRecord
 from headrace.pipeline.reporting import Reporter

@@ -39,7 +39,7 @@ from headrace.pipeline.resyncing import resync
 if TYPE_CHECKING:
     from headrace.core.position import Lsn
     from headrace.pipeline.ledger import Epoch, Ledger
-    from headrace.pipeline.lifecycle import Place
+    from headrace.pipeline.place import Place
     from headrace.sources.postgres.session import Address, Identity, Session
 
 LOOK_SECONDS = 0.5

@@ -37,14 +37,13 @@ from headrace.lake.marks import Mark, Marks
 from headrace.lake.reader import Lake
 from headrace.pipeline import looking
 from headrace.pipeline.choosing import unmirrored
-from headrace.pipeline.config import Config
+from headrace.pipeline.config import Config, settled
 from headrace.pipeline.copies import shared
 from headrace.pipeline.copytasks import FILE_BYTES
-from headrace.pipeline.lifecycle import Place
 from headrace.pipeline.looking import Look
-from headrace.pipeline.mirror import placed, settled
 from headrace.pipeline.narrowing import Narrowed, narrow, text_differences
 from headrace.pipeline.opening import prove_same
+from headrace.pipeline.place import Place, placed
 from headrace.pipeline.reaching import Wait, alive, marks_from
 from headrace.pipeline.records import SourceRecord, TableRecord, exact_from, source_of, tables_of
 from headrace.pipeline.states import State

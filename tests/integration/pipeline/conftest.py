@@ -73,7 +73,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
     if request.node.get_closest_marker("spark"):
         session: SparkSession = request.getfixturevalue("spark")
         return session
-    module = importlib.import_module("headrace.pipeline.mirror")
+    module = importlib.import_module("headrace.pipeline.place")
     monkeypatch.setattr(module, "_start", lambda *_: (DriverRunner(), lambda: None))
     return None
 

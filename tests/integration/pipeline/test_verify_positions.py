@@ -13,7 +13,7 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transie
 from headrace.lake import reach
 from headrace.lake.marks import Marks
 from headrace.lake.reach import Reach
-from headrace.pipeline.mirror import placed
+from headrace.pipeline.place import placed
 from headrace.pipeline.records import source_of, tables_of
 from headrace.pipeline.states import State
 from headrace.pipeline.verdicts import objection

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +19,6 @@ from headrace.testing.mirrored import Mirrored
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.lost.losing import Source, drop_slots
 from tests.integration.pipeline.serving import serving
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.server
 

@@ -1,0 +1,99 @@
+"""Where a source is run: its configuration, its lake, its spool, and who does the work.
+
+Made once for a process (`placed`), for all of its sources: they share one Spark, which is started when it is
+first needed. Handed to whoever owns a source; it holds no connection and no record of the lake.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.lake import formatfile, layout
+from headrace.lake.store import LocalStore, Store, open_store
+from headrace.pipeline.config import Config, LakeConfig, SourceConfig
+from headrace.spark.awaited import Awaited, Opened
+from headrace.spark.depot import Depot
+from headrace.spark.jobs import DriverRunner, Jobs, Runner
+from headrace.spark.paths import local_probe, prove_shared
+from headrace.spark.session import SparkConfig, borrow_session, has_executors, open_session
+from headrace.spark.warmth import Heartbeat, warm
+from headrace.spool.private import private_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a source is run: its configuration, the lake, and who does the work."""
+
+    name: str
+    config: SourceConfig
+    store: Store
+    spool: Path
+    driver: Jobs
+    spark: Awaited
+    lake_id: str
+    ships_bytes: bool = False
+    lake: LakeConfig = field(default_factory=lambda: LakeConfig(""))
+
+
+@contextmanager
+def placed(
+    config: Config, spark: SparkSession | None = None, *, soon: bool = False, brief: bool = False
+) -> Iterator[list[Place]]:
+    """Where the sources are run; Spark is started when it is first needed, or at once if `soon`."""
+    store = open_store(config.lake.path)
+    lake_id = formatfile.create_lake(store).lake_id
+    local = spark is None and not config.spark.remote and not has_executors(config.spark.master or "local")
+    engine = Awaited(partial(_start, store, config, spark, brief))
+    with closing(engine):
+        if soon:
+            engine.begin()
+        yield [
+            Place(
+                name=name,
+                config=source,
+                store=store,
+                spool=_spool(store, name, lake_id),
+                driver=DriverRunner(),
+                spark=engine,
+                lake_id=lake_id,
+                ships_bytes=not local and not isinstance(store, LocalStore),
+                lake=config.lake,
+            )
+            for name, source in config.sources.items()
+        ]
+
+
+def _start(store: Store, config: Config, spark: SparkSession | None, brief: bool) -> Opened:
+    """Spark, its workers warm, the lake proved to be shared with them; and how to end it all."""
+    with ExitStack() as stack:
+        if spark is not None:
+            session = borrow_session(spark)
+        else:
+            wanted = SparkConfig(config.spark.master, config.spark.remote, config.spark.conf)
+            session = open_session(wanted, brief=brief)
+        if session.owned:
+            stack.callback(session.spark.stop)
+        depot = Depot(store.url)
+        depot.tidy()
+        runner = Runner(session, depot)
+        if isinstance(store, LocalStore):
+            prove_shared(runner, runner.slots, local_probe(Path(store.path)))
+        warm(runner)
+        stack.enter_context(Heartbeat(runner))
+        return runner, stack.pop_all().close
+
+
+def _spool(store: Store, name: str, lake_id: str) -> Path:
+    """In the lake's own directory, which executors share; beside a bucket, on this machine's disk."""
+    if isinstance(store, LocalStore):
+        return Path(store.path) / "_headrace" / "spool" / layout.quote(name)
+    return private_folder(Path(tempfile.gettempdir()) / f"headrace-spool-{lake_id}") / layout.quote(name)
