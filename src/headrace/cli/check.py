@@ -42,7 +42,7 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for all this.
-    from headrace.pipeline import choosing
+    from headrace.pipeline import choice
     from headrace.pipeline.config import SourceConfig
     from headrace.sources.postgres.preflight import script
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         slot=args.slot,
         handoff=args.handoff,
     )
-    report = choosing.examined(wanted)
+    report = choice.examined(wanted)
     if args.json:
         print(json.dumps(_record(report)))
     elif args.sql:

@@ -23,10 +23,11 @@ from headrace.lake.store import Store
 from headrace.pipeline import policy, remembered
 from headrace.pipeline.config import Config
 from headrace.pipeline.ledger import Epoch, Ledger
-from headrace.pipeline.opening import prove_same
+from headrace.pipeline.owner import Answer
 from headrace.pipeline.owning import living_owner
 from headrace.pipeline.place import Place, placed
-from headrace.pipeline.requesting import Answer, at_once
+from headrace.pipeline.requesting import at_once
+from headrace.pipeline.same_source import prove_same
 from headrace.sources.postgres.session import Address, Identity, Session, connect, identify
 
 ANSWER_SECONDS = 0.1

@@ -21,42 +21,19 @@ from typing import TYPE_CHECKING
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import layout
 from headrace.pipeline import remembered
+from headrace.pipeline.choice import chosen, examined, refuse
 from headrace.pipeline.config import SourceConfig
 from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.ledger import Epoch, Ledger
-from headrace.pipeline.records import SourceRecord, TableRecord
-from headrace.pipeline.states import State
+from headrace.pipeline.records import SourceRecord
 from headrace.sources.patterns import Pattern
 from headrace.sources.postgres import catalog, clock, upstream
-from headrace.sources.postgres.lookrecord import to_record
-from headrace.sources.postgres.preflight import Report, Wish, examine
-from headrace.sources.postgres.preflight import unmirrored as preflight_of_others
+from headrace.sources.postgres.preflight import Report
 from headrace.sources.postgres.session import Address, Identity, Session
 
 if TYPE_CHECKING:
     from headrace.pipeline.place import Place
-
-NOT_ADDED = "TABLE_NOT_ADDED"
-
-
-def wish(config: SourceConfig) -> Wish:
-    """What the configuration asks of the source; a publication alone means all that it holds."""
-    return Wish(
-        patterns=config.tables or (("*.*",) if config.publication else ()),
-        publication=config.publication,
-        slot=config.slot,
-        handoff=config.handoff,
-        connections=config.snapshot_connections,
-    )
-
-
-def examined(config: SourceConfig) -> Report:
-    """What a preflight of the source finds, and which of its tables have no place in a lake."""
-    report = examine(Address.parse(config.url), wish(config))
-    meant_first = sorted((look.name for look in report.tables), key=lambda name: name not in report.meant)
-    return report.without(layout.unfit_tables(meant_first))
 
 
 def preflight(config: SourceConfig) -> Report:
@@ -95,14 +72,6 @@ def agree(config: SourceConfig, source: SourceRecord, mirrored: Collection[Table
 
 def _whose(what: str, name: str | None) -> str:
     return f"a {what} of its own" if name is None else f'the {what} "{name}"'
-
-
-def unmirrored(connection: Session, config: SourceConfig, mirrored: Collection[TableName]) -> dict[str, str]:
-    """What the patterns match and nobody mirrors, each with the code that says why."""
-    reasons = preflight_of_others(connection, wish(config), mirrored)
-    fit = [name for name, error in reasons.items() if error is None]
-    reasons |= layout.unfit_tables(fit, mirrored)
-    return {str(name): NOT_ADDED if error is None else error.code for name, error in reasons.items()}
 
 
 def begin(
@@ -158,40 +127,6 @@ def _refuse_slot_alone(config: SourceConfig) -> None:
             detail="a slot cannot read of what its publication did not hold when it was written",
             hint="name both, with --publication too, or leave out the slot",
         )
-
-
-def chosen(look: catalog.TableLook, start: Lsn) -> TableRecord:
-    """The record of a table that waits for its copy."""
-    return TableRecord(
-        name=look.name,
-        state=State.CHOSEN,
-        oid=look.oid,
-        schema=catalog.schema_of(look),
-        look=to_record(look),
-        applied=start,
-    )
-
-
-def refuse(report: Report) -> None:
-    """Raise the first error of a preflight; the others stand in its detail."""
-    refused = [finding.error for finding in report.errors]
-    if refused:
-        raise _with_others(refused[0], refused[1:])
-    if not report.tables:
-        left_out = dict.fromkeys(f.error.primary for f in report.findings if f.leaves_out)
-        raise Misconfigured(
-            "PG_NOTHING_TO_MIRROR",
-            "no table is left to mirror",
-            detail="; ".join(list(left_out)[:5]) or None,
-            hint="headrace check shows what the patterns name and why it is left out",
-        )
-
-
-def _with_others(first: HeadraceError, others: list[HeadraceError]) -> HeadraceError:
-    """The first error of a preflight; the others stand in its detail."""
-    if not others:
-        return first
-    return first.adding(f"and {len(others)} more: {'; '.join(error.primary for error in others[:5])}")
 
 
 # --- upstream -----------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ from headrace.pipeline.resyncing import Examined
 from headrace.pipeline.states import State
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.preflight import unfit_members
-from headrace.sources.postgres.protocol import publication_missing
 from headrace.sources.postgres.session import Address, Identity, Session, application_name
 from headrace.spool.layout import erase
 
@@ -237,17 +236,3 @@ def _anew(ledger: Ledger, record: TableRecord, found: Examined, start: Lsn) -> T
         return replace(resyncing.renewed(ledger, record, found), applied=start)
     except (Definite, Misconfigured) as error:
         return record.failed(error, ledger.frontier)
-
-
-def check_publication(source: SourceRecord, found: int | None) -> None:
-    """Refuse to go on with a publication that was dropped and made again: what came in between is missing."""
-    if not source.publication_oid or found == source.publication_oid:
-        return
-    if not found:
-        raise publication_missing(f'"{source.publication}"')
-    raise Definite(
-        "PG_PUBLICATION_REMADE",
-        f'the publication "{source.publication}" was dropped and made again',
-        detail="changes that were made meanwhile are in no stream",
-        hint="headrace run --reconcile",
-    )

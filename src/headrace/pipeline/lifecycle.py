@@ -25,7 +25,7 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import epochs, healing, looking, renewal
+from headrace.pipeline import epochs, looking, renewal, same_source
 from headrace.pipeline.acknowledging import Acknowledger
 from headrace.pipeline.cadence import Cadence
 from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused
@@ -222,7 +222,7 @@ class Run:
         """The look that every mark needs; a publication that was made again concerns all tables."""
         assert self.ledger.source is not None
         look = looking.look(self.connection, self.ledger.source, records, self.ledger.position)
-        healing.check_publication(self.ledger.source, look.publication_oid)
+        same_source.check_publication(self.ledger.source, look.publication_oid)
         return look
 
     def reach(self, frontier: Lsn) -> None:

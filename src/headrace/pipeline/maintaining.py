@@ -40,7 +40,7 @@ from headrace.spark.jobs import Jobs
 
 if TYPE_CHECKING:
     from headrace.pipeline.errands import Errand
-    from headrace.pipeline.requesting import Owner, Steps
+    from headrace.pipeline.owner import Owner, Steps
 
 EPOCH_BYTES = 256 << 20
 DURABLE_WITHIN = 60.0

@@ -22,7 +22,7 @@ from headrace.core.durations import duration
 from headrace.core.errors import Transient
 from headrace.lake.commit import Claim
 from headrace.lake.marks import Marks
-from headrace.pipeline import choosing, healing, reconciling, remembered
+from headrace.pipeline import choosing, reconciling, remembered, same_source
 from headrace.pipeline.acknowledging import Acknowledger
 from headrace.pipeline.cadence import Cadence
 from headrace.pipeline.healing import Remedy
@@ -31,8 +31,8 @@ from headrace.pipeline.lifecycle import Run
 from headrace.pipeline.mending import mend
 from headrace.pipeline.place import Place
 from headrace.pipeline.receiver import Feed, Receiver
-from headrace.pipeline.records import SourceRecord
 from headrace.pipeline.reporting import Reporter
+from headrace.pipeline.same_source import prove_same
 from headrace.pipeline.staging import Site, Staging
 from headrace.pipeline.streaming import Workshop
 from headrace.pipeline.tasks import TableTask
@@ -42,10 +42,8 @@ from headrace.sources.postgres.session import (
     Address,
     Identity,
     Session,
-    another_server,
     connect,
     identify,
-    timeline_changed,
 )
 from headrace.spool.reader import SpoolReader
 
@@ -77,7 +75,7 @@ def opened(
         _begin_or_agree(ledger, place, address, connection, identity, waiting)
         source = remedy.applied(ledger, place, address, connection, identity, waiting)
         prove_same(source, identity)
-        healing.check_publication(source, upstream.publication_oid(connection, source.publication))
+        same_source.check_publication(source, upstream.publication_oid(connection, source.publication))
         reporter.beside.look(connection, place.config, ledger)
         if ledger.awaited:
             place.spark.begin()  # to copy them, once the stream is there
@@ -134,17 +132,6 @@ def _begin_or_agree(
         return
     choosing.agree(place.config, ledger.source, ledger.tables)
     remembered.remember(place.store, place.name, place.config, place.lake)
-
-
-def prove_same(source: SourceRecord, identity: Identity) -> None:
-    """The server behind the address is the one that the mirror is of, on the same timeline."""
-    if (identity.system_id, identity.database) != (source.system_id, source.database):
-        raise another_server(
-            f"system {identity.system_id}, was {source.system_id}; "
-            f'database "{identity.database}", was "{source.database}"'
-        )
-    if identity.timeline != source.timeline:
-        raise timeline_changed(identity.timeline, source.timeline)
 
 
 def _receiving(

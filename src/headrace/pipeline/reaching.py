@@ -29,7 +29,7 @@ from headrace.sources.postgres.peeking import quiet
 from headrace.sources.postgres.session import Address, connect
 
 if TYPE_CHECKING:
-    from headrace.pipeline.requesting import Owner
+    from headrace.pipeline.owner import Owner
 
 REACH = "reach"
 LOOK_SECONDS = 0.2

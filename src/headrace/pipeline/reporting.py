@@ -65,7 +65,7 @@ class Beside:
     def look(self, connection: Session, config: SourceConfig, ledger: Ledger) -> None:
         """Ask the source what the patterns match by now."""
         # Late: this module is loaded before Spark is told to start, and that one takes a second.
-        from headrace.pipeline.choosing import unmirrored
+        from headrace.pipeline.choice import unmirrored
 
         self.unmirrored = unmirrored(connection, config, ledger.tables)
         self._looked = time.monotonic()

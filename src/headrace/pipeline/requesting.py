@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.lake import requests
@@ -34,37 +34,13 @@ from headrace.lake.store import LocalStore
 from headrace.pipeline import reaching, roster
 from headrace.pipeline.errands import Errand, beside
 from headrace.pipeline.maintaining import maintain
+from headrace.pipeline.owner import Answer, Owner, Steps
 from headrace.pipeline.resyncing import resync
-
-if TYPE_CHECKING:
-    from headrace.core.position import Lsn
-    from headrace.pipeline.ledger import Epoch, Ledger
-    from headrace.pipeline.place import Place
-    from headrace.sources.postgres.session import Address, Identity, Session
 
 LOOK_SECONDS = 0.5
 LOOK_SECONDS_AFAR = 3.0  # of an object store, where each look is paid for
 
 
-class Owner(Protocol):
-    """Whoever has the fence of a source: a `Run`, or a command that took it."""
-
-    @property
-    def place(self) -> Place: ...
-    @property
-    def ledger(self) -> Ledger: ...
-    @property
-    def connection(self) -> Session: ...
-    @property
-    def address(self) -> Address: ...
-    @property
-    def identity(self) -> Identity: ...
-    def publish(self, epoch: Epoch) -> None: ...
-    def reach(self, frontier: Lsn) -> None: ...
-
-
-Answer = Mapping[str, Any]
-Steps = Generator[Errand, Any, Answer]
 Deed = Callable[[Owner, Mapping[str, Any]], Answer | Steps]
 
 DEEDS: dict[str, Deed] = {

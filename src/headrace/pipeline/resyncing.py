@@ -29,7 +29,7 @@ from headrace.sources.postgres.preflight import unfit_members, unfit_tables
 from headrace.sources.postgres.session import Address, Session, connect
 
 if TYPE_CHECKING:
-    from headrace.pipeline.requesting import Owner, Steps
+    from headrace.pipeline.owner import Owner, Steps
 
 
 def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:

@@ -35,7 +35,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.lake import layout
-from headrace.pipeline import choosing, remembered, resyncing, shadows
+from headrace.pipeline import choice, remembered, resyncing, shadows
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
@@ -46,7 +46,7 @@ from headrace.sources.postgres.preflight import Report, Wish, examine
 from headrace.sources.postgres.session import Address, Identity, connect, identify, verify
 
 if TYPE_CHECKING:
-    from headrace.pipeline.requesting import Owner, Steps
+    from headrace.pipeline.owner import Owner, Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     already = select(patterns, ledger.tables).names
     report = _of_new(report, ledger)
     if report.errors or not already:
-        choosing.refuse(report)
+        choice.refuse(report)
     names = [look.name for look in report.tables]
     published = yield partial(_publish, *site, source, names)
     failpoint("tables.add.before")
@@ -171,7 +171,7 @@ class _Arrival:
 
 
 def _arrival(ledger: Ledger, look: catalog.TableLook, start: Lsn) -> _Arrival:
-    record = replace(choosing.chosen(look, start), late=True, kept=True)
+    record = replace(choice.chosen(look, start), late=True, kept=True)
     name, table = look.name, ledger.table(layout.table_folder(ledger.name, look.name))
     other = table.version >= 0 and not _alike(table.schema(), record.schema.arrow())
     live = tuple(table.files())

@@ -36,16 +36,16 @@ from headrace.lake import catalog, errors_table, histories, layout, reach, seek
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.reader import Lake
 from headrace.pipeline import looking
-from headrace.pipeline.choosing import unmirrored
+from headrace.pipeline.choice import unmirrored
 from headrace.pipeline.config import Config, settled
 from headrace.pipeline.copies import shared
 from headrace.pipeline.copytasks import FILE_BYTES
 from headrace.pipeline.looking import Look
 from headrace.pipeline.narrowing import Narrowed, narrow, text_differences
-from headrace.pipeline.opening import prove_same
 from headrace.pipeline.place import Place, placed
 from headrace.pipeline.reaching import Wait, alive, marks_from
 from headrace.pipeline.records import SourceRecord, TableRecord, exact_from, source_of, tables_of
+from headrace.pipeline.same_source import prove_same
 from headrace.pipeline.states import State
 from headrace.pipeline.tasks import from_ipc
 from headrace.pipeline.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict

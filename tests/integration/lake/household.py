@@ -28,8 +28,8 @@ from headrace.lake.store import Store, open_store
 from headrace.pipeline.config import LakeConfig
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.maintaining import maintain
+from headrace.pipeline.owner import Owner
 from headrace.pipeline.records import SourceRecord, TableRecord
-from headrace.pipeline.requesting import Owner
 from headrace.pipeline.states import State
 from headrace.pipeline.tasks import LakeAddress, Outcome
 from headrace.pipeline.writing import Writing, write_history, write_sorted

@@ -14,7 +14,7 @@ import pytest
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake.store import open_store
-from headrace.pipeline import choosing
+from headrace.pipeline import choice
 from headrace.pipeline.config import SourceConfig
 from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused, Room
 from headrace.pipeline.copying import Copying
@@ -59,7 +59,7 @@ class Scene:
             looks = catalog.look_by_name(connection, names, ["mine"]).values()
             start = upstream.wal_end(connection)
             self.source = replace(_source(self), start=start)
-            self.records = [choosing.chosen(look, start) for look in looks]
+            self.records = [choice.chosen(look, start) for look in looks]
         self.store = open_store(str(self.lake))
 
     def copying(self, *names: str, connections: int = 2) -> Copying:

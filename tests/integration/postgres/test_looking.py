@@ -12,7 +12,7 @@ import pytest
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline import looking
-from headrace.pipeline.choosing import chosen
+from headrace.pipeline.choice import chosen
 from headrace.pipeline.records import SourceRecord
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.keyrange import disorder

@@ -20,9 +20,10 @@ from headrace.lake import formatfile, requests, statusfile
 from headrace.lake.store import Store, open_store
 from headrace.pipeline import asking, requesting
 from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.owner import Answer, Owner, Steps
 from headrace.pipeline.owning import this_process
 from headrace.pipeline.records import SourceRecord
-from headrace.pipeline.requesting import Answer, Deed, Desk, Owner, Steps
+from headrace.pipeline.requesting import Deed, Desk
 
 SOURCE = SourceRecord(
     kind="postgres",

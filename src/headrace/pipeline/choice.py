@@ -1,0 +1,88 @@
+"""Which tables of a source are mirrored, and the record of one that is.
+
+    wish       what a configuration asks of the source
+    examined   what a preflight of it finds, and which tables have no place in a lake
+    chosen     a table that passed, as the record that waits for its copy
+
+Called by the first run, by the command that adds tables, by verify and by the status. Nothing is made
+upstream here and nothing is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.lake import layout
+from headrace.pipeline.config import SourceConfig
+from headrace.pipeline.records import TableRecord
+from headrace.pipeline.states import State
+from headrace.sources.postgres import catalog
+from headrace.sources.postgres.lookrecord import to_record
+from headrace.sources.postgres.preflight import Report, Wish, examine
+from headrace.sources.postgres.preflight import unmirrored as preflight_of_others
+from headrace.sources.postgres.session import Address, Session
+
+NOT_ADDED = "TABLE_NOT_ADDED"
+
+
+def wish(config: SourceConfig) -> Wish:
+    """What the configuration asks of the source; a publication alone means all that it holds."""
+    return Wish(
+        patterns=config.tables or (("*.*",) if config.publication else ()),
+        publication=config.publication,
+        slot=config.slot,
+        handoff=config.handoff,
+        connections=config.snapshot_connections,
+    )
+
+
+def examined(config: SourceConfig) -> Report:
+    """What a preflight of the source finds, and which of its tables have no place in a lake."""
+    report = examine(Address.parse(config.url), wish(config))
+    meant_first = sorted((look.name for look in report.tables), key=lambda name: name not in report.meant)
+    return report.without(layout.unfit_tables(meant_first))
+
+
+def unmirrored(connection: Session, config: SourceConfig, mirrored: Collection[TableName]) -> dict[str, str]:
+    """What the patterns match and nobody mirrors, each with the code that says why."""
+    reasons = preflight_of_others(connection, wish(config), mirrored)
+    fit = [name for name, error in reasons.items() if error is None]
+    reasons |= layout.unfit_tables(fit, mirrored)
+    return {str(name): NOT_ADDED if error is None else error.code for name, error in reasons.items()}
+
+
+def chosen(look: catalog.TableLook, start: Lsn) -> TableRecord:
+    """The record of a table that waits for its copy."""
+    return TableRecord(
+        name=look.name,
+        state=State.CHOSEN,
+        oid=look.oid,
+        schema=catalog.schema_of(look),
+        look=to_record(look),
+        applied=start,
+    )
+
+
+def refuse(report: Report) -> None:
+    """Raise the first error of a preflight; the others stand in its detail."""
+    refused = [finding.error for finding in report.errors]
+    if refused:
+        raise _with_others(refused[0], refused[1:])
+    if not report.tables:
+        left_out = dict.fromkeys(f.error.primary for f in report.findings if f.leaves_out)
+        raise Misconfigured(
+            "PG_NOTHING_TO_MIRROR",
+            "no table is left to mirror",
+            detail="; ".join(list(left_out)[:5]) or None,
+            hint="headrace check shows what the patterns name and why it is left out",
+        )
+
+
+def _with_others(first: HeadraceError, others: list[HeadraceError]) -> HeadraceError:
+    """The first error of a preflight; the others stand in its detail."""
+    if not others:
+        return first
+    return first.adding(f"and {len(others)} more: {'; '.join(error.primary for error in others[:5])}")

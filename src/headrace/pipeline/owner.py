@@ -1,0 +1,42 @@
+"""Whoever has the fence of a source, as those see it that work for it.
+
+    Run      the loop of a run, which keeps the fence while it streams
+    Alone    a command that found nobody, and holds the fence for as long as it takes
+
+What a command asks for is done with an `Owner` and nothing else, so that the same function serves both. It
+runs on the owner's thread; what has to wait is handed out as a background job, one step of `Steps` each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any, Protocol
+
+from headrace.core.position import Lsn
+from headrace.pipeline.errands import Errand
+from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.place import Place
+from headrace.sources.postgres.session import Address, Identity, Session
+
+
+class Owner(Protocol):
+    """Whoever has the fence of a source: a `Run`, or a command that took it."""
+
+    @property
+    def place(self) -> Place: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def connection(self) -> Session: ...
+    @property
+    def address(self) -> Address: ...
+    @property
+    def identity(self) -> Identity: ...
+    def publish(self, epoch: Epoch) -> None: ...
+    def reach(self, frontier: Lsn) -> None: ...
+
+
+Answer = Mapping[str, Any]
+
+
+Steps = Generator[Errand, Any, Answer]
