@@ -20,7 +20,7 @@ layout holds only for what comes after.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,8 +29,9 @@ from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Messages, alone, scan
 from headrace.pipeline import latecomers
-from headrace.pipeline.latecomers import Kept, read_piece
-from headrace.pipeline.tasks import KeptPiece, LakeAddress, Small
+from headrace.pipeline.kept_files import Kept
+from headrace.pipeline.slices import Cut, read_stretch
+from headrace.pipeline.tasks import LakeAddress, Small
 from headrace.sources.postgres.decoding import Inside, truncates
 from headrace.spool.layout import RECORD, Kind, Records, damaged
 from headrace.spool.reader import SpoolReader
@@ -77,33 +78,6 @@ class Batch:
     def alone(self) -> np.void | None:
         """The large streamed transaction that is all of this epoch, if it is."""
         return self.transactions[0] if len(_alone(self.transactions)) == len(self.transactions) == 1 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A stretch as the planner sees it: where it lies and what its task must be told."""
-
-    start: int
-    stop: int
-    relations: tuple[bytes, ...]  # whole frames
-    inside: Inside | None = None
-    own: Streamed | None = None  # addresses are those of this transaction's own files
-    kept: KeptPiece | None = None  # addresses are those of a file of the lake
-    several: tuple[Small, ...] = ()  # it is these, as if they had come whole
-
-    def read(self, reader: SpoolReader, most: int | None = None) -> Bytes:
-        """Its bytes, or the first of them."""
-        if self.several:
-            return read_small(reader, self.several)[:most]
-        if self.kept is not None:
-            return read_piece(self.kept, self.start, self.stop)[:most]
-        stop = self.stop if most is None else min(self.stop, self.start + most)
-        return read_stretch(reader, self.own, self.start, stop)
-
-
-def read_stretch(reader: SpoolReader, own: Streamed | None, start: int, stop: int) -> Bytes:
-    """Bytes of the spool: of the common segments, or of a streamed transaction's own files."""
-    return reader.read(start, stop) if own is None else reader.read_streamed(own, start, stop)
 
 
 def next_batch(reader: SpoolReader, address: int, before: Lsn, confirmed: Lsn | None = None) -> Batch | None:
@@ -197,12 +171,6 @@ def _of_streamed(reader: SpoolReader, streamed: Records) -> Iterator[Cut]:
         size += length
     if together:
         yield Cut(0, size, (), several=tuple(together))
-
-
-def read_small(reader: SpoolReader, several: Iterable[Small]) -> Bytes:
-    """Small streamed transactions, one behind the other, as if they had come whole."""
-    read = (small.inside.unstreamed(reader.read_streamed(small.own, 0, small.length)) for small in several)
-    return np.concatenate(list(read))
 
 
 def kept_cuts(lake: LakeAddress, source: str, files: Sequence[Kept]) -> Iterator[Cut]:

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
@@ -34,87 +33,18 @@ from headrace.decode.kernel import Bytes, Flags
 from headrace.decode.pgoutput import Messages, scan
 from headrace.lake import layout
 from headrace.lake.store import Store, open_store
+from headrace.pipeline.kept_files import FOOTER_BYTES, Kept, needed
+from headrace.pipeline.slices import damaged_file
 from headrace.pipeline.tasks import KeptPiece, LakeAddress
 from headrace.sources.postgres.decoding import Inside
 
 if TYPE_CHECKING:
-    from headrace.pipeline.epochs import Cut
+    from headrace.pipeline.slices import Cut
     from headrace.spool.reader import SpoolReader
 
-KEY = "late/"  # how the keys of these records begin in the catalog
 _OID = slice(31, 35)  # of a layout as the spool keeps it
 _BEGIN, _RELATION, _TRUNCATE = ord("B"), ord("R"), ord("T")
 _CHANGES = (ord("I"), ord("U"), ord("D"))
-_LENGTH = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A file: what one epoch had for some tables."""
-
-    name: str
-    reached: Lsn  # the frontier of its epoch: all that it holds lies before
-    tables: frozenset[TableName]
-    size: int
-    changes: int
-    truncates: bool
-
-    @property
-    def record_key(self) -> str:
-        return KEY + self.name
-
-    def as_record(self) -> dict[str, Any]:
-        return {
-            "reached": str(self.reached),
-            "tables": sorted(map(str, self.tables)),
-            "size": self.size,
-            "changes": self.changes,
-            "truncates": self.truncates,
-        }
-
-    @classmethod
-    def from_record(cls, name: str, record: Mapping[str, Any]) -> Kept:
-        return cls(
-            name=name,
-            reached=Lsn.parse(record["reached"]),
-            tables=frozenset(map(TableName.parse, record["tables"])),
-            size=record["size"],
-            changes=record["changes"],
-            truncates=record["truncates"],
-        )
-
-
-def kept_of(catalog: Mapping[str, Any]) -> dict[str, Kept]:
-    """The files that the catalog names, in the order of their epochs."""
-    names = sorted(key[len(KEY) :] for key in catalog if key.startswith(KEY))
-    return {name: Kept.from_record(name, catalog[KEY + name]) for name in names}
-
-
-def moves(before: Mapping[str, Kept], after: Mapping[str, Kept]) -> dict[str, Any]:
-    """What the catalog is told of files that come and go."""
-    told: dict[str, Any] = {before[name].record_key: None for name in before.keys() - after.keys()}
-    return told | {file.record_key: file.as_record() for name, file in after.items() if name not in before}
-
-
-def whole(store: Store, source: str, state: Mapping[str, Any]) -> bool:
-    """Whether the files that an epoch's plan names are there, from their beginning to their end."""
-    named = {key[len(KEY) :]: record for key, record in state.items() if key.startswith(KEY)}
-    return all(
-        _file_whole(store, layout.late_key(source, name), record["size"])
-        for name, record in named.items()
-        if record is not None
-    )
-
-
-def _file_whole(store: Store, key: str, size: int) -> bool:
-    if not store.exists(key):
-        return False
-    with store.open_input(key) as file:
-        length: int = file.size()
-        if length < size + _LENGTH:
-            return False
-        file.seek(length - _LENGTH)
-        return length == size + int.from_bytes(file.read(_LENGTH), "big") + _LENGTH
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -155,7 +85,7 @@ def keep(
             account.changes += int(np.isin(messages.kind, _CHANGES).sum())
             account.truncates |= bool((messages.kind == _TRUNCATE).any())
         footer = json.dumps(account.pieces).encode()
-        sink.write(footer + len(footer).to_bytes(_LENGTH, "big"))
+        sink.write(footer + len(footer).to_bytes(FOOTER_BYTES, "big"))
     failpoint("late.keep.after")
     return Kept(name, reached, frozenset(tables.values()), account.size, account.changes, account.truncates)
 
@@ -246,11 +176,6 @@ def portion(files: Iterable[Kept], behind: Mapping[TableName, Lsn], frontier: Ls
     return Portion(taken, frontier if over else taken[-1].reached, over)
 
 
-def needed(file: Kept, behind: Mapping[TableName, Lsn]) -> bool:
-    """Whether any of the tables has yet to take what the file holds."""
-    return any(name in file.tables and applied < file.reached for name, applied in behind.items())
-
-
 @dataclass(frozen=True, slots=True)
 class Told:
     """A piece of a file, and what it must be told."""
@@ -277,9 +202,9 @@ def _footer(store: Store, key: str, size: int) -> list[dict[str, Any]]:
     with store.open_input(key) as file:
         file.seek(size)
         told = file.read()
-    footer, length = told[:-_LENGTH], int.from_bytes(told[-_LENGTH:], "big")
+    footer, length = told[:-FOOTER_BYTES], int.from_bytes(told[-FOOTER_BYTES:], "big")
     if len(footer) != length:
-        raise _damaged(key)
+        raise damaged_file(key)
     pieces: list[dict[str, Any]] = json.loads(footer)
     return pieces
 
@@ -291,23 +216,3 @@ def _inside(record: Mapping[str, Any] | None) -> Inside | None:
     known["ordinals"] = dict(known["ordinals"])
     known["struck"] = tuple(known["struck"])
     return Inside(**known)
-
-
-def read_piece(piece: KeptPiece, start: int, stop: int) -> Bytes:
-    """The bytes of a piece, verified."""
-    store = open_store(piece.lake.url, dict(piece.lake.options) or None)
-    with store.open_input(piece.key) as file:
-        file.seek(start)
-        data = file.read(stop - start)
-    if len(data) != stop - start or zlib.crc32(data) != piece.crc:
-        raise _damaged(piece.key)
-    return np.frombuffer(data, np.uint8)
-
-
-def _damaged(key: str) -> Definite:
-    return Definite(
-        "LATE_DAMAGED",
-        "what was kept of the stream for a table that is being copied is damaged",
-        detail=f'"{key}"',
-        hint="restore the file from a backup, or drop the table and add it again: headrace tables",
-    )

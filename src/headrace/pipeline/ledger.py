@@ -29,9 +29,9 @@ from headrace.lake.plan import DataFile, Plan, TableStep
 from headrace.lake.store import Store
 from headrace.lake.table import LakeTable, LiveFile
 from headrace.lake.unseen import Stretch
-from headrace.pipeline import latecomers
+from headrace.pipeline import kept_files
+from headrace.pipeline.kept_files import KEY, Kept, kept_of
 from headrace.pipeline.lastcommits import COMMITS_KEY, LastCommits, last_commits_of
-from headrace.pipeline.latecomers import KEY, Kept, kept_of
 from headrace.pipeline.mending import mend
 from headrace.pipeline.records import (
     SOURCE_KEY,
@@ -256,7 +256,7 @@ class Ledger:
             versions=self._versions(after.tables, steps, epoch.absent | unseen),
             state=_state(epoch, source if source != self.source else None)
             | _unseen_before(epoch, self.mark, self._catalog.records)
-            | latecomers.moves(self.kept, kept),
+            | kept_files.moves(self.kept, kept),
             complete_until=_complete_until(self.mark, epoch),
             upstream_earliest_commit_ts=_iso(epoch.earliest_commit_ts),
         )
@@ -451,7 +451,7 @@ def _kept(
     """The files that are needed after an epoch."""
     both = [*known.values(), *(() if new is None else (new,))]
     behind = {name: r.applied for name, r in after.items() if r.behind and r.applied is not None}
-    return {file.name: file for file in both if latecomers.needed(file, behind)}
+    return {file.name: file for file in both if kept_files.needed(file, behind)}
 
 
 def _unseen(tables: Mapping[TableName, TableRecord], mark: Mark) -> frozenset[TableName]:

@@ -19,10 +19,9 @@ def mend(store: Store, source: str) -> None:
     """Take back the epochs that a power cut has torn. For whoever owns the source, or is about to."""
     if recovery.is_settled(store, source):
         return
-    # Imported late: after an ordinary end there is nothing to judge, and commands start quicker without it.
-    from headrace.pipeline import latecomers
+    from headrace.pipeline import kept_files
 
-    recovery.recover(store, source, lambda plan: latecomers.whole(store, source, plan.state))
+    recovery.recover(store, source, lambda plan: kept_files.whole(store, source, plan.state))
 
 
 def mend_if_nobody_lives(store: Store, source: str) -> None:

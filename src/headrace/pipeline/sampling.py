@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from headrace.core.keycode import keycode
-from headrace.pipeline.epochs import Cut
 from headrace.pipeline.routing import Prefixes, prefixes
+from headrace.pipeline.slices import Cut
 from headrace.pipeline.tasks import TableTask
 from headrace.sources.postgres import decoding
 from headrace.spool.reader import SpoolReader

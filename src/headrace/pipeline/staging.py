@@ -25,10 +25,11 @@ import numpy as np
 from headrace.core.errors import Definite, HeadraceError
 from headrace.lake import layout
 from headrace.lake.store import Store
-from headrace.pipeline.epochs import Cut, Pieces, own_files
+from headrace.pipeline.epochs import Pieces, own_files
 from headrace.pipeline.layers import Folding, Layer, Laying, Piece, Range, Struck, fold_layers, lay, struck_of
 from headrace.pipeline.looking import Look
 from headrace.pipeline.routing import Routes
+from headrace.pipeline.slices import Cut
 from headrace.pipeline.tasks import LakeAddress, Outcome, Outcomes, Stretch, TableTask, pack, unpack
 from headrace.sources.postgres.decoding import Inside, wide
 from headrace.spark.jobs import Jobs

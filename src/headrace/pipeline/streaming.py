@@ -26,15 +26,17 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline import epochs, latecomers, stretch
-from headrace.pipeline.epochs import Batch, Cut
+from headrace.pipeline.epochs import Batch
+from headrace.pipeline.kept_files import Kept
 from headrace.pipeline.lastcommits import LastCommits
-from headrace.pipeline.latecomers import Kept, Portion
+from headrace.pipeline.latecomers import Portion
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.looking import Look
 from headrace.pipeline.merging import merge
 from headrace.pipeline.records import TableRecord, exact_from
 from headrace.pipeline.retaking import retake
 from headrace.pipeline.sampling import with_births
+from headrace.pipeline.slices import Cut
 from headrace.pipeline.staging import Staging, ended_as
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.tasks import (

@@ -33,9 +33,8 @@ from headrace.core.keycode import keycode
 from headrace.decode.kernel import Bytes
 from headrace.lake.store import open_store
 from headrace.pipeline import groups, shadows
-from headrace.pipeline.epochs import read_small, read_stretch
-from headrace.pipeline.latecomers import read_piece
 from headrace.pipeline.merging import RESULTS
+from headrace.pipeline.slices import read_piece, read_small, read_stretch
 from headrace.pipeline.tasks import (
     Outcome,
     Part,

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headrace.core.chunks import ByChunk
 from headrace.core.truncation import Truncation
-from headrace.pipeline.epochs import Cut
+from headrace.pipeline.slices import Cut
 from headrace.pipeline.tasks import TableTask
 from headrace.sources.postgres import decoding
 from headrace.spool.reader import SpoolReader

@@ -26,8 +26,8 @@ from headrace.core.schema import Column, TableSchema
 from headrace.decode.kernel import Bytes
 from headrace.lake import layout
 from headrace.lake.store import LocalStore, open_store
-from headrace.pipeline import epochs, latecomers
-from headrace.pipeline.epochs import Cut
+from headrace.pipeline import epochs, kept_files, latecomers
+from headrace.pipeline.slices import Cut
 from headrace.pipeline.tasks import LakeAddress
 from headrace.sources.postgres import decoding
 from headrace.sources.postgres.decoding import Inside, Wanted
@@ -149,7 +149,7 @@ def test_a_piece_that_a_disk_made_up_is_refused(tmp_path: Path) -> None:
 def test_a_portion_is_a_prefix_of_what_its_tables_need() -> None:
     mine, other = NAMES[TABLES[0]], NAMES[TABLES[1]]
     sizes = ((100, mine, 5), (200, other, 5), (300, mine, 5), (400, mine, 50))
-    files = [latecomers.Kept(f"{at}", Lsn(at), frozenset({name}), size, 1, False) for at, name, size in sizes]
+    files = [kept_files.Kept(f"{at}", Lsn(at), frozenset({name}), size, 1, False) for at, name, size in sizes]
 
     def taken(stands: int, limit: int) -> tuple[list[str], int, bool]:
         found = latecomers.portion(files, {mine: Lsn(stands)}, Lsn(1000), limit)

@@ -1,0 +1,97 @@
+"""The files that keep the stream for tables which are still being copied, as the catalog names them.
+
+    late/<name>    a record per file: which tables it is for, how far it reaches, how large it is
+
+A file goes with the epoch after which no table needs it. Here is only what the catalog says of them; what
+they hold is written and read in `latecomers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.core.names import TableName
+from headrace.core.position import Lsn
+from headrace.lake import layout
+from headrace.lake.store import Store
+
+KEY = "late/"  # how the keys of these records begin in the catalog
+
+
+FOOTER_BYTES = 8  # the length of what such a file says of its pieces, at its end
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A file: what one epoch had for some tables."""
+
+    name: str
+    reached: Lsn  # the frontier of its epoch: all that it holds lies before
+    tables: frozenset[TableName]
+    size: int
+    changes: int
+    truncates: bool
+
+    @property
+    def record_key(self) -> str:
+        return KEY + self.name
+
+    def as_record(self) -> dict[str, Any]:
+        return {
+            "reached": str(self.reached),
+            "tables": sorted(map(str, self.tables)),
+            "size": self.size,
+            "changes": self.changes,
+            "truncates": self.truncates,
+        }
+
+    @classmethod
+    def from_record(cls, name: str, record: Mapping[str, Any]) -> Kept:
+        return cls(
+            name=name,
+            reached=Lsn.parse(record["reached"]),
+            tables=frozenset(map(TableName.parse, record["tables"])),
+            size=record["size"],
+            changes=record["changes"],
+            truncates=record["truncates"],
+        )
+
+
+def kept_of(catalog: Mapping[str, Any]) -> dict[str, Kept]:
+    """The files that the catalog names, in the order of their epochs."""
+    names = sorted(key[len(KEY) :] for key in catalog if key.startswith(KEY))
+    return {name: Kept.from_record(name, catalog[KEY + name]) for name in names}
+
+
+def moves(before: Mapping[str, Kept], after: Mapping[str, Kept]) -> dict[str, Any]:
+    """What the catalog is told of files that come and go."""
+    told: dict[str, Any] = {before[name].record_key: None for name in before.keys() - after.keys()}
+    return told | {file.record_key: file.as_record() for name, file in after.items() if name not in before}
+
+
+def whole(store: Store, source: str, state: Mapping[str, Any]) -> bool:
+    """Whether the files that an epoch's plan names are there, from their beginning to their end."""
+    named = {key[len(KEY) :]: record for key, record in state.items() if key.startswith(KEY)}
+    return all(
+        _file_whole(store, layout.late_key(source, name), record["size"])
+        for name, record in named.items()
+        if record is not None
+    )
+
+
+def _file_whole(store: Store, key: str, size: int) -> bool:
+    if not store.exists(key):
+        return False
+    with store.open_input(key) as file:
+        length: int = file.size()
+        if length < size + FOOTER_BYTES:
+            return False
+        file.seek(length - FOOTER_BYTES)
+        return length == size + int.from_bytes(file.read(FOOTER_BYTES), "big") + FOOTER_BYTES
+
+
+def needed(file: Kept, behind: Mapping[TableName, Lsn]) -> bool:
+    """Whether any of the tables has yet to take what the file holds."""
+    return any(name in file.tables and applied < file.reached for name, applied in behind.items())
