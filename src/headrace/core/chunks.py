@@ -45,7 +45,8 @@ import pyarrow as pa
 from headrace.core.columns import Flags, Ints, contiguous
 from headrace.core.frontier import LsnFrontier
 from headrace.core.groups import rank
-from headrace.core.handoff import ByXid, handoff_from_record
+from headrace.core.handoff import ByXid, Handoff, handoff_from_record
+from headrace.core.position import Lsn
 
 _CODE = pa.large_binary()
 MOST_ROUNDS = 5
@@ -224,3 +225,12 @@ def _settled(chunk: Chunk) -> LsnFrontier:
 
 def _low(span: Span) -> bytes:
     return b"" if span.low is None else span.low.code
+
+
+AnyHandoff = Handoff | ByChunk
+
+
+def exact_from(handoff: AnyHandoff) -> Lsn:
+    """The frontier from which on a copy, joined by this handoff, is exact."""
+    assert handoff.settled is not None
+    return Lsn.parse(handoff.settled.text())

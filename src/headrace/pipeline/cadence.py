@@ -22,11 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline.epochs import Batch
 from headrace.pipeline.looking import Look
-from headrace.pipeline.records import TableRecord, exact_from
+from headrace.pipeline.records import TableRecord
 from headrace.pipeline.states import State
 
 if TYPE_CHECKING:

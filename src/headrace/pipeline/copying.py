@@ -30,7 +30,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
-from headrace.core.chunks import ByChunk
+from headrace.core.chunks import ByChunk, exact_from
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.handoff import Handoff, moved
@@ -51,7 +51,7 @@ from headrace.pipeline.copies import (
     shared,
 )
 from headrace.pipeline.copytasks import FILE_BYTES, Answer, RangeDone, RangesTask, answers, copy_ranges
-from headrace.pipeline.records import SourceRecord, TableRecord, exact_from
+from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.tasks import LakeAddress, TableTask, pack
 from headrace.sources.postgres import catalog, keyrange, locks, snapshot, upstream
 from headrace.sources.postgres.locks import TableBusy

@@ -18,6 +18,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from headrace.core.chunks import exact_from
 from headrace.core.errors import Definite
 from headrace.core.handoff import ByXid, moved
 from headrace.decode import copytext
@@ -25,7 +26,6 @@ from headrace.decode.kernel import Bytes
 from headrace.decode.values import decode_column, raw
 from headrace.lake.store import open_store
 from headrace.pipeline import shadows
-from headrace.pipeline.records import exact_from
 from headrace.pipeline.tasks import Errors, LakeAddress, NewFile, TableTask, pack, unpack
 from headrace.pipeline.writing import Writing, without_form, write_sorted
 from headrace.sources.postgres import keyrange, snapshot

@@ -11,11 +11,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from headrace.core.chunks import ByChunk
+from headrace.core.chunks import AnyHandoff, ByChunk
 from headrace.core.names import TableName
 from headrace.pipeline.copies import ChunkCopied, Copied
 from headrace.pipeline.ledger import Epoch
-from headrace.pipeline.records import AnyHandoff, TableRecord, told_from
+from headrace.pipeline.records import TableRecord, told_from
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.tasks import Outcome, Outcomes
 

@@ -39,8 +39,9 @@ from headrace.pipeline.renewal import Renewal
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.requesting import Desk
 from headrace.pipeline.sourceclock import SourceClock
+from headrace.pipeline.spacing import with_room
 from headrace.pipeline.states import State
-from headrace.pipeline.streaming import Workshop, catch_up, stream_epoch, with_room
+from headrace.pipeline.streaming import Workshop, catch_up, stream_epoch
 from headrace.pipeline.underway import Underway
 from headrace.pipeline.upkeep import Upkeep
 from headrace.pipeline.withdrawal import Withdrawal

@@ -15,12 +15,12 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import Misconfigured
 from headrace.lake import statusfile
 from headrace.lake.store import Store
+from headrace.spool.origin import running_since
 
 FRESH_SECONDS = 20.0
 POLL_SECONDS = 0.2
@@ -74,14 +74,6 @@ def _realm() -> str:
     try:
         return f"{running_since()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:  # not on Linux: the host's name has to do
-        return ""
-
-
-def running_since() -> str:
-    """What this machine calls the time since it was last started; nothing where it has no name for it."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
         return ""
 
 

@@ -35,10 +35,9 @@ from headrace.core.errors import HeadraceError, Transient, from_record
 from headrace.core.position import Lsn
 from headrace.pipeline import receive
 from headrace.pipeline.lastcommits import LastCommits
-from headrace.pipeline.owning import running_since
 from headrace.pipeline.receive import ORPHANED, PATIENCE, Orders
 from headrace.sources.postgres.session import Address, Identity
-from headrace.spool.origin import prepare
+from headrace.spool.origin import prepare, running_since
 
 ORIGIN = Lsn(0)
 LIMIT_BYTES = 8 * 1024**3

@@ -42,9 +42,10 @@ from headrace.pipeline.merging import merge
 from headrace.pipeline.records import TableRecord
 from headrace.pipeline.remedies import anew
 from headrace.pipeline.routing import Routes
+from headrace.pipeline.spacing import ROOM
 from headrace.pipeline.states import Event, State
-from headrace.pipeline.streaming import ROOM, verdict
 from headrace.pipeline.tasks import Outcome, Outcomes, TableTask, pack, unpack
+from headrace.pipeline.writing import verdict
 from headrace.spark.jobs import Jobs
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.core.chunks import ByChunk
+from headrace.core.chunks import AnyHandoff, ByChunk, exact_from
 from headrace.core.errors import HeadraceError, from_record
-from headrace.core.handoff import Handoff, handoff_from_record
+from headrace.core.handoff import handoff_from_record
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
@@ -26,8 +26,6 @@ from headrace.pipeline.states import ATTACHED, Event, State, after
 SOURCE_KEY = "source"
 TABLE_PREFIX = "table/"
 STAGED_PREFIX = "staged/"
-
-AnyHandoff = Handoff | ByChunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +219,3 @@ def told_from(handoff: AnyHandoff) -> Lsn:
     """
     first = handoff.chunks if isinstance(handoff, ByChunk) else ()
     return min((exact_from(chunk.handoff) for chunk in first), default=exact_from(handoff))
-
-
-def exact_from(handoff: AnyHandoff) -> Lsn:
-    """The frontier from which on a copy, joined by this handoff, is exact."""
-    assert handoff.settled is not None
-    return Lsn.parse(handoff.settled.text())

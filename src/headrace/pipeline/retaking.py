@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.chunks import MOST_ROUNDS, ByChunk, Span
+from headrace.core.chunks import MOST_ROUNDS, ByChunk, Span, exact_from
 from headrace.core.columns import contiguous
 from headrace.core.keycode import keycode
 from headrace.core.position import Lsn
 from headrace.lake.store import open_store
 from headrace.pipeline import shadows
-from headrace.pipeline.records import TableRecord, exact_from
+from headrace.pipeline.records import TableRecord
 from headrace.pipeline.routing import WIDTH, FileRange
 from headrace.pipeline.states import Event
 from headrace.pipeline.tasks import LakeAddress, Outcome, Outcomes, TableTask, from_ipc, pack, unpack

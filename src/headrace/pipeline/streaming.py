@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from headrace.core import origins
-from headrace.core.chunks import ByChunk
+from headrace.core.chunks import ByChunk, exact_from
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
@@ -33,10 +33,11 @@ from headrace.pipeline.latecomers import Portion
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.looking import Look
 from headrace.pipeline.merging import merge
-from headrace.pipeline.records import TableRecord, exact_from
+from headrace.pipeline.records import TableRecord
 from headrace.pipeline.retaking import retake
 from headrace.pipeline.sampling import with_births
 from headrace.pipeline.slices import Cut
+from headrace.pipeline.spacing import with_room
 from headrace.pipeline.staging import Staging, ended_as
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.tasks import (
@@ -50,7 +51,7 @@ from headrace.pipeline.tasks import (
     unpack,
 )
 from headrace.pipeline.truncating import rows_to_go, with_truncations
-from headrace.pipeline.writing import row_missing
+from headrace.pipeline.writing import verdict
 from headrace.sources.postgres.lookrecord import labels_of
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
@@ -128,17 +129,6 @@ def _commits(ledger: Ledger, batch: Batch, look: Look) -> LastCommits | None:
     known = ledger.last_commits or LastCommits(ledger.position)
     now = known.followed_by(new, look.xid_reference)
     return None if now is known else now
-
-
-ROOM = 2
-
-
-def with_room(frontier: Lsn) -> Lsn:
-    """A frontier with the same transactions before it, behind which `ROOM` is left.
-
-    Records of the log begin at multiples of eight, so that no commit lies between the two.
-    """
-    return Lsn(int(frontier) // 8 * 8 - ROOM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,15 +368,6 @@ def _items(
                 several=cut.several,
             )
         )
-
-
-def verdict(outcome: Outcome) -> HeadraceError | None:
-    """Why the table can't be published, if it can't."""
-    if outcome.failure is not None:
-        return outcome.failure
-    if outcome.vouched != outcome.found and not outcome.lacking:
-        return row_missing(outcome.table, abs(outcome.vouched[0] - outcome.found[0]))
-    return None
 
 
 def _moved(

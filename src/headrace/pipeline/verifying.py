@@ -28,6 +28,7 @@ from typing import Any
 import polars as pl
 
 from headrace.core.checksum import bucket_count
+from headrace.core.chunks import exact_from
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.handoff import ByXid, moved
 from headrace.core.names import TableName
@@ -44,7 +45,7 @@ from headrace.pipeline.looking import Look
 from headrace.pipeline.narrowing import Narrowed, narrow, text_differences
 from headrace.pipeline.place import Place, placed
 from headrace.pipeline.reaching import Wait, alive, marks_from
-from headrace.pipeline.records import SourceRecord, TableRecord, exact_from, source_of, tables_of
+from headrace.pipeline.records import SourceRecord, TableRecord, source_of, tables_of
 from headrace.pipeline.same_source import prove_same
 from headrace.pipeline.states import State
 from headrace.pipeline.tasks import from_ipc

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.core.columns import Ints, row_bytes, wide, wide_schema
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, HeadraceError
 from headrace.core.history import OWN
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
@@ -23,7 +23,12 @@ from headrace.lake.plan import DataFile
 from headrace.lake.store import Store
 from headrace.pipeline import shadows
 from headrace.pipeline.routing import WIDTH
-from headrace.pipeline.tasks import Errors, NewFile, TableTask
+from headrace.pipeline.tasks import (
+    Errors,
+    NewFile,
+    Outcome,
+    TableTask,
+)
 
 # A file smaller than this takes in new rows although none of its own changed; a larger one is left
 # alone and the new rows become a file of their own.
@@ -131,3 +136,12 @@ def row_missing(table: TableName, rows: int, where: str | None = None) -> Defini
         detail=f"{rows} rows" + (f", {where}" if where else ""),
         hint=f"headrace tables resync {table}: it is copied anew; please report it",
     )
+
+
+def verdict(outcome: Outcome) -> HeadraceError | None:
+    """Why the table can't be published, if it can't."""
+    if outcome.failure is not None:
+        return outcome.failure
+    if outcome.vouched != outcome.found and not outcome.lacking:
+        return row_missing(outcome.table, abs(outcome.vouched[0] - outcome.found[0]))
+    return None

@@ -41,3 +41,11 @@ def prepare(folder: Path, origin: Mapping[str, Any], frontier: int) -> bool:
 def _begins_before(folder: Path, frontier: int) -> bool:
     oldest = SpoolReader(folder).oldest()
     return oldest is None or oldest.frontier <= frontier
+
+
+def running_since() -> str:
+    """What this machine calls the time since it was last started; nothing where it has no name for it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -20,13 +20,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.core.chunks import ByChunk, Chunk, Span
+from headrace.core.chunks import ByChunk, Chunk, Span, exact_from
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.handoff import Handoff
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline.records import exact_from
 from headrace.sources.postgres.catalog import look_by_name, schema_of
 from headrace.sources.postgres.keyrange import KeyRange, bound, chunk
 from headrace.sources.postgres.preflight import Wish, examine

@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
+from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
-from headrace.pipeline.records import exact_from
 from headrace.sources.postgres.catalog import look_by_name, schema_of, sizes
 from headrace.sources.postgres.preflight import Wish, examine
 from headrace.sources.postgres.session import Address, connect, identify
