@@ -20,23 +20,43 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline.epochs import Batch
 from headrace.pipeline.looking import Look
+from headrace.pipeline.owner import Owner
+from headrace.pipeline.receiver import Receiver
 from headrace.pipeline.records import TableRecord
+from headrace.pipeline.sourceclock import SourceClock
 from headrace.pipeline.states import State
-
-if TYPE_CHECKING:
-    from headrace.pipeline.lifecycle import Run
 
 IDLE_SECONDS = 60.0
 IDLE_BYTES = 16 << 20
 LOCKED_SECONDS = 0.5
 LOCKED_MOST_SECONDS = 5.0
+
+
+class MarkRun(Owner, Protocol):
+    """A run, as far as the pace of its marks depends on it."""
+
+    @property
+    def once(self) -> bool: ...
+    @property
+    def receiver(self) -> Receiver: ...
+    @property
+    def wanted(self) -> Lsn | None: ...
+    @property
+    def target(self) -> Lsn: ...
+    @property
+    def published_at(self) -> float: ...
+    @property
+    def clock(self) -> SourceClock: ...
+    def look(self, records: Sequence[TableRecord]) -> Look: ...
+    def room(self, frontier: Lsn) -> Lsn: ...
+    def read_clock(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -54,7 +74,7 @@ class Cadence:
         """The stream had a mark; `more`: the spool holds further transactions."""
         self._published, self._more = time.monotonic(), more
 
-    def rests(self, run: Run) -> bool:
+    def rests(self, run: MarkRun) -> bool:
         """Whether the next mark may wait for its time, as nobody waits for it."""
         early = time.monotonic() - self._published < self.every
         if not early or self._more or run.once or run.receiver.progress.full:
@@ -64,7 +84,7 @@ class Cadence:
         replacing = any(r.state is not State.CHOSEN for r in run.ledger.staged.values())
         return not (wanted or joining or replacing)
 
-    def look_for(self, run: Run, batch: Batch, attached: Sequence[TableRecord]) -> Look | None:
+    def look_for(self, run: MarkRun, batch: Batch, attached: Sequence[TableRecord]) -> Look | None:
         """The look for the next mark, begun after its batch was received; None where there is to be none."""
         if len(batch.transactions) or _due(run, batch.frontier):
             run.read_clock()
@@ -88,7 +108,7 @@ class Cadence:
         return bool(left_out) and now >= self._again
 
 
-def _due(run: Run, frontier: Lsn) -> bool:
+def _due(run: MarkRun, frontier: Lsn) -> bool:
     """Whether a frontier without transactions deserves a mark."""
     ledger = run.ledger
     # While a lost position is left the marks stay where they are, and reach nothing.
@@ -102,7 +122,7 @@ def _due(run: Run, frontier: Lsn) -> bool:
     return moved or time.monotonic() - run.published_at >= IDLE_SECONDS or _may_join(run, frontier)
 
 
-def _may_join(run: Run, frontier: Lsn) -> bool:
+def _may_join(run: MarkRun, frontier: Lsn) -> bool:
     """Whether a table that was copied is exact at this frontier, without anything to apply."""
     reached = run.room(frontier)
     if reached < run.ledger.position:

@@ -9,18 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from headrace.core.chunks import AnyHandoff, ByChunk
 from headrace.core.names import TableName
 from headrace.pipeline.copies import ChunkCopied, Copied
-from headrace.pipeline.ledger import Epoch
+from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import TableRecord, told_from
 from headrace.pipeline.states import Event, State
 from headrace.pipeline.tasks import Outcome, Outcomes
-
-if TYPE_CHECKING:
-    from headrace.pipeline.ledger import Ledger
 
 GATHER_SECONDS = 2.0
 

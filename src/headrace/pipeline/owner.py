@@ -19,6 +19,14 @@ from headrace.pipeline.place import Place
 from headrace.sources.postgres.session import Address, Identity, Session
 
 
+class Warner(Protocol):
+    """Who tells the operator, in the status, what a run goes on with all the same."""
+
+    @property
+    def warnings(self) -> dict[str, str]: ...
+    def warn(self, code: str, primary: str) -> None: ...
+
+
 class Owner(Protocol):
     """Whoever has the fence of a source: a `Run`, or a command that took it."""
 

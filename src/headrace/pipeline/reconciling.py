@@ -25,7 +25,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headrace.core.difference import Moment
 from headrace.core.errors import Definite
@@ -47,9 +47,16 @@ from headrace.pipeline.states import Event, State
 from headrace.pipeline.tasks import Outcome, Outcomes, TableTask, pack, unpack
 from headrace.pipeline.writing import verdict
 from headrace.spark.jobs import Jobs
+from headrace.spool.reader import SpoolReader
 
-if TYPE_CHECKING:
-    from headrace.pipeline.streaming import Workshop
+
+class Workers(Protocol):
+    """Who does the work of an epoch, and how far the stream has come."""
+
+    @property
+    def reader(self) -> SpoolReader: ...
+    def jobs(self, rows: int) -> Jobs: ...
+    def fit(self, rows: int) -> Jobs: ...
 
 
 def staged(record: TableRecord, stage: str, applied: Lsn) -> TableRecord:
@@ -112,7 +119,7 @@ def is_over(ledger: Ledger) -> bool:
     return ledger.healing and all(r.state is State.STOPPED for r in ledger.staged.values())
 
 
-def near(ledger: Ledger, workshop: Workshop, copy: TableRecord, balance: Balance) -> bool:
+def near(ledger: Ledger, workshop: Workers, copy: TableRecord, balance: Balance) -> bool:
     """Whether the new copy can replace its table without making others wait; if not, that is worked at."""
     if balance.busy:
         return False
@@ -124,7 +131,7 @@ def near(ledger: Ledger, workshop: Workshop, copy: TableRecord, balance: Balance
 
 
 def epoch(
-    ledger: Ledger, workshop: Workshop, copies: Sequence[TableRecord], balances: Mapping[str, Balance]
+    ledger: Ledger, workshop: Workers, copies: Sequence[TableRecord], balances: Mapping[str, Balance]
 ) -> Epoch:
     """The new copies in the place of their tables, and the end of those that failed."""
     frontier = Lsn(int(ledger.position) + ROOM)
@@ -243,7 +250,7 @@ def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Lsn) ->
     return _Pair(given, old_task, new_task, halves, old.schema.identity != copy.schema.identity)
 
 
-def _replaced(workshop: Workshop, pair: _Pair, balance: Balance) -> Outcome:
+def _replaced(workshop: Workers, pair: _Pair, balance: Balance) -> Outcome:
     jobs = workshop.jobs(pair.rows)
     balance.weigh(pair.halves, jobs)
     different = balance.different(pair.halves)

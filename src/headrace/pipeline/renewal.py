@@ -8,9 +8,9 @@ waiting   for the source's position to move, which is helped where nothing else 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
@@ -19,15 +19,26 @@ from headrace.core.position import Lsn
 from headrace.pipeline import reconciling
 from headrace.pipeline.balance import Balance
 from headrace.pipeline.ledger import Epoch
+from headrace.pipeline.looking import Look
+from headrace.pipeline.owner import Owner, Warner
+from headrace.pipeline.reconciling import Workers
 from headrace.pipeline.records import TableRecord
 from headrace.pipeline.states import State
 from headrace.sources.postgres import upstream
 
-if TYPE_CHECKING:
-    from headrace.pipeline.lifecycle import Run
-
 STIR_SECONDS = 1.0
 AGAIN_SECONDS = 0.5
+
+
+class CopyRun(Owner, Protocol):
+    """A run, as far as its new copies need it."""
+
+    @property
+    def workshop(self) -> Workers: ...
+    @property
+    def reporter(self) -> Warner: ...
+    def look(self, records: Sequence[TableRecord]) -> Look: ...
+    def room(self, frontier: Lsn) -> Lsn: ...
 
 
 @dataclass(slots=True)
@@ -39,7 +50,7 @@ class Renewal:
     spent: bool = True  # there may be files of copies that are over; they go once that is durable
     again_at: float = 0.0  # a table that somebody held exclusively is asked for again, but not all the time
 
-    def turn(self, run: Run) -> None:
+    def turn(self, run: CopyRun) -> None:
         """Put in place what is ready, give up what failed, help what waits."""
         ready = self._near(run) if time.monotonic() >= self.again_at else []
         if ready or reconciling.is_over(run.ledger):
@@ -61,7 +72,7 @@ class Renewal:
             self.spent = False
             reconciling.clean_up(run.ledger)
 
-    def _near(self, run: Run) -> list[TableRecord]:
+    def _near(self, run: CopyRun) -> list[TableRecord]:
         """The new copies that can replace their tables at once; one that is ready may be too far from it."""
         ready = reconciling.ready(run.ledger)
         stages = [reconciling.stage_of(copy) for copy in ready]
@@ -73,7 +84,7 @@ class Renewal:
         ]
         return [] if run.ledger.healing and len(near) < len(ready) else near
 
-    def _give_up(self, run: Run) -> None:
+    def _give_up(self, run: CopyRun) -> None:
         failed = reconciling.refused(run.ledger)
         for copy in failed:
             assert copy.error is not None
@@ -82,7 +93,7 @@ class Renewal:
             run.publish(reconciling.giving_up(run.ledger, failed))
             self.spent = True
 
-    def _stir(self, run: Run) -> None:
+    def _stir(self, run: CopyRun) -> None:
         """Move a source where nothing happens, if a new copy waits for a later position of it."""
         frontier = run.workshop.reader.frontier()
         waits = any(r.state is State.JOINING for r in run.ledger.staged.values())
@@ -93,7 +104,7 @@ class Renewal:
             self.moved_at = time.monotonic()
 
 
-def fail(run: Run, failures: Mapping[TableName, HeadraceError]) -> None:
+def fail(run: CopyRun, failures: Mapping[TableName, HeadraceError]) -> None:
     """New copies that can't be finished."""
     at = run.ledger.position
     records = [run.ledger.staged[name].failed(error, at) for name, error in failures.items()]

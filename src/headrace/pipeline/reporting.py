@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -32,10 +32,14 @@ from headrace.pipeline.states import State
 from headrace.sources.postgres.upstream import SlotState
 
 if TYPE_CHECKING:
+    from headrace.pipeline.acknowledging import Acknowledger
     from headrace.pipeline.config import SourceConfig
     from headrace.pipeline.copies import Progress
     from headrace.pipeline.ledger import Ledger
-    from headrace.pipeline.lifecycle import Run
+    from headrace.pipeline.place import Place
+    from headrace.pipeline.receiver import Receiver
+    from headrace.pipeline.sourceclock import SourceClock
+    from headrace.pipeline.streaming import Workshop
     from headrace.pipeline.underway import Underway
     from headrace.sources.postgres.session import Session
 
@@ -69,6 +73,27 @@ class Beside:
 
         self.unmirrored = unmirrored(connection, config, ledger.tables)
         self._looked = time.monotonic()
+
+
+class ReportedRun(Protocol):
+    """A run, as far as its status shows it."""
+
+    @property
+    def place(self) -> Place: ...
+    @property
+    def connection(self) -> Session: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def receiver(self) -> Receiver: ...
+    @property
+    def acknowledger(self) -> Acknowledger: ...
+    @property
+    def workshop(self) -> Workshop: ...
+    @property
+    def clock(self) -> SourceClock: ...
+    @property
+    def cursor(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -113,7 +138,7 @@ class Reporter:
             self.met = True
             self.reached = mark.frontier if mark.time >= 0 else None  # nothing is before the first position
 
-    def turn(self, run: Run) -> None:
+    def turn(self, run: ReportedRun) -> None:
         """Once a turn of the loop; looks around when a second is over, and tells."""
         if time.monotonic() - self._looked >= EVERY_SECONDS:
             self._looked = time.monotonic()
@@ -123,7 +148,7 @@ class Reporter:
             self._last = _picture(run, self)
             self.tell()
 
-    def ends(self, run: Run) -> None:
+    def ends(self, run: ReportedRun) -> None:
         """The run is over: the last word shows what is true then."""
         self._last = _picture(run, self)
 
@@ -209,7 +234,7 @@ class Reporter:
         return self._last_change.get(folder)
 
 
-def _picture(run: Run, reporter: Reporter) -> dict[str, Any]:
+def _picture(run: ReportedRun, reporter: Reporter) -> dict[str, Any]:
     progress = reporter.progress
     return {
         "position": _position(run),
@@ -232,7 +257,7 @@ def _picture(run: Run, reporter: Reporter) -> dict[str, Any]:
     }
 
 
-def _position(run: Run) -> dict[str, Any]:
+def _position(run: ReportedRun) -> dict[str, Any]:
     newest = run.workshop.reader.newest()
     frontier = run.ledger.frontier
     source_end = int(newest["source_end"]) if newest is not None else 0
@@ -253,7 +278,7 @@ def _position(run: Run) -> dict[str, Any]:
     }
 
 
-def _waiting(run: Run, received: int) -> np.void | None:
+def _waiting(run: ReportedRun, received: int) -> np.void | None:
     """The oldest transaction that is received and in no mark.
 
     Where there is none, what was received and is in no mark is the log of others: nothing in it is for us.
@@ -294,7 +319,9 @@ def _total(progress: Mapping[Any, Progress]) -> dict[str, int]:
     }
 
 
-def _table(run: Run, reporter: Reporter, record: TableRecord, progress: Progress | None) -> dict[str, Any]:
+def _table(
+    run: ReportedRun, reporter: Reporter, record: TableRecord, progress: Progress | None
+) -> dict[str, Any]:
     copying = record.state is State.CHOSEN and progress is not None
     anew = run.ledger.staged.get(record.name)
     told: dict[str, Any] = {

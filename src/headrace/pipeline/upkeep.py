@@ -10,21 +10,26 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headrace.core.errors import Transient
 from headrace.lake import requests
 from headrace.lake.marks import Marks
 from headrace.lake.requests import Request
+from headrace.pipeline.owner import Owner, Warner
 from headrace.pipeline.requesting import at_once
-
-if TYPE_CHECKING:
-    from headrace.pipeline.lifecycle import Run
 
 EVERY_MARKS = 500
 EVERY_SECONDS = 3600.0
 KIND = "maintain"
 WARNING = "MAINTENANCE_FAILED"
+
+
+class UpkeepRun(Owner, Protocol):
+    """A run, as far as its upkeep needs it."""
+
+    @property
+    def reporter(self) -> Warner: ...
 
 
 @dataclass(slots=True)
@@ -35,7 +40,7 @@ class Upkeep:
     epoch: int | None = None  # the mark's, at the last time, as far as is known
     asked: Request | None = None
 
-    def turn(self, run: Run) -> None:
+    def turn(self, run: UpkeepRun) -> None:
         """Once a turn of the loop."""
         if run.place.lake.maintain == "off":
             return
@@ -44,7 +49,7 @@ class Upkeep:
         elif self.due(run):
             self.asked = requests.ask(run.place.store, run.ledger.name, KIND, {"auto": True})
 
-    def due(self, run: Run) -> bool:
+    def due(self, run: UpkeepRun) -> bool:
         """Whether it is worth it by now."""
         if self.epoch is None:
             found = len(Marks(run.place.store, run.ledger.name).kept().blocks)
@@ -52,7 +57,7 @@ class Upkeep:
         marks = run.ledger.mark.epoch - self.epoch
         return marks >= EVERY_MARKS or (marks > 1 and time.monotonic() - self.since >= EVERY_SECONDS)
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: UpkeepRun) -> None:
         """At the end of a run that had not the time for it."""
         if run.place.lake.maintain == "off" or not self.due(run):
             return
@@ -64,7 +69,7 @@ class Upkeep:
             self._warn(run, error.code)
         self._again(run)
 
-    def _look(self, run: Run, request: Request) -> None:
+    def _look(self, run: UpkeepRun, request: Request) -> None:
         answer = requests.answered(run.place.store, run.ledger.name, request)
         if answer is None:
             return
@@ -75,8 +80,8 @@ class Upkeep:
             run.reporter.warnings.pop(WARNING, None)
         self._again(run)
 
-    def _warn(self, run: Run, code: str) -> None:
+    def _warn(self, run: UpkeepRun, code: str) -> None:
         run.reporter.warn(WARNING, f"the lake could not be maintained: {code}")
 
-    def _again(self, run: Run) -> None:
+    def _again(self, run: UpkeepRun) -> None:
         self.asked, self.epoch, self.since = None, run.ledger.mark.epoch, time.monotonic()

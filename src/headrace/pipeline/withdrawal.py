@@ -16,19 +16,28 @@ time, and `status` warns of it. Its commit waits for no standby. What belongs to
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
 from headrace.pipeline import renewal
+from headrace.pipeline.renewal import CopyRun
+from headrace.pipeline.requesting import Desk
 from headrace.pipeline.states import State
 from headrace.sources.postgres import upstream
 
-if TYPE_CHECKING:
-    from headrace.pipeline.lifecycle import Run
-
 LOOK_SECONDS = 1.0
 LONGEST_PAUSE = 30.0
+
+
+class TableRun(CopyRun, Protocol):
+    """A run, as far as tables that leave the publication need it."""
+
+    @property
+    def desk(self) -> Desk: ...
+    def fail(self, failures: Mapping[TableName, HeadraceError]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -40,7 +49,7 @@ class Withdrawal:
     again_at: float = 0.0
     pause: float = LOOK_SECONDS
 
-    def turn(self, run: Run) -> None:
+    def turn(self, run: TableRun) -> None:
         """Take out what has to leave, unless a request is putting something in at this moment."""
         source = run.ledger.source
         assert source is not None
@@ -60,7 +69,7 @@ class Withdrawal:
             self._withdraw(run, source.publication, leaving)
             _stop(run, flawed)
 
-    def _withdraw(self, run: Run, publication: str, leaving: frozenset[int]) -> None:
+    def _withdraw(self, run: TableRun, publication: str, leaving: frozenset[int]) -> None:
         try:
             upstream.withdraw_by_oid(run.connection, publication, leaving)
         except HeadraceError as error:
@@ -76,7 +85,7 @@ class Withdrawal:
             self.pause = LOOK_SECONDS
 
 
-def _stopped(run: Run) -> frozenset[int]:
+def _stopped(run: TableRun) -> frozenset[int]:
     """The oids of tables that stopped and have no new copy; nobody else goes by them."""
     ledger = run.ledger
     stopped = {r.oid for n, r in ledger.tables.items() if r.state is State.STOPPED and n not in ledger.staged}
@@ -84,7 +93,7 @@ def _stopped(run: Run) -> frozenset[int]:
     return frozenset(stopped - others - {r.oid for r in ledger.staged.values()})
 
 
-def _stop(run: Run, oids: frozenset[int]) -> None:
+def _stop(run: TableRun, oids: frozenset[int]) -> None:
     """Stop the tables that these are now, and not only when a mark is due."""
     ledger = run.ledger
     tables = [] if ledger.healing else list(ledger.tables.values())
