@@ -18,7 +18,7 @@ It is done beside the lake's own code, since most of a lake is not written throu
 `os.sync` are watched, and the damage is done to the files themselves. The lake's contents must not be in
 use then.
 
-    python -m headrace.testing.powercut <lake> <journal> run --config ...     the command line, watched
+    python -m headrace.testing.watched <lake> <journal> run --config ...     the command line, watched
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ import os
 import random
 import shutil
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -50,7 +49,7 @@ class Disk:
     @property
     def command(self) -> list[str]:
         """What comes after `python -m` for the command line, watched."""
-        return ["headrace.testing.powercut", str(self.root), str(self.journal)]
+        return ["headrace.testing.watched", str(self.root), str(self.journal)]
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -180,17 +179,3 @@ class _Damage:
         size = self.dice.choice((safe, safe, self.dice.randint(safe, state.st_size - 1)))
         os.truncate(path, size)
         self.told.append(f"{path.name}: {size} of {state.st_size} bytes")
-
-
-def main() -> None:
-    """The command line, watched."""
-    disk = Disk(Path(sys.argv[1]), Path(sys.argv[2]))
-    sys.argv[1:3] = []
-    with disk.watched():
-        from headrace.cli.main import main as command
-
-        sys.exit(command())
-
-
-if __name__ == "__main__":
-    main()
