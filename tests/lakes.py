@@ -14,7 +14,8 @@ from urllib.request import Request, urlopen
 import pytest
 from moto.server import ThreadedMotoServer
 
-from headrace.lake.store import Store, open_store
+from headrace.lake.store.contract import Store
+from headrace.lake.store.open import open_store
 
 _BUCKET = "headrace-tests"
 

@@ -24,7 +24,7 @@ from headrace.lake import datafile, formatfile, layout, schemas
 from headrace.lake.commit import open_log
 from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan, TableStep
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 
 SOURCE = "main"
 

@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 
 from headrace.core.errors import HeadraceError
 from headrace.lake.reader import Lake
-from headrace.lake.store import Store, open_store
+from headrace.lake.store.contract import Store
+from headrace.lake.store.open import open_store
 from headrace.spark.session import SparkConfig, open_session
 from tests.readers.sample import NAMES, Sample, in_order
 

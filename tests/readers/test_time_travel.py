@@ -19,7 +19,7 @@ from headrace.lake.commit import open_log
 from headrace.lake.marks import Mark
 from headrace.lake.plan import Plan, TableStep
 from headrace.lake.reader import Lake
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.spark.session import SparkConfig, open_session
 from tests.laws.lake.chronicle import AWKWARD, VALUES, Chronicle, Row, Transaction, counted
 

@@ -21,7 +21,7 @@ from headrace.lake.cut import Cut
 from headrace.lake.histories import Part
 from headrace.lake.seek import Place
 from headrace.lake.standing import Name
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 
 SHOWN = ("_time", "_diff")
 

@@ -48,7 +48,7 @@ from headrace.core.failpoint import failpoint
 from headrace.lake import layout, syncing
 from headrace.lake.marks import Mark, Marks, mark_of, repeating
 from headrace.lake.plan import Plan, TableStep, attempts
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.syncing import Syncing, fenced
 from headrace.lake.table import Entry, LakeTable, Stamp, tables_of
 

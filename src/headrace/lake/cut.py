@@ -28,7 +28,7 @@ from headrace.lake import datafile, histories, layout, pruning, schemas, travel
 from headrace.lake.marks import Mark
 from headrace.lake.seek import Place
 from headrace.lake.standing import Name, Standings
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
 
 

@@ -26,7 +26,7 @@ from headrace.core.errors import Definite
 from headrace.lake import layout, schemas
 from headrace.lake.plan import DataFile
 from headrace.lake.statistics import delta_statistics
-from headrace.lake.store import Store, told
+from headrace.lake.store.contract import Store, told
 
 _RANGE = b"headrace.range"
 _BYTES = b"headrace.bytes"

@@ -27,7 +27,7 @@ import pyarrow as pa
 from headrace.core.names import TableName
 from headrace.lake import datafile
 from headrace.lake.plan import DataFile
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
 
 ERRORS = pa.schema(

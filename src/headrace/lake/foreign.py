@@ -24,7 +24,7 @@ from headrace.core.names import TableName
 from headrace.lake import layout, logs
 from headrace.lake.marks import Marks
 from headrace.lake.plan import TableStep, attempts
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable, TornLog, columns
 
 

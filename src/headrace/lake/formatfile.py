@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
 from headrace.lake import layout
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 
 VERSION = 1
 

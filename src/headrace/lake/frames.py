@@ -28,7 +28,9 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.lake import datafile, schemas
-from headrace.lake.store import LocalStore, Store, open_store
+from headrace.lake.store.contract import Store
+from headrace.lake.store.local import LocalStore
+from headrace.lake.store.open import open_store
 
 # How Hadoop says that it has no file system for an address.
 _NO_FILE_SYSTEM = ("ClassNotFoundException", "NoClassDefFoundError", "No FileSystem for scheme")

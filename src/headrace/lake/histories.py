@@ -24,7 +24,7 @@ from headrace.core.history import OWN
 from headrace.core.names import TableName
 from headrace.lake import catalog, datafile, layout
 from headrace.lake.marks import Mark
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
 
 Times = tuple[int | None, int]  # after < _time <= until; None: since the beginning

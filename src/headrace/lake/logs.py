@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import PLAN_ID
 
 _LINE = re.compile(r"/(\d{20})\.json\Z")

@@ -25,7 +25,7 @@ from headrace.lake import datafile, layout
 from headrace.lake.keeping import Keeping, Known, folded, thinned
 from headrace.lake.marks import Block, Kept, Mark, rows_of
 from headrace.lake.plan import DataFile
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 
 MARKS_PER_FILE = 1000
 # A mark of a thousand tables is a thousand times as large.

@@ -32,7 +32,7 @@ import pyarrow as pa
 from headrace.core.changes import TIMESTAMP
 from headrace.lake import datafile, layout, schemas
 from headrace.lake.plan import Plan, TableStep
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable, Stamp
 
 MARKS = pa.schema(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from headrace.lake import layout
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 
 
 @dataclass(frozen=True, slots=True)

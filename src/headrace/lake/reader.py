@@ -27,7 +27,7 @@ from headrace.lake import catalog, changing, formatfile, histories, layout, seek
 from headrace.lake.cut import Cut
 from headrace.lake.marks import Kept, Mark, Marks
 from headrace.lake.seek import Place
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 
 Moment = int | str | Lsn | datetime | Cut  # an epoch, a position, a timestamp, or another cut's place
 

@@ -44,7 +44,7 @@ from headrace.lake import datafile, durable, foreign, layout, logs
 from headrace.lake.durable import Durable
 from headrace.lake.marks import Mark, Marks, mark_of, repeating, rows_of
 from headrace.lake.plan import DataFile, Plan, TableStep, attempts
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import PLAN_ID, LakeTable, Stamp
 from headrace.lake.table import columns as columns_of
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from headrace.core.errors import Misconfigured
 from headrace.lake import layout
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace.lake import layout
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 
 _ANSWER = ".answer.json"
 _REQUEST = ".request.json"

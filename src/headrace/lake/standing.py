@@ -33,7 +33,7 @@ from headrace.lake import catalog, histories, layout, reach, travel
 from headrace.lake.histories import Part
 from headrace.lake.marks import Kept, Mark, Marks
 from headrace.lake.seek import Place
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
 
 Name = tuple[str, TableName]  # of a table in the lake: its source, and its name there

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace.lake import layout
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 
 
 @dataclass(frozen=True, slots=True)

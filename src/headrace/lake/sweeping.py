@@ -35,7 +35,7 @@ from headrace.core.names import TableName
 from headrace.lake import catalog, datafile, layout, markfiles, requests
 from headrace.lake.keeping import Keeping
 from headrace.lake.marks import MARKS, Marks
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
 
 # So much longer than asked for files are kept: clocks differ, and a sweep takes its time. What it does not

@@ -44,7 +44,7 @@ from deltalake.transaction import (
 from headrace.core.errors import Definite, Transient
 from headrace.lake import datafile, schemas
 from headrace.lake.plan import DataFile, TableStep
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 
 PLAN_ID = "headracePlan"  # what a commit of ours says of itself
 # delta-rs replays all commits since the last checkpoint at each commit and update: 1 ms at the first,

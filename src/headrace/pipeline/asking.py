@@ -19,7 +19,7 @@ from headrace.core.errors import HeadraceError, Misconfigured, from_record
 from headrace.core.position import Lsn
 from headrace.lake import requests
 from headrace.lake.reader import Lake
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline import policy, remembered
 from headrace.pipeline.config import Config
 from headrace.pipeline.ledger import Epoch, Ledger

@@ -22,7 +22,8 @@ import pyarrow as pa
 from headrace.lake import compaction, datafile, errors_table, histories, layout, reach
 from headrace.lake.compaction import Small
 from headrace.lake.plan import DataFile
-from headrace.lake.store import Store, open_store
+from headrace.lake.store.contract import Store
+from headrace.lake.store.open import open_store
 from headrace.lake.table import LakeTable
 from headrace.pipeline.routing import WIDTH
 from headrace.pipeline.tasks import LakeAddress, NewFile, TableTask, pack, unpack

@@ -24,7 +24,7 @@ from headrace.core.handoff import ByXid, moved
 from headrace.decode import copytext
 from headrace.decode.kernel import Bytes
 from headrace.decode.values import decode_column, raw
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import shadows
 from headrace.pipeline.tasks import Errors, LakeAddress, NewFile, TableTask, pack, unpack
 from headrace.pipeline.writing import Writing, without_form, write_sorted

@@ -29,7 +29,8 @@ from headrace.core.difference import Moment
 from headrace.core.keycode import keycode
 from headrace.decode.digest import digests
 from headrace.lake import datafile
-from headrace.lake.store import Store, open_store
+from headrace.lake.store.contract import Store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import groups, shadows
 from headrace.pipeline.routing import FileRange, Prefixes, Routes, prefixes
 from headrace.pipeline.tasks import (

@@ -17,7 +17,7 @@ from typing import Any
 from headrace.core.errors import Misconfigured, Transient
 from headrace.lake.formatfile import open_lake
 from headrace.lake.reader import Lake
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline import remembered
 from headrace.pipeline.owning import is_beside, living_owner
 from headrace.pipeline.records import SourceRecord

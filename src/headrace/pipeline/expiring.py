@@ -23,7 +23,7 @@ from headrace.lake.markfiles import Tidied
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.plan import DataFile
 from headrace.lake.reach import Reach
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
 from headrace.pipeline.ledger import Rewrite
 from headrace.pipeline.records import TABLE_PREFIX

@@ -32,7 +32,8 @@ from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes, Flags
 from headrace.decode.pgoutput import Messages, scan
 from headrace.lake import layout
-from headrace.lake.store import Store, open_store
+from headrace.lake.store.contract import Store
+from headrace.lake.store.open import open_store
 from headrace.pipeline.kept_files import FOOTER_BYTES, Kept, needed
 from headrace.pipeline.slices import damaged_file
 from headrace.pipeline.tasks import KeptPiece, LakeAddress

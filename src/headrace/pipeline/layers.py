@@ -32,7 +32,8 @@ from headrace.core.errors import Definite
 from headrace.core.events import Event, events
 from headrace.core.groups import by_group, rank
 from headrace.decode.kernel import Bytes, Flags, Ints
-from headrace.lake.store import Store, open_store
+from headrace.lake.store.contract import Store
+from headrace.lake.store.open import open_store
 from headrace.pipeline.merging import merge_events
 from headrace.pipeline.routing import WIDTH, Prefixes, prefixes
 from headrace.pipeline.stretch import bytes_of, tables_of

@@ -26,7 +26,7 @@ from headrace.lake import catalog, datafile, errors_table, foreign, layout, sche
 from headrace.lake.commit import Blocked, Claim, EpochLog, open_log, plan_base
 from headrace.lake.marks import Mark
 from headrace.lake.plan import DataFile, Plan, TableStep
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable, LiveFile
 from headrace.lake.unseen import Stretch
 from headrace.pipeline import kept_files

@@ -11,7 +11,7 @@ an epoch rests on, and the question whether somebody is alive.
 from __future__ import annotations
 
 from headrace.lake import recovery
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline.owning import living_owner
 
 

@@ -42,7 +42,7 @@ from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import of_truncations
 from headrace.lake.plan import DataFile
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import shadows
 from headrace.pipeline.groups import ORIGIN, PROBE
 from headrace.pipeline.multisets import merge_multiset

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.lake import formatfile
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import owning, policy
 from headrace.pipeline.config import Config, settled
 from headrace.pipeline.place import Place, placed

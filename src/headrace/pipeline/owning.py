@@ -19,7 +19,7 @@ from typing import Any
 
 from headrace.core.errors import Misconfigured
 from headrace.lake import statusfile
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.spool.origin import running_since
 
 FRESH_SECONDS = 20.0

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.lake import formatfile, layout
-from headrace.lake.store import LocalStore, Store, open_store
+from headrace.lake.store.contract import Store
+from headrace.lake.store.local import LocalStore
+from headrace.lake.store.open import open_store
 from headrace.pipeline.config import Config, LakeConfig, SourceConfig
 from headrace.spark.awaited import Awaited, Opened
 from headrace.spark.depot import Depot

@@ -22,7 +22,7 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Lsn
 from headrace.lake import requests
 from headrace.lake.marks import Mark, Marks
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline.owning import living_owner
 from headrace.pipeline.records import SourceRecord
 from headrace.sources.postgres.peeking import quiet

@@ -33,7 +33,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import Column, TableSchema
 from headrace.lake import layout
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline import differing
 from headrace.pipeline.balance import Balance
 from headrace.pipeline.differing import Applying, Compared, Comparison, Half

@@ -24,7 +24,7 @@ from headrace.lake import catalog, layout
 from headrace.lake.marks import Marks
 from headrace.lake.reader import Lake
 from headrace.lake.registry import RegisteredSource, Registry
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline.config import Config, LakeConfig, SourceConfig
 from headrace.pipeline.mending import mend_if_nobody_lives
 from headrace.pipeline.records import SourceRecord, source_of

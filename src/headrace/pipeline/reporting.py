@@ -25,7 +25,7 @@ from headrace.core.position import Lsn
 from headrace.lake import statusfile
 from headrace.lake.marks import Mark
 from headrace.lake.plan import Plan
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline.owning import ENDED, this_process
 from headrace.pipeline.records import TableRecord
 from headrace.pipeline.states import State

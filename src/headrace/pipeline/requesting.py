@@ -30,7 +30,7 @@ from typing import Any
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.lake import requests
 from headrace.lake.requests import Request
-from headrace.lake.store import LocalStore
+from headrace.lake.store.local import LocalStore
 from headrace.pipeline import reaching, roster
 from headrace.pipeline.errands import Errand, beside
 from headrace.pipeline.maintaining import maintain

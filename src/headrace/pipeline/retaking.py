@@ -21,7 +21,7 @@ from headrace.core.chunks import MOST_ROUNDS, ByChunk, Span, exact_from
 from headrace.core.columns import contiguous
 from headrace.core.keycode import keycode
 from headrace.core.position import Lsn
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import shadows
 from headrace.pipeline.records import TableRecord
 from headrace.pipeline.routing import WIDTH, FileRange

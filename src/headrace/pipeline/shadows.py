@@ -27,7 +27,7 @@ from headrace.core.history import OWN
 from headrace.core.schema import Column, TableSchema
 from headrace.core.truncation import generations
 from headrace.lake import errors_table, layout
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline.keytext import key_texts
 from headrace.pipeline.tasks import Errors, TableTask, to_ipc
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from headrace.core.errors import Definite, HeadraceError
 from headrace.lake import layout
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline.epochs import Pieces, own_files
 from headrace.pipeline.layers import Folding, Layer, Laying, Piece, Range, Struck, fold_layers, lay, struck_of
 from headrace.pipeline.looking import Look

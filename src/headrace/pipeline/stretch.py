@@ -31,7 +31,7 @@ from headrace.core.events import events
 from headrace.core.history import OWN, history
 from headrace.core.keycode import keycode
 from headrace.decode.kernel import Bytes
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import groups, shadows
 from headrace.pipeline.merging import RESULTS
 from headrace.pipeline.slices import read_piece, read_small, read_stretch

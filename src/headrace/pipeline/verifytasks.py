@@ -35,7 +35,7 @@ from headrace.decode.digest import digests
 from headrace.decode.kernel import Bytes
 from headrace.decode.values import decode_column, raw
 from headrace.lake import datafile
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline.keytext import key_texts
 from headrace.pipeline.tasks import LakeAddress, from_ipc, pack, to_ipc, unpack
 from headrace.sources.postgres import keyrange, snapshot

@@ -22,7 +22,7 @@ from headrace.core.handoff import ByXid
 from headrace.core.names import TableName
 from headrace.lake import histories, layout, travel
 from headrace.lake.marks import Mark
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
 from headrace.pipeline.copies import SMALL_BYTES
 from headrace.pipeline.records import TableRecord

@@ -20,7 +20,7 @@ from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.lake import datafile, layout
 from headrace.lake.plan import DataFile
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline import shadows
 from headrace.pipeline.routing import WIDTH
 from headrace.pipeline.tasks import (

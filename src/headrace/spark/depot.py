@@ -23,7 +23,7 @@ from typing import Final
 
 from headrace.core.errors import Transient
 from headrace.lake import layout
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 
 LARGEST: Final = 64 << 20
 SHARED: Final = 64 << 10

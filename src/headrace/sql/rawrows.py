@@ -31,7 +31,8 @@ from headrace.lake import catalog, datafile, errors_table, layout
 from headrace.lake.cut import Cut
 from headrace.lake.frames import own_python
 from headrace.lake.standing import Name
-from headrace.lake.store import Store, open_store
+from headrace.lake.store.contract import Store
+from headrace.lake.store.open import open_store
 from headrace.pipeline.keytext import key_texts
 from headrace.pipeline.records import TableRecord, tables_of
 from headrace.pipeline.tasks import LakeAddress

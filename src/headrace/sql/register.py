@@ -26,7 +26,7 @@ from headrace.lake.cut import Cut
 from headrace.lake.reader import Lake
 from headrace.lake.registry import RegisteredSource, RegisteredView, Registry
 from headrace.lake.standing import Name, ambiguous, matches
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import asking, dropping, remembered
 from headrace.sources.postgres.session import Address
 from headrace.sql import rawrows

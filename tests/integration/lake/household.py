@@ -24,7 +24,8 @@ from headrace.core.position import Lsn
 from headrace.core.schema import Column, TableSchema
 from headrace.lake import datafile, formatfile
 from headrace.lake.reader import Lake
-from headrace.lake.store import Store, open_store
+from headrace.lake.store.contract import Store
+from headrace.lake.store.open import open_store
 from headrace.pipeline.config import LakeConfig
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.maintaining import maintain

@@ -12,7 +12,7 @@ import sys
 from headrace.lake.commit import Blocked, EpochLog
 from headrace.lake.marks import Mark
 from headrace.lake.plan import Plan
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from tests.integration.lake.real import Real
 from tests.laws.lake.writers import SOURCE, Writer
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from headrace.lake import datafile, layout, schemas
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.plan import DataFile, Plan
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable, tables_of
 from tests.laws.lake.writers import SOURCE, Writer
 

@@ -15,7 +15,7 @@ import pytest
 from headrace.lake import sweeping, table
 from headrace.lake.keeping import Keeping
 from headrace.lake.plan import TableStep
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.sweeping import Broom
 from headrace.lake.table import LakeTable, Stamp
 from headrace.pipeline.upkeep import EVERY_MARKS

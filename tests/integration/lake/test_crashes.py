@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.failpoint import VARIABLE
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from tests.integration.lake.owner import Owner
 from tests.integration.lake.real import RealStage
 from tests.laws.lake.writers import HISTORY, contents, folder

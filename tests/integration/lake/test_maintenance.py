@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.position import Lsn
 from headrace.lake import datafile, layout, reach, requests, table
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline.ledger import Epoch
 from headrace.pipeline.maintaining import maintain
 from headrace.pipeline.states import State

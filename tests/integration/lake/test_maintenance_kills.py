@@ -15,7 +15,7 @@ import pytest
 
 from headrace.core.failpoint import VARIABLE
 from headrace.lake import reach
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from tests.integration.lake.household import Household
 
 _ROOT = Path(__file__).resolve().parents[3]

@@ -15,7 +15,7 @@ from headrace.lake import datafile, formatfile, layout, schemas
 from headrace.lake.marks import MARKS, Marks
 from headrace.lake.plan import DataFile, TableStep
 from headrace.lake.reader import Lake
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.lake.table import LakeTable, Stamp
 
 START = datetime(2026, 11, 20, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.core.position import Lsn
 from headrace.lake import requests
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import reaching
 from headrace.testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors

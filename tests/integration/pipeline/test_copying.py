@@ -13,7 +13,7 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import choice
 from headrace.pipeline.config import SourceConfig
 from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused, Room

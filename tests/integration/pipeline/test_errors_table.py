@@ -14,7 +14,7 @@ from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.lake import errors_table
 from headrace.lake.reader import Lake
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline.asking import ask
 from headrace.pipeline.states import State
 from headrace.sql import rawrows

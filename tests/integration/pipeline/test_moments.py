@@ -13,7 +13,7 @@ import pytest
 from headrace.core.errors import Misconfigured
 from headrace.lake import commit
 from headrace.lake.reader import Lake
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import asking
 from headrace.pipeline.ledger import Ledger
 from headrace.testing.postgres import Database

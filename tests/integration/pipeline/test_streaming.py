@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from headrace.decode.kernel import Ints
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.pipeline import epochs, layers, staging
 from headrace.pipeline.records import source_of
 from headrace.status.picture import pictures

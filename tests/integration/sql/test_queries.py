@@ -18,7 +18,7 @@ from headrace.lake import datafile, formatfile, layout, schemas
 from headrace.lake.commit import open_log
 from headrace.lake.marks import Mark
 from headrace.lake.plan import Plan, TableStep
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.sql.session import At, SqlSession
 
 pytestmark = pytest.mark.spark

@@ -20,7 +20,7 @@ from headrace.lake.commit import EpochLog
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.plan import Plan, TableStep
 from headrace.lake.reader import Lake
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.lake.table import tables_of
 from headrace.testing.canonical import counted, difference
 from headrace.testing.validators import Recording

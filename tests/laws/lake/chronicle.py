@@ -28,7 +28,7 @@ from headrace.lake.commit import EpochLog
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.plan import DataFile, Plan, TableStep
 from headrace.lake.reader import Lake
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.lake.table import tables_of
 
 SOURCE = "main"

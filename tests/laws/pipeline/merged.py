@@ -21,7 +21,7 @@ from headrace.core.history import history
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.lake import datafile
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import groups
 from headrace.pipeline.merging import merge
 from headrace.pipeline.routing import FileRange, Routes

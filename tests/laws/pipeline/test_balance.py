@@ -17,7 +17,7 @@ from headrace.core import difference
 from headrace.core.difference import Moment
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import differing
 from headrace.pipeline.balance import Balance
 from headrace.pipeline.differing import Compared, Comparison, Half

@@ -25,7 +25,8 @@ from headrace.core.position import Lsn
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.kernel import Bytes
 from headrace.lake import layout
-from headrace.lake.store import LocalStore, open_store
+from headrace.lake.store.local import LocalStore
+from headrace.lake.store.open import open_store
 from headrace.pipeline import epochs, kept_files, latecomers
 from headrace.pipeline.slices import Cut
 from headrace.pipeline.tasks import LakeAddress

@@ -13,7 +13,7 @@ import pytest
 from headrace.cli import main as cli
 from headrace.cli import run
 from headrace.lake import formatfile, statusfile
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline.owning import this_process
 
 URL = "postgresql://user@nowhere.invalid/db"

@@ -18,7 +18,7 @@ from headrace.lake import errors_table, layout, reach, schemas
 from headrace.lake.errors_table import ERRORS
 from headrace.lake.plan import TableStep
 from headrace.lake.reach import Reach
-from headrace.lake.store import LocalStore
+from headrace.lake.store.local import LocalStore
 from headrace.lake.table import LakeTable, Stamp
 from headrace.pipeline.compacting import Bundled, Survey, bundled
 from headrace.pipeline.tasks import LakeAddress, pack, unpack

@@ -10,7 +10,8 @@ from deltalake import DeltaTable
 
 from headrace.lake.marks import Mark, Marks, mark_of
 from headrace.lake.plan import Plan
-from headrace.lake.store import Store, open_store
+from headrace.lake.store.contract import Store
+from headrace.lake.store.open import open_store
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

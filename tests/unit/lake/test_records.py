@@ -15,7 +15,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.lake import catalog, formatfile, layout, requests, statusfile
 from headrace.lake.plan import Plan
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ORDERS = TableName("public", "orders")

@@ -11,7 +11,7 @@ from headrace.lake import datafile, durable, layout, recovery, schemas
 from headrace.lake.commit import open_log
 from headrace.lake.durable import Durable
 from headrace.lake.plan import Plan, TableStep
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
 
 FOLDER = "tables/main/public/t"

@@ -14,8 +14,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Definite, Misconfigured, Transient
-from headrace.lake import formatfile, s3store
-from headrace.lake.store import LocalStore, Store, open_store
+from headrace.lake import formatfile
+from headrace.lake.store import s3
+from headrace.lake.store.contract import Store
+from headrace.lake.store.local import LocalStore
+from headrace.lake.store.open import open_store
 from headrace.testing.powercut import Disk
 
 
@@ -172,7 +175,7 @@ def test_a_conflict_on_s3_is_no_answer_and_is_asked_again(
 def test_a_conflict_on_s3_that_stays_is_transient(deciding: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Deciding, "undecided", 1000)
     monkeypatch.setattr(_Deciding, "there", None)
-    monkeypatch.setattr(s3store, "CONFLICT_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(s3, "CONFLICT_PAUSES", (0.0, 0.0))
     with pytest.raises(Transient) as caught:
         deciding.put_if_absent("k", b"1")
     assert caught.value.code == "LAKE_STORE"

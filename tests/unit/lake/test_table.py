@@ -13,7 +13,7 @@ from headrace.core.names import TableName
 from headrace.lake import datafile, layout, schemas
 from headrace.lake.commit import plan_base
 from headrace.lake.plan import DataFile, TableStep
-from headrace.lake.store import Store
+from headrace.lake.store.contract import Store
 from headrace.lake.table import Entry, LakeTable, Stamp
 
 FOLDER = layout.table_folder("main", TableName("Sales Data", 'odd"né%me'))

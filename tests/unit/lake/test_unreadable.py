@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Definite, Transient
-from headrace.lake import datafile, s3store
-from headrace.lake.store import LocalStore
+from headrace.lake import datafile
+from headrace.lake.store import s3
+from headrace.lake.store.local import LocalStore
 
 ROWS = pa.table({"id": list(range(1000)), "s": [str(i) * 3 for i in range(1000)]})
 READS: list[Callable[[LocalStore], object]] = [
@@ -77,5 +78,5 @@ class _Broken:
 def test_a_connection_that_breaks_between_two_reads_is_no_damage() -> None:
     broken: Any = _Broken()
     with pytest.raises(Transient) as caught:
-        s3store._Reader("t/f.parquet", broken).read(8)
+        s3._Reader("t/f.parquet", broken).read(8)
     assert caught.value.code == "LAKE_STORE"

@@ -18,7 +18,7 @@ from headrace.lake import durable, formatfile, layout
 from headrace.lake.commit import Claim
 from headrace.lake.durable import Durable
 from headrace.lake.reader import Lake
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.pipeline.kept_files import Kept
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.reconciling import staged

@@ -18,7 +18,7 @@ from headrace.core.origins import origins, traces, with_origins
 from headrace.core.position import Lsn
 from headrace.lake import errors_table, schemas
 from headrace.lake.plan import DataFile, TableStep
-from headrace.lake.store import open_store
+from headrace.lake.store.open import open_store
 from headrace.lake.table import LakeTable, Stamp
 from headrace.pipeline import shadows
 from headrace.pipeline.groups import of_events

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.lake import statusfile
-from headrace.lake.store import LocalStore
+from headrace.lake.store.local import LocalStore
 from headrace.pipeline import dropping, owning
 from headrace.pipeline.reporting import Reporter
 from headrace.testing.postmaster import wait_for

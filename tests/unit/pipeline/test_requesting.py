@@ -17,7 +17,8 @@ import pytest
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.position import Lsn
 from headrace.lake import formatfile, requests, statusfile
-from headrace.lake.store import Store, open_store
+from headrace.lake.store.contract import Store
+from headrace.lake.store.open import open_store
 from headrace.pipeline import asking, requesting
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.owner import Answer, Owner, Steps

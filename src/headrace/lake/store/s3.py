@@ -24,7 +24,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedEr
 from obstore.store import S3Store as Bucket
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
-from headrace.lake.store import missing
+from headrace.lake.store.contract import missing
 
 # The settings of S3 that obstore and delta-rs both know, without their prefix AWS_. The environment may
 # hold others (AWS_CA_BUNDLE, ...), which obstore would refuse.

@@ -1,0 +1,9 @@
+"""Where a lake lives: bytes under keys, the same on a local directory and on an object store.
+
+    contract   what every store promises, and the errors that they share
+    local      a directory
+    s3         a bucket
+    open       from an address to its store; the only one that knows the others
+
+Called by all of `lake` and by the tasks. Nothing here looks into what a store holds.
+"""
