@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
@@ -26,14 +25,12 @@ from headrace.pipeline.choice import chosen, examined, refuse
 from headrace.pipeline.config import SourceConfig
 from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.place import Place
 from headrace.pipeline.records import SourceRecord
 from headrace.sources.patterns import Pattern
 from headrace.sources.postgres import catalog, clock, upstream
 from headrace.sources.postgres.preflight import Report
 from headrace.sources.postgres.session import Address, Identity, Session
-
-if TYPE_CHECKING:
-    from headrace.pipeline.place import Place
 
 
 def preflight(config: SourceConfig) -> Report:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName
@@ -30,6 +29,7 @@ from headrace.pipeline import choosing, resyncing
 from headrace.pipeline.choosing import Footing
 from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.place import Place
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.resyncing import Examined
 from headrace.pipeline.states import State
@@ -37,9 +37,6 @@ from headrace.sources.postgres import upstream
 from headrace.sources.postgres.preflight import unfit_members
 from headrace.sources.postgres.session import Address, Identity, Session, application_name
 from headrace.spool.layout import erase
-
-if TYPE_CHECKING:
-    from headrace.pipeline.place import Place
 
 LOST = frozenset(
     {

@@ -22,7 +22,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -35,13 +35,10 @@ from headrace.lake import layout
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.kept_files import FOOTER_BYTES, Kept, needed
-from headrace.pipeline.slices import damaged_file
+from headrace.pipeline.slices import Cut, damaged_file
 from headrace.pipeline.tasks import KeptPiece, LakeAddress
 from headrace.sources.postgres.decoding import Inside
-
-if TYPE_CHECKING:
-    from headrace.pipeline.slices import Cut
-    from headrace.spool.reader import SpoolReader
+from headrace.spool.reader import SpoolReader
 
 _OID = slice(31, 35)  # of a layout as the spool keeps it
 _BEGIN, _RELATION, _TRUNCATE = ord("B"), ord("R"), ord("T")

@@ -20,7 +20,7 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
@@ -33,14 +33,12 @@ from headrace.lake.reach import Reach
 from headrace.lake.sweeping import Broom
 from headrace.pipeline import compacting, expiring
 from headrace.pipeline.compacting import Bundle, Bundled, Survey
+from headrace.pipeline.errands import Errand
 from headrace.pipeline.ledger import MAINTAIN, Epoch, Ledger, Rewrite
+from headrace.pipeline.owner import Owner, Steps
 from headrace.pipeline.states import State
 from headrace.pipeline.tasks import Outcome, Outcomes, pack, unpack
 from headrace.spark.jobs import Jobs
-
-if TYPE_CHECKING:
-    from headrace.pipeline.errands import Errand
-    from headrace.pipeline.owner import Owner, Steps
 
 EPOCH_BYTES = 256 << 20
 DURABLE_WITHIN = 60.0

@@ -16,20 +16,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Lsn
 from headrace.lake import requests
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.store.contract import Store
+from headrace.pipeline.owner import Owner
 from headrace.pipeline.owning import living_owner
 from headrace.pipeline.records import SourceRecord
 from headrace.sources.postgres.peeking import quiet
 from headrace.sources.postgres.session import Address, connect
-
-if TYPE_CHECKING:
-    from headrace.pipeline.owner import Owner
 
 REACH = "reach"
 LOOK_SECONDS = 0.2

@@ -15,21 +15,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName, split_identifiers
 from headrace.pipeline import reconciling
 from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.owner import Owner, Steps
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.lookrecord import to_record
 from headrace.sources.postgres.preflight import unfit_members, unfit_tables
 from headrace.sources.postgres.session import Address, Session, connect
-
-if TYPE_CHECKING:
-    from headrace.pipeline.owner import Owner, Steps
 
 
 def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -37,6 +37,7 @@ from headrace.core.schema import TableSchema
 from headrace.lake import layout
 from headrace.pipeline import choice, remembered, resyncing, shadows
 from headrace.pipeline.ledger import Epoch, Ledger
+from headrace.pipeline.owner import Owner, Steps
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
 from headrace.pipeline.tasks import Errors, Outcome
@@ -44,9 +45,6 @@ from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.preflight import Report, Wish, examine
 from headrace.sources.postgres.session import Address, Identity, connect, identify, verify
-
-if TYPE_CHECKING:
-    from headrace.pipeline.owner import Owner, Steps
 
 
 @dataclass(frozen=True, slots=True)
