@@ -18,7 +18,8 @@ folded at once stays that.
     with_origins   events, each with its `_origin`, and `_arrives` where it must be the first under its key
 
 `arrives`: a row comes to a key that nobody had in this epoch before; the lake must not hold it either. Its
-origin may lie elsewhere, so that who holds the key's place in the lake has to be asked (`pipeline.groups`).
+origin may lie elsewhere, so that who holds the key's place in the lake has to be asked
+(`pipeline.tasks.partition`).
 
 Pure. Memory is that of the traces: about a hundred bytes for each change of key with a hole.
 """

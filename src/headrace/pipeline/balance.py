@@ -8,8 +8,8 @@ lets a large table be compared beside the loop: round by round fewer rows are le
 rest is done in an epoch's place (`near`). Where the stream exchanges files as fast as they are read, the
 rounds end, too.
 
-`reconciling` asks what differs; `differing` has the tasks. A balance is the memory of one attempt: whoever
-comes after a crash weighs again.
+`reconciling` asks what differs; `tasks.compare.differences` has the tasks. A balance is the memory of one
+attempt: whoever comes after a crash weighs again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from headrace.core.checksum import Sums
 from headrace.core.columns import Ints
 from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
-from headrace.pipeline import differing
-from headrace.pipeline.differing import FileSums, Half, Sampled
 from headrace.pipeline.errands import beside
-from headrace.pipeline.tasks import pack, unpack
+from headrace.pipeline.tasks.compare import differences
+from headrace.pipeline.tasks.compare.differences import FileSums, Half, Sampled
+from headrace.pipeline.tasks.table_task import pack, unpack
 from headrace.spark.jobs import Jobs
 
 NEAR_ROWS = 200_000
@@ -83,10 +83,10 @@ class Balance:
         if self.bounds is None:
             rows = sum(half.file.rows for half in halves)
             # A single file of each side has been bounded when it was written.
-            few = rows <= differing.ROWS_PER_RANGE and len(halves) <= 2
+            few = rows <= differences.ROWS_PER_RANGE and len(halves) <= 2
             self.bounds = () if few else _bounds(halves, rows, jobs)
         bounded = [replace(half, bounds=self.bounds) for half in missing]
-        answers = jobs.run(differing.sum_up, [pack(half) for half in bounded])
+        answers = jobs.run(differences.sum_up, [pack(half) for half in bounded])
         for half, answer in zip(missing, answers, strict=True):
             self._known[half.place] = unpack(answer, FileSums)
 
@@ -146,7 +146,7 @@ class Balance:
         for half in halves:
             found = self._known[half.place]
             sizes[found.ranges] += found.sizes
-        return np.maximum(self._rows(halves) / differing.ROWS_PER_LOT, sizes / differing.BYTES_PER_LOT)
+        return np.maximum(self._rows(halves) / differences.ROWS_PER_LOT, sizes / differences.BYTES_PER_LOT)
 
     def _lots(self, halves: Iterable[Half], weights: Weights, wanted: Ints) -> list[Half]:
         """Neighbouring ranges go together to one task, as many as make a lot."""
@@ -162,8 +162,8 @@ class Balance:
 
 
 def _bounds(halves: Sequence[Half], rows: int, jobs: Jobs) -> tuple[bytes, ...]:
-    answers = jobs.run(differing.sample, [pack(half) for half in halves])
-    return differing.bounds([unpack(answer, Sampled) for answer in answers], rows)
+    answers = jobs.run(differences.sample, [pack(half) for half in halves])
+    return differences.bounds([unpack(answer, Sampled) for answer in answers], rows)
 
 
 def _ended(done: Future[Any]) -> None:

@@ -21,8 +21,8 @@ from headrace.core.chunks import Chunk
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
-from headrace.pipeline.copytasks import Errand, RangeDone
-from headrace.pipeline.tasks import Errors, LakeAddress, NewFile
+from headrace.pipeline.tasks.copy import Errand, RangeDone
+from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile
 from headrace.sources.postgres.locks import TableBusy
 from headrace.sources.postgres.session import Address, Identity
 from headrace.sources.postgres.upstream import Waiting

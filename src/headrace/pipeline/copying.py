@@ -8,7 +8,7 @@ small ones share a task and its connection. When the leader's connection dies, w
 `Lost` tells the caller to begin again with what is missing: a new snapshot, joined to the same stream by
 its own handoff.
 
-What is true of one table concerns no other (`copytasks.Answer`). One that can't be read is `Refused`; one
+What is true of one table concerns no other (`tasks.copy.Answer`). One that can't be read is `Refused`; one
 that can't be read just now is `Postponed`, to another copy: somebody holds it, or it was truncated or
 rewritten after the snapshot and before its last range was read (such statements do not spare the readers of
 an older snapshot).
@@ -50,9 +50,9 @@ from headrace.pipeline.copies import (
     Site,
     shared,
 )
-from headrace.pipeline.copytasks import FILE_BYTES, Answer, RangeDone, RangesTask, answers, copy_ranges
 from headrace.pipeline.records import SourceRecord, TableRecord
-from headrace.pipeline.tasks import LakeAddress, TableTask, pack
+from headrace.pipeline.tasks.copy import FILE_BYTES, Answer, RangeDone, RangesTask, answers, copy_ranges
+from headrace.pipeline.tasks.table_task import LakeAddress, TableTask, pack
 from headrace.sources.postgres import catalog, keyrange, locks, snapshot, upstream
 from headrace.sources.postgres.locks import TableBusy
 from headrace.sources.postgres.session import Address, Identity, Session, connect, identify, verify

@@ -30,8 +30,8 @@ from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Messages, alone, scan
 from headrace.pipeline import latecomers
 from headrace.pipeline.kept_files import Kept
-from headrace.pipeline.slices import Cut, read_stretch
-from headrace.pipeline.tasks import LakeAddress, Small
+from headrace.pipeline.tasks.slices import Cut, read_stretch
+from headrace.pipeline.tasks.table_task import LakeAddress, Small
 from headrace.sources.postgres.decoding import Inside, truncates
 from headrace.spool.layout import RECORD, Kind, Records, damaged
 from headrace.spool.reader import SpoolReader

@@ -16,7 +16,7 @@ from headrace.pipeline.copies import ChunkCopied, Copied
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.records import TableRecord, told_from
 from headrace.pipeline.states import Event, State
-from headrace.pipeline.tasks import Outcome, Outcomes
+from headrace.pipeline.tasks.table_task import Outcome, Outcomes
 
 GATHER_SECONDS = 2.0
 

@@ -41,9 +41,9 @@ from headrace.pipeline.records import (
     source_of,
     tables_of,
 )
-from headrace.pipeline.routing import WIDTH, FileRange, Routes
 from headrace.pipeline.states import State
-from headrace.pipeline.tasks import LakeAddress, NewFile, Outcome, TableTask, from_ipc
+from headrace.pipeline.tasks.routing import WIDTH, FileRange, Routes
+from headrace.pipeline.tasks.table_task import LakeAddress, NewFile, Outcome, TableTask, from_ipc
 from headrace.sources.postgres.lookrecord import labels_of, types_of
 
 RECONCILE = "reconcile"  # the kind of an epoch that compared what was there, whoever wrote it

@@ -31,13 +31,14 @@ from headrace.lake.keeping import Keeping
 from headrace.lake.marks import Mark
 from headrace.lake.reach import Reach
 from headrace.lake.sweeping import Broom
-from headrace.pipeline import compacting, expiring
-from headrace.pipeline.compacting import Bundle, Bundled, Survey
+from headrace.pipeline import expiring
 from headrace.pipeline.errands import Errand
 from headrace.pipeline.ledger import MAINTAIN, Epoch, Ledger, Rewrite
 from headrace.pipeline.owner import Owner, Steps
 from headrace.pipeline.states import State
-from headrace.pipeline.tasks import Outcome, Outcomes, pack, unpack
+from headrace.pipeline.tasks import compact
+from headrace.pipeline.tasks.compact import Bundle, Bundled, Survey
+from headrace.pipeline.tasks.table_task import Outcome, Outcomes, pack, unpack
 from headrace.spark.jobs import Jobs
 
 EPOCH_BYTES = 256 << 20
@@ -127,14 +128,14 @@ def _compact(owner: Owner, order: Order, report: Report) -> Generator[Errand, An
     if order.dry:
         report.compacted = {"before": sum(len(b.paths) for b in bundles), "after": len(bundles)}
         return
-    for portion in compacting.batches(bundles, EPOCH_BYTES):
+    for portion in compact.batches(bundles, EPOCH_BYTES):
         much = sum(bundle.size for bundle in portion) > DRIVER_BYTES
         done = yield partial(_bundled, owner.place.spark if much else owner.place.driver, portion)
         _publish(owner, _fitting(ledger, done, report), report)
 
 
 def _bundled(jobs: Jobs, bundles: Iterable[Bundle]) -> list[Bundled]:
-    done = jobs.run(compacting.bundled, [pack(compacting.outlined(bundle)) for bundle in bundles])
+    done = jobs.run(compact.bundled, [pack(compact.outlined(bundle)) for bundle in bundles])
     failpoint("maintain.bundled")
     return [unpack(answer, Bundled) for answer in done]
 

@@ -33,9 +33,9 @@ from headrace.core.groups import by_group, group
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
 from headrace.decode.printing import printed
-from headrace.pipeline.tasks import from_ipc
+from headrace.pipeline.tasks.compare.checksums import TEXTS, Reduced, Sieve, net, united
+from headrace.pipeline.tasks.table_task import from_ipc
 from headrace.pipeline.verdicts import CHANGED, EXTRA, MISSING, Difference, Texts
-from headrace.pipeline.verifytasks import TEXTS, Reduced, Sieve, net, united
 from headrace.pipeline.weighing import Bench, Keys, Weighed
 
 MOST_ROWS = 16_384  # of a table, that are looked into

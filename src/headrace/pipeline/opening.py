@@ -35,7 +35,7 @@ from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.same_source import prove_same
 from headrace.pipeline.staging import Site, Staging
 from headrace.pipeline.streaming import Workshop
-from headrace.pipeline.tasks import TableTask
+from headrace.pipeline.tasks.table_task import TableTask
 from headrace.pipeline.underway import Underway
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.session import (

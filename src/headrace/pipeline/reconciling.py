@@ -5,7 +5,7 @@
                                                                      ▼
                  weighed file by file (`balance`), beside the loop, until little is left
                                                                      ▼
-                 what differs (`differing`) ─► one epoch: the difference, at a time of its own
+                 what differs (`tasks.compare.differences`) ─► one epoch: the difference, at a time of its own
 
 The old contents stay what every reader has until that epoch's mark, and history tells the difference as
 ordinary updates of no transaction (`_xid` 0). A table that was exact until then stays exact at all times of
@@ -34,18 +34,18 @@ from headrace.core.position import Lsn
 from headrace.core.schema import Column, TableSchema
 from headrace.lake import layout
 from headrace.lake.store.contract import Store
-from headrace.pipeline import differing
 from headrace.pipeline.balance import Balance
-from headrace.pipeline.differing import Applying, Compared, Comparison, Half
 from headrace.pipeline.ledger import RECONCILE, Epoch, Ledger
-from headrace.pipeline.merging import merge
 from headrace.pipeline.records import TableRecord
 from headrace.pipeline.remedies import anew
-from headrace.pipeline.routing import Routes
 from headrace.pipeline.spacing import ROOM
 from headrace.pipeline.states import Event, State
-from headrace.pipeline.tasks import Outcome, Outcomes, TableTask, pack, unpack
-from headrace.pipeline.writing import verdict
+from headrace.pipeline.tasks.compare import differences
+from headrace.pipeline.tasks.compare.differences import Applying, Compared, Comparison, Half
+from headrace.pipeline.tasks.files import verdict
+from headrace.pipeline.tasks.merge_keyed import merge
+from headrace.pipeline.tasks.routing import Routes
+from headrace.pipeline.tasks.table_task import Outcome, Outcomes, TableTask, pack, unpack
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
 
@@ -244,8 +244,8 @@ def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Lsn) ->
         folder=f"{layout.staged_folder(ledger.name, stage_of(copy))}/difference",
     )
     halves = (
-        *differing.halves(given, old_task, new=False),
-        *differing.halves(given, new_task, new=True),
+        *differences.halves(given, old_task, new=False),
+        *differences.halves(given, new_task, new=True),
     )
     return _Pair(given, old_task, new_task, halves, old.schema.identity != copy.schema.identity)
 
@@ -254,7 +254,7 @@ def _replaced(workshop: Workers, pair: _Pair, balance: Balance) -> Outcome:
     jobs = workshop.jobs(pair.rows)
     balance.weigh(pair.halves, jobs)
     different = balance.different(pair.halves)
-    answers = jobs.run_grouped(differing.apart, differing.compare, [pack(half) for half in different])
+    answers = jobs.run_grouped(differences.apart, differences.compare, [pack(half) for half in different])
     outcomes = [unpack(answer, Compared) for answer in answers]
     # Each change of the difference is counted where it is found.
     found = Outcome(
@@ -278,14 +278,14 @@ def _applied(jobs: Jobs, pair: _Pair, events: Iterable[str], balance: Balance) -
     if 2 * rows[False] < rows[True] and (cuts := balance.cuts(pair.halves)):
         task = replace(task, routes=replace(task.routes, births=cuts))
     items = [pack(Applying(pair.given, task, each)) for each in events]
-    return _summed(pair, jobs.run_grouped(differing.route, merge, items))
+    return _summed(pair, jobs.run_grouped(differences.route, merge, items))
 
 
 def _rewritten(jobs: Jobs, pair: _Pair, balance: Balance) -> Outcome:
     """All rows anew."""
     items = [pack(half) for half in balance.everything(pair.halves)]
-    outcome = _summed(pair, jobs.run_grouped(differing.apart, differing.rewrite, items))
-    errors = differing.standing_errors(pair.given, pair.old, pair.copy)
+    outcome = _summed(pair, jobs.run_grouped(differences.apart, differences.rewrite, items))
+    errors = differences.standing_errors(pair.given, pair.old, pair.copy)
     gone = tuple(half.file.path for half in pair.halves if not half.new)
     return replace(outcome, remove=gone, errors=errors)
 

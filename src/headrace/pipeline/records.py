@@ -95,7 +95,7 @@ class SourceRecord:
 class TableRecord:
     """One table: what it looked like, how it was joined to the stream, where it stands.
 
-    `shadows` are the columns that ever met a value without a lake form (`pipeline.shadows`).
+    `shadows` are the columns that ever met a value without a lake form (`pipeline.tasks.raw_values`).
     `applied` is the table's own frontier while it differs from the source's (a table that was copied
     later has to catch up); None means that it stands where the source stands. `since` is the time
     from which its history is exact. A table that came `late`, while the stream was there already, has

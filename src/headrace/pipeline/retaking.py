@@ -22,12 +22,20 @@ from headrace.core.columns import contiguous
 from headrace.core.keycode import keycode
 from headrace.core.position import Lsn
 from headrace.lake.store.open import open_store
-from headrace.pipeline import shadows
 from headrace.pipeline.records import TableRecord
-from headrace.pipeline.routing import WIDTH, FileRange
 from headrace.pipeline.states import Event
-from headrace.pipeline.tasks import LakeAddress, Outcome, Outcomes, TableTask, from_ipc, pack, unpack
-from headrace.pipeline.writing import Writing, read_file, write_sorted
+from headrace.pipeline.tasks import raw_values
+from headrace.pipeline.tasks.files import Writing, read_file, write_sorted
+from headrace.pipeline.tasks.routing import WIDTH, FileRange
+from headrace.pipeline.tasks.table_task import (
+    LakeAddress,
+    Outcome,
+    Outcomes,
+    TableTask,
+    from_ipc,
+    pack,
+    unpack,
+)
 from headrace.sources.postgres import keyrange
 from headrace.spark.jobs import Jobs
 
@@ -97,14 +105,14 @@ def empty(item: bytes) -> bytes:
     gone = rows.filter(inside)
     if not gone.num_rows:
         return pack(Outcome(given.table.name))
-    known = shadows.attach(writing.store, given.table, gone)
+    known = raw_values.attach(writing.store, given.table, gone)
     return pack(
         Outcome(
             given.table.name,
             add=write_sorted(writing, given.table, rows.filter(pc.invert(inside))),
             remove=(given.file.path,),
             rows=-gone.num_rows,
-            errors=writing.errors(given.table, shadows.withdrawn(given.table, known, given.time)),
+            errors=writing.errors(given.table, raw_values.withdrawn(given.table, known, given.time)),
         )
     )
 

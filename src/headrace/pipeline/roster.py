@@ -35,12 +35,13 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.lake import layout
-from headrace.pipeline import choice, remembered, resyncing, shadows
+from headrace.pipeline import choice, remembered, resyncing
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.owner import Owner, Steps
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
-from headrace.pipeline.tasks import Errors, Outcome
+from headrace.pipeline.tasks import raw_values
+from headrace.pipeline.tasks.table_task import Errors, Outcome
 from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.preflight import Report, Wish, examine
@@ -209,7 +210,7 @@ def _without_errors(ledger: Ledger, record: TableRecord, time: int) -> Outcome:
     standing: Errors = ()
     if record.shadows and record.state is not State.CHOSEN:
         epoch = ledger.mark.epoch + 1
-        standing = shadows.standing(ledger.store, ledger.outline(record), epoch, time)
+        standing = raw_values.standing(ledger.store, ledger.outline(record), epoch, time)
     return Outcome(record.name, errors=standing)
 
 

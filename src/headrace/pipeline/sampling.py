@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from headrace.core.keycode import keycode
-from headrace.pipeline.routing import Prefixes, prefixes
-from headrace.pipeline.slices import Cut
-from headrace.pipeline.tasks import TableTask
+from headrace.pipeline.tasks.routing import Prefixes, prefixes
+from headrace.pipeline.tasks.slices import Cut
+from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources.postgres import decoding
 from headrace.spool.reader import SpoolReader
 

@@ -26,11 +26,29 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.lake import layout
 from headrace.lake.store.contract import Store
 from headrace.pipeline.epochs import Pieces, own_files
-from headrace.pipeline.layers import Folding, Layer, Laying, Piece, Range, Struck, fold_layers, lay, struck_of
 from headrace.pipeline.looking import Look
-from headrace.pipeline.routing import Routes
-from headrace.pipeline.slices import Cut
-from headrace.pipeline.tasks import LakeAddress, Outcome, Outcomes, Stretch, TableTask, pack, unpack
+from headrace.pipeline.tasks.routing import Routes
+from headrace.pipeline.tasks.runs import (
+    Folding,
+    Layer,
+    Laying,
+    Piece,
+    Range,
+    Struck,
+    fold_layers,
+    lay,
+    struck_of,
+)
+from headrace.pipeline.tasks.slices import Cut
+from headrace.pipeline.tasks.table_task import (
+    LakeAddress,
+    Outcome,
+    Outcomes,
+    Stretch,
+    TableTask,
+    pack,
+    unpack,
+)
 from headrace.sources.postgres.decoding import Inside, wide
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader

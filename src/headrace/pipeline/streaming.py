@@ -25,22 +25,24 @@ from headrace.core.chunks import ByChunk, exact_from
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import epochs, latecomers, stretch
+from headrace.pipeline import epochs, latecomers
 from headrace.pipeline.epochs import Batch
 from headrace.pipeline.kept_files import Kept
 from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.latecomers import Portion
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.looking import Look
-from headrace.pipeline.merging import merge
 from headrace.pipeline.records import TableRecord
 from headrace.pipeline.retaking import retake
 from headrace.pipeline.sampling import with_births
-from headrace.pipeline.slices import Cut
 from headrace.pipeline.spacing import with_room
 from headrace.pipeline.staging import Staging, ended_as
 from headrace.pipeline.states import Event, State
-from headrace.pipeline.tasks import (
+from headrace.pipeline.tasks import decode
+from headrace.pipeline.tasks.files import verdict
+from headrace.pipeline.tasks.merge_keyed import merge
+from headrace.pipeline.tasks.slices import Cut
+from headrace.pipeline.tasks.table_task import (
     Outcome,
     Outcomes,
     Stretch,
@@ -51,7 +53,6 @@ from headrace.pipeline.tasks import (
     unpack,
 )
 from headrace.pipeline.truncating import rows_to_go, with_truncations
-from headrace.pipeline.writing import verdict
 from headrace.sources.postgres.lookrecord import labels_of
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
@@ -268,7 +269,7 @@ def _run(
 def _decoded(
     ledger: Ledger, workshop: Workshop, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
-    """Run the job; again where it turned out what a table needs (see `stretch`): rare, and never twice."""
+    """Run the job; again where it turned out what a table needs (see `decode`): rare, and never twice."""
     if not len(batch.transactions):
         return {}
     cuts = list(epochs.cuts(workshop.reader, batch.transactions))
@@ -300,7 +301,7 @@ def _worked(
             tables = stack.enter_context(jobs.shared(pack(tuple(tasks.items()))))
             items = list(_items(ledger, workshop, cuts, look, tables))
             outcomes = Outcomes()
-            for answer in jobs.run_grouped(stretch.split, merge, items):
+            for answer in jobs.run_grouped(decode.split, merge, items):
                 outcomes.take(unpack(answer, Outcome))
             wiser = {oid: _wiser(task, outcomes.tables.get(task.name)) for oid, task in tasks.items()}
             scattered = {o: t for o, t in wiser.items() if t.origins is None and _scattered(t, outcomes)}
@@ -337,7 +338,7 @@ def _origins(
     """Where the rows were found that change their keys and leave values out."""
     traces: dict[int, list[pa.Table]] = {}
     with jobs.shared(pack(tuple(tasks.items()))) as tables:
-        for answer in jobs.run(stretch.traced, list(_items(ledger, workshop, *work, tables))):
+        for answer in jobs.run(decode.traced, list(_items(ledger, workshop, *work, tables))):
             for oid, found in unpack(answer, dict).items():
                 traces.setdefault(oid, []).append(from_ipc(found))
     return {

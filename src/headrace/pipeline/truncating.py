@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from headrace.core.chunks import ByChunk
 from headrace.core.truncation import Truncation
-from headrace.pipeline.slices import Cut
-from headrace.pipeline.tasks import TableTask
+from headrace.pipeline.tasks.slices import Cut
+from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources.postgres import decoding
 from headrace.spool.reader import SpoolReader
 

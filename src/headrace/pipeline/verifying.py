@@ -40,7 +40,6 @@ from headrace.pipeline import looking
 from headrace.pipeline.choice import unmirrored
 from headrace.pipeline.config import Config, settled
 from headrace.pipeline.copies import shared
-from headrace.pipeline.copytasks import FILE_BYTES
 from headrace.pipeline.looking import Look
 from headrace.pipeline.narrowing import Narrowed, narrow, text_differences
 from headrace.pipeline.place import Place, placed
@@ -48,9 +47,10 @@ from headrace.pipeline.reaching import Wait, alive, marks_from
 from headrace.pipeline.records import SourceRecord, TableRecord, source_of, tables_of
 from headrace.pipeline.same_source import prove_same
 from headrace.pipeline.states import State
-from headrace.pipeline.tasks import from_ipc
+from headrace.pipeline.tasks.compare.checksums import Answer, Reduced, Sieve
+from headrace.pipeline.tasks.copy import FILE_BYTES
+from headrace.pipeline.tasks.table_task import from_ipc
 from headrace.pipeline.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
-from headrace.pipeline.verifytasks import Answer, Reduced, Sieve
 from headrace.pipeline.weighing import Bench, Weighed, untold
 from headrace.sources.patterns import select
 from headrace.sources.postgres import catalog as sources

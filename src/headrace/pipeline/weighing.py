@@ -26,8 +26,7 @@ from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
 from headrace.pipeline.copies import SMALL_BYTES
 from headrace.pipeline.records import TableRecord
-from headrace.pipeline.tasks import LakeAddress, pack, unpack
-from headrace.pipeline.verifytasks import (
+from headrace.pipeline.tasks.compare.checksums import (
     Answer,
     FileTask,
     Found,
@@ -46,6 +45,7 @@ from headrace.pipeline.verifytasks import (
     read_ranges,
     united,
 )
+from headrace.pipeline.tasks.table_task import LakeAddress, pack, unpack
 from headrace.sources.postgres.session import Identity
 from headrace.sources.postgres.snapshot import CopyRange
 from headrace.spark.jobs import Jobs

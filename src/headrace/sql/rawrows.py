@@ -33,9 +33,9 @@ from headrace.lake.frames import own_python
 from headrace.lake.standing import Name
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
-from headrace.pipeline.keytext import key_texts
 from headrace.pipeline.records import TableRecord, tables_of
-from headrace.pipeline.tasks import LakeAddress
+from headrace.pipeline.tasks.key_text import key_texts
+from headrace.pipeline.tasks.table_task import LakeAddress
 
 DDL = "oid BIGINT, row_data ARRAY<STRING>"
 _ROW = pa.schema([pa.field("row_data", pa.list_(pa.string()))])

@@ -32,8 +32,8 @@ from headrace.pipeline.maintaining import maintain
 from headrace.pipeline.owner import Owner
 from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.states import State
-from headrace.pipeline.tasks import LakeAddress, Outcome
-from headrace.pipeline.writing import Writing, write_history, write_sorted
+from headrace.pipeline.tasks.files import Writing, write_history, write_sorted
+from headrace.pipeline.tasks.table_task import LakeAddress, Outcome
 from headrace.spark.jobs import DriverRunner
 
 SCHEMA = TableSchema(

@@ -20,7 +20,7 @@ from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused, Room
 from headrace.pipeline.copying import Copying
 from headrace.pipeline.ledger import Ledger
 from headrace.pipeline.records import SourceRecord
-from headrace.pipeline.tasks import LakeAddress
+from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.pipeline.underway import Underway
 from headrace.sources.postgres import catalog, locks, session, upstream
 from headrace.sources.postgres.session import Address, connect, identify

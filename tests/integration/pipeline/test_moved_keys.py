@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.pipeline import epochs, writing
+from headrace.pipeline import epochs
+from headrace.pipeline.tasks import files
 from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
@@ -17,7 +18,7 @@ ROWS, FILES = 60, 10
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of some rows, and a task for each few transactions."""
-    monkeypatch.setattr(writing, "BYTES_PER_FILE", 10_000 * ROWS // FILES)
+    monkeypatch.setattr(files, "BYTES_PER_FILE", 10_000 * ROWS // FILES)
     monkeypatch.setattr(epochs, "STRETCH_BYTES", 256)
 
 

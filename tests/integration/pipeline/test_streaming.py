@@ -17,8 +17,9 @@ import pytest
 
 from headrace.decode.kernel import Ints
 from headrace.lake.store.contract import Store
-from headrace.pipeline import epochs, layers, staging
+from headrace.pipeline import epochs, staging
 from headrace.pipeline.records import source_of
+from headrace.pipeline.tasks import runs
 from headrace.status.picture import pictures
 from headrace.testing import validators
 from headrace.testing.postgres import Database, postgres
@@ -197,11 +198,11 @@ def test_what_was_laid_down_may_be_lost_before_the_commit_is_folded(
 ) -> None:
     lost: list[str] = []
 
-    def losing(store: Store, found: Sequence[layers.Layer], rolled_back: Ints) -> layers.Struck:
+    def losing(store: Store, found: Sequence[runs.Layer], rolled_back: Ints) -> runs.Struck:
         for layer in found:
             store.delete(layer.key)
             lost.append(layer.key)
-        return layers.struck_of(store, found, rolled_back)
+        return runs.struck_of(store, found, rolled_back)
 
     monkeypatch.setattr(epochs, "ALONE_BYTES", 2000)
     monkeypatch.setattr(staging, "PIECE_BYTES", 20_000)

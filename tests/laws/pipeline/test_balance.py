@@ -18,12 +18,12 @@ from headrace.core.difference import Moment
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.lake.store.open import open_store
-from headrace.pipeline import differing
 from headrace.pipeline.balance import Balance
-from headrace.pipeline.differing import Compared, Comparison, Half
-from headrace.pipeline.routing import FileRange, Routes
-from headrace.pipeline.tasks import LakeAddress, TableTask, from_ipc, pack, unpack
-from headrace.pipeline.writing import Writing, write_sorted
+from headrace.pipeline.tasks.compare import differences
+from headrace.pipeline.tasks.compare.differences import Compared, Comparison, Half
+from headrace.pipeline.tasks.files import Writing, write_sorted
+from headrace.pipeline.tasks.routing import FileRange, Routes
+from headrace.pipeline.tasks.table_task import LakeAddress, TableTask, from_ipc, pack, unpack
 from headrace.spark.jobs import DriverRunner
 
 COLUMNS = (
@@ -44,7 +44,7 @@ class Counting(DriverRunner):
     summed: list[str] = field(default_factory=list)
 
     def run(self, task: Any, items: Sequence[bytes]) -> list[bytes]:
-        if task is differing.sum_up:
+        if task is differences.sum_up:
             self.summed += [unpack(item, Half).file.path for item in items]
         return super().run(task, items)
 
@@ -75,7 +75,7 @@ class Side:
     def halves(self) -> list[Half]:
         routes = Routes.over([ranged for ranged, _ in self.files.values()])
         task = replace(self.given.table, folder=self.folder, routes=routes)
-        return differing.halves(self.given, task, new=self.new)
+        return differences.halves(self.given, task, new=self.new)
 
 
 def table(rows: Contents) -> pa.Table:
@@ -86,8 +86,8 @@ def table(rows: Contents) -> pa.Table:
 def scene() -> Iterator[tuple[Side, Side, Balance, Counting]]:
     """Ranges and lots so small that there are many."""
     with tempfile.TemporaryDirectory() as lake, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(differing, "ROWS_PER_RANGE", 4)
-        patch.setattr(differing, "ROWS_PER_LOT", 9)
+        patch.setattr(differences, "ROWS_PER_RANGE", 4)
+        patch.setattr(differences, "ROWS_PER_LOT", 9)
         task = TableTask(TableName("public", "t"), SCHEMA, "old", "h", "e", Routes.over(()), 0)
         given = Comparison(1, LakeAddress(lake), task, AT, "difference")
         yield Side(given, "old", new=False), Side(given, "new", new=True), Balance(), Counting()
@@ -97,7 +97,7 @@ def told(balance: Balance, halves: list[Half], jobs: DriverRunner) -> set[tuple[
     """What the comparison says: which key, and what happens to it."""
     balance.weigh(halves, jobs)
     items = [pack(half) for half in balance.different(halves)]
-    answers = jobs.run_grouped(differing.apart, differing.compare, items)
+    answers = jobs.run_grouped(differences.apart, differences.compare, items)
     found = [unpack(answer, Compared) for answer in answers]
     store = open_store(halves[0].given.lake.url) if halves else None
     events = [store.get(each.events) for each in found if store is not None and each.events]
@@ -138,17 +138,17 @@ def test_a_lot_is_bounded_by_bytes_where_rows_are_large() -> None:
     """Far fewer rows than a lot may have, in files of which each is small."""
     rows = {key: f"{key}" * 40_000 for key in range(100, 160)}  # 120 kB each, in memory
     with scene() as (left, right, balance, jobs), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(differing, "ROWS_PER_RANGE", 2_500)
-        patch.setattr(differing, "ROWS_PER_LOT", 250_000)
-        patch.setattr(differing, "BYTES_PER_RANGE", 200_000, raising=False)
-        patch.setattr(differing, "BYTES_PER_LOT", 1_000_000, raising=False)
+        patch.setattr(differences, "ROWS_PER_RANGE", 2_500)
+        patch.setattr(differences, "ROWS_PER_LOT", 250_000)
+        patch.setattr(differences, "BYTES_PER_RANGE", 200_000, raising=False)
+        patch.setattr(differences, "BYTES_PER_LOT", 1_000_000, raising=False)
         left.write(rows, 3)
         right.write({key: text + "!" for key, text in rows.items()}, 2)
         halves = left.halves + right.halves
         balance.weigh(halves, jobs)
         received: dict[str, int] = {}
         for half in balance.different(halves):
-            for lot, _, blob in differing.apart(pack(half)):
+            for lot, _, blob in differences.apart(pack(half)):
                 received[lot] = received.get(lot, 0) + len(blob)
         assert sum(received.values()) > 14_000_000
         assert max(received.values()) < 2_000_000

@@ -28,8 +28,8 @@ from headrace.lake import layout
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
 from headrace.pipeline import epochs, kept_files, latecomers
-from headrace.pipeline.slices import Cut
-from headrace.pipeline.tasks import LakeAddress
+from headrace.pipeline.tasks.slices import Cut
+from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.postgres import decoding
 from headrace.sources.postgres.decoding import Inside, Wanted
 from headrace.spool.reader import SpoolReader

@@ -20,8 +20,8 @@ from headrace.lake.plan import TableStep
 from headrace.lake.reach import Reach
 from headrace.lake.store.local import LocalStore
 from headrace.lake.table import LakeTable, Stamp
-from headrace.pipeline.compacting import Bundled, Survey, bundled
-from headrace.pipeline.tasks import LakeAddress, pack, unpack
+from headrace.pipeline.tasks.compact import Bundled, Survey, bundled
+from headrace.pipeline.tasks.table_task import LakeAddress, pack, unpack
 
 TABLE, OTHER = TableName("public", "t"), TableName("public", "u")
 FOLDER = layout.errors_folder("main")

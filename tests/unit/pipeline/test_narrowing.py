@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.core.schema import Column, TableSchema
 from headrace.pipeline.narrowing import TextDifferences, text_differences
-from headrace.pipeline.verifytasks import TEXTS
+from headrace.pipeline.tasks.compare.checksums import TEXTS
 
 SCHEMA = TableSchema(
     (Column("id", pa.int64(), "int", "bigint", nullable=False), Column("v", pa.date32(), "date", "date")),

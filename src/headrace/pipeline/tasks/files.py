@@ -21,14 +21,9 @@ from headrace.core.names import TableName
 from headrace.lake import datafile, layout
 from headrace.lake.plan import DataFile
 from headrace.lake.store.contract import Store
-from headrace.pipeline import shadows
-from headrace.pipeline.routing import WIDTH
-from headrace.pipeline.tasks import (
-    Errors,
-    NewFile,
-    Outcome,
-    TableTask,
-)
+from headrace.pipeline.tasks import raw_values
+from headrace.pipeline.tasks.routing import WIDTH
+from headrace.pipeline.tasks.table_task import Errors, NewFile, Outcome, TableTask
 
 # A file smaller than this takes in new rows although none of its own changed; a larger one is left
 # alone and the new rows become a file of their own.
@@ -48,7 +43,7 @@ class Writing:
 
     def errors(self, task: TableTask, *pieces: pa.Table) -> Errors:
         """Rows for `errors/`, as an outcome carries them."""
-        return shadows.told(self.store, task, self.epoch, *pieces)
+        return raw_values.told(self.store, task, self.epoch, *pieces)
 
     def file(self, folder: str, table: pa.Table, keys: tuple[bytes, bytes] | None) -> DataFile:
         return datafile.write(self.store, folder, layout.file_name(self.epoch), table, sort_range=keys)
@@ -65,7 +60,7 @@ def write_history(
 ) -> tuple[DataFile, ...]:
     """Files of history; rows in the order of time (if they are not yet), so that statistics prune by it."""
     time, diff, ordinal = history.column_names[-len(OWN) :][:3]
-    rows = shadows.drop(task, history)
+    rows = raw_values.drop(task, history)
     if not ordered:
         rows = rows.sort_by([(time, "ascending"), (ordinal, "ascending"), (diff, "ascending")])
     return tuple(

@@ -22,11 +22,20 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.lake import datafile
 from headrace.lake.store.open import open_store
-from headrace.pipeline import groups
-from headrace.pipeline.merging import merge
-from headrace.pipeline.routing import FileRange, Routes
-from headrace.pipeline.tasks import LakeAddress, Outcome, Part, TableTask, from_ipc, pack, to_ipc, unpack
-from headrace.pipeline.writing import Writing, read_file, write_sorted
+from headrace.pipeline.tasks import partition
+from headrace.pipeline.tasks.files import Writing, read_file, write_sorted
+from headrace.pipeline.tasks.merge_keyed import merge
+from headrace.pipeline.tasks.routing import FileRange, Routes
+from headrace.pipeline.tasks.table_task import (
+    LakeAddress,
+    Outcome,
+    Part,
+    TableTask,
+    from_ipc,
+    pack,
+    to_ipc,
+    unpack,
+)
 from tests.laws.core.worlds import Row, Side, World, changes, rows, sides, table, truncations
 
 
@@ -75,7 +84,7 @@ def merged(
 def _epoch(folder: Path, world: World, task: TableTask, stretches: Sequence[Sequence[int]]) -> Outcome:
     parts: dict[str, list[bytes]] = defaultdict(list)
     outcome = Outcome(task.name)
-    shares = groups.of_files(task) if task.truncations else iter(())
+    shares = partition.of_files(task) if task.truncations else iter(())
     for share in (*shares, *(s for some in stretches for s in _shares(world, task, some))):
         if isinstance(share, Outcome):
             outcome = outcome.combine(share)
@@ -90,19 +99,19 @@ def _epoch(folder: Path, world: World, task: TableTask, stretches: Sequence[Sequ
     return outcome
 
 
-def _shares(world: World, task: TableTask, numbers: Sequence[int]) -> Iterator[groups.Share | Outcome]:
+def _shares(world: World, task: TableTask, numbers: Sequence[int]) -> Iterator[partition.Share | Outcome]:
     if task.schema.is_multiset:
         changed = _changed(world, task.schema, numbers)
-        yield from groups.of_changes(task, changed) if changed.num_rows else ()
+        yield from partition.of_changes(task, changed) if changed.num_rows else ()
         return
     found = _events(world, task, numbers)
     if task.origins is not None:
         found = origins.with_origins(found, from_ipc(task.origins), task.truncations)
-    elif groups.is_scattered(task, found):
+    elif partition.is_scattered(task, found):
         yield Outcome(task.name, scattered=True)
         return
     if found.num_rows:
-        yield from groups.of_events(task, found)
+        yield from partition.of_events(task, found)
 
 
 def _events(world: World, task: TableTask, numbers: Sequence[int]) -> pa.Table:

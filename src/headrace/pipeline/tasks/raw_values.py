@@ -28,8 +28,8 @@ from headrace.core.schema import Column, TableSchema
 from headrace.core.truncation import generations
 from headrace.lake import errors_table, layout
 from headrace.lake.store.contract import Store
-from headrace.pipeline.keytext import key_texts
-from headrace.pipeline.tasks import Errors, TableTask, to_ipc
+from headrace.pipeline.tasks.key_text import key_texts
+from headrace.pipeline.tasks.table_task import Errors, TableTask, to_ipc
 
 NO_LAKE_FORM = "VALUE_WITHOUT_LAKE_FORM"
 FEW = 1000  # rows that travel with an outcome: many tasks of an epoch then make one file

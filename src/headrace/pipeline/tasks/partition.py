@@ -32,8 +32,8 @@ import pyarrow as pa
 from headrace.core.columns import Flags, Ints
 from headrace.core.multiset import KEY, net
 from headrace.core.truncation import Truncation, generations
-from headrace.pipeline.routing import Routes, prefixes
-from headrace.pipeline.tasks import TableTask
+from headrace.pipeline.tasks.routing import Routes, prefixes
+from headrace.pipeline.tasks.table_task import TableTask
 
 ALL = "*"  # the group of all rows of a table
 NEW = "new"  # the groups of the rows that came after a truncation

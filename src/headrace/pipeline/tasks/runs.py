@@ -34,11 +34,11 @@ from headrace.core.groups import by_group, rank
 from headrace.decode.kernel import Bytes, Flags, Ints
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
-from headrace.pipeline.merging import merge_events
-from headrace.pipeline.routing import WIDTH, Prefixes, prefixes
-from headrace.pipeline.stretch import bytes_of, tables_of
-from headrace.pipeline.tasks import LakeAddress, Outcome, Stretch, TableTask, pack, unpack
-from headrace.pipeline.writing import Writing
+from headrace.pipeline.tasks.decode import bytes_of, tables_of
+from headrace.pipeline.tasks.files import Writing
+from headrace.pipeline.tasks.merge_keyed import merge_events
+from headrace.pipeline.tasks.routing import WIDTH, Prefixes, prefixes
+from headrace.pipeline.tasks.table_task import LakeAddress, Outcome, Stretch, TableTask, pack, unpack
 from headrace.sources.postgres import decoding
 
 ROWS_PER_BATCH = 8192  # a layer is read in such parts

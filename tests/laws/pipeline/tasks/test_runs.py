@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.pipeline.layers import Layer, Range, Struck
-from headrace.pipeline.routing import WIDTH, FileRange, Routes
 from headrace.pipeline.staging import groups_of
+from headrace.pipeline.tasks.routing import WIDTH, FileRange, Routes
+from headrace.pipeline.tasks.runs import Layer, Range, Struck
 
 changes = st.lists(st.integers(0, 3), max_size=60)  # each by one of four subtransactions
 rolled_back = st.sets(st.integers(1, 3))

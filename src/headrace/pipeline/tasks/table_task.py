@@ -24,7 +24,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncations
 from headrace.lake.plan import DataFile
-from headrace.pipeline.routing import Routes
+from headrace.pipeline.tasks.routing import Routes
 from headrace.sources.postgres.decoding import Inside, Wanted
 from headrace.spool.streamed import Streamed
 
@@ -68,7 +68,7 @@ class TableTask:
     strict: bool = False  # such a value stops the table
     torn: tuple[Span, ...] = ()  # chunks of its copy that do not show a truncation which others show
     origins: bytes | None = None  # where rows that change keys were found (`core.origins`), packed or shared
-    layered: bool = False  # its events come from `layers`: all history is the fold's
+    layered: bool = False  # its events come from `runs`: all history is the fold's
     truncations: Truncations = ()  # that take its rows in this epoch
     forgets: int = 0  # the time of the last truncation that the copy holds: what was before it is unknown
     untold: int = 0  # a time: what the copy holds up to there is in the stream in part only, if at all

@@ -20,12 +20,21 @@ from headrace.lake import errors_table, schemas
 from headrace.lake.plan import DataFile, TableStep
 from headrace.lake.store.open import open_store
 from headrace.lake.table import LakeTable, Stamp
-from headrace.pipeline import shadows
-from headrace.pipeline.groups import of_events
-from headrace.pipeline.merging import merge, merge_events
-from headrace.pipeline.routing import FileRange, Routes
-from headrace.pipeline.tasks import LakeAddress, Outcome, Part, TableTask, from_ipc, pack, to_ipc, unpack
-from headrace.pipeline.writing import Writing, write_sorted
+from headrace.pipeline.tasks import raw_values
+from headrace.pipeline.tasks.files import Writing, write_sorted
+from headrace.pipeline.tasks.merge_keyed import merge, merge_events
+from headrace.pipeline.tasks.partition import of_events
+from headrace.pipeline.tasks.routing import FileRange, Routes
+from headrace.pipeline.tasks.table_task import (
+    LakeAddress,
+    Outcome,
+    Part,
+    TableTask,
+    from_ipc,
+    pack,
+    to_ipc,
+    unpack,
+)
 from tests.unit.core.batches import Change, batch, insert, table_of, text_table, update
 
 SCHEMA = text_table()
@@ -84,17 +93,17 @@ def _said(tmp_path: Path, rows: int, change: Change) -> tuple[Outcome, int]:
     present = table_of(SCHEMA, *((str(number), None, "") for number in range(rows)))
     [new] = write_sorted(Writing(store, 1), task, present)
     raw = pa.repeat(pa.scalar("infinity"), rows)
-    said = shadows.told(store, task, 1, shadows.copied(task, present, 1, raw, 1))
+    said = raw_values.told(store, task, 1, raw_values.copied(task, present, 1, raw, 1))
     files = tuple(each for each in said if isinstance(each, DataFile))
     assert sum(file.rows for file in files) == rows, "many are written where they arise"
     others = table_of(SCHEMA, ("others", None, ""))
-    unread = errors_table.write(store, "e", "unread.parquet", shadows.copied(task, others, 1, raw[:1], 1))
+    unread = errors_table.write(store, "e", "unread.parquet", raw_values.copied(task, others, 1, raw[:1], 1))
     step = TableStep("e", -1, (*files, unread), (), schemas.encode(errors_table.ERRORS))
     assert LakeTable(store, "e").write(step, Stamp("headrace/main", 1, "p"))
     (tmp_path / "e" / unread.path).unlink()
     task = replace(task, routes=Routes.over([FileRange(new.file.path, 1, rows, new.low, new.high)]))
     bad = BAD.empty_table()
-    found = events(shadows.extend(task), shadows.widen(task, batch(SCHEMA, change), bad))
+    found = events(raw_values.extend(task), raw_values.widen(task, batch(SCHEMA, change), bad))
     found = found.append_column("_home", pa.array([True] * found.num_rows))
     outcome = merge_events(Writing(store, 2), task, found)
     assert outcome.failure is None

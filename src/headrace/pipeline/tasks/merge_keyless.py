@@ -22,11 +22,18 @@ from headrace.core.keycode import keycode
 from headrace.core.multiset import KEY, NET, fold_multiset, net_schema
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncation, retracted
-from headrace.pipeline.groups import END
-from headrace.pipeline.retracting import retract
-from headrace.pipeline.routing import prefixes
-from headrace.pipeline.tasks import Outcome, TableTask
-from headrace.pipeline.writing import SMALL_FILE, Writing, read_file, row_missing, write_history, write_sorted
+from headrace.pipeline.tasks.files import (
+    SMALL_FILE,
+    Writing,
+    read_file,
+    row_missing,
+    write_history,
+    write_sorted,
+)
+from headrace.pipeline.tasks.merge_truncated import retract
+from headrace.pipeline.tasks.partition import END
+from headrace.pipeline.tasks.routing import prefixes
+from headrace.pipeline.tasks.table_task import Outcome, TableTask
 
 
 def merge_multiset(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
@@ -68,7 +75,7 @@ def _netted(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
 def _truncated(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
     """The rows that changes touched before a truncation: what of them was there when it came.
 
-    Their copies are counted in all files, whose own merges (`retracting`) leave them alone.
+    Their copies are counted in all files, whose own merges (`merge_truncated`) leave them alone.
     """
     touched = pl.Series(column(nets, KEY)).unique()
     there = [wide(nets)]

@@ -11,7 +11,7 @@ The *home* of a key is the last file that begins at or before it; or, in an epoc
 rows, one of several *births*, ranges of new keys that get files of their own. It is a pure function of
 the key, so every task sends a key's events to the same places without knowing what other tasks saw. The
 home is always among the places, candidate or not: it takes the key if nobody holds it, and it is the
-one that vouches for it (see `merging`).
+one that vouches for it (see `merge_keyed`).
 
 Key codes are compared by their first 32 bytes, padded: monotone, so a candidate is never missed; two
 keys that agree so far only cost a look into one file more.

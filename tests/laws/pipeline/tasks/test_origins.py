@@ -20,9 +20,9 @@ from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.origins import origins, traces, with_origins
 from headrace.core.position import Lsn
-from headrace.pipeline.tasks import from_ipc
+from headrace.pipeline.tasks.table_task import from_ipc
 from tests.laws.core.worlds import KEYED, Row, Side, World, changes, rows, sides, table, time_of, worlds
-from tests.laws.pipeline.merged import merged
+from tests.laws.pipeline.tasks.merged import merged
 
 LAWS = settings(max_examples=60, deadline=None)
 MOVING = worlds(min_transactions=2)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
-from headrace.pipeline.routing import WIDTH
+from headrace.pipeline.tasks.routing import WIDTH
 from tests.laws.core.worlds import BAG, FULL, KEYED, Row, Side, World, table, with_copies, worlds
-from tests.laws.pipeline.merged import Merged, merged
+from tests.laws.pipeline.tasks.merged import Merged, merged
 
 LAWS = settings(max_examples=150, deadline=None)
 EMPTYING = worlds(min_transactions=3, truncates=True)

@@ -11,7 +11,7 @@ each stretch what the driver makes the origins of (`core.origins`), and in the s
 its own.
 
 History of tables with full before-images is complete in the stream and is written right here; that of
-the others needs the rows of the lake and is written by `merging`.
+the others needs the rows of the lake and is written by `merge_keyed`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from headrace.core.history import OWN, history
 from headrace.core.keycode import keycode
 from headrace.decode.kernel import Bytes
 from headrace.lake.store.open import open_store
-from headrace.pipeline import groups, shadows
-from headrace.pipeline.merging import RESULTS
-from headrace.pipeline.slices import read_piece, read_small, read_stretch
-from headrace.pipeline.tasks import (
+from headrace.pipeline.tasks import partition, raw_values
+from headrace.pipeline.tasks.files import Writing, without_form, write_history
+from headrace.pipeline.tasks.merge_keyed import RESULTS
+from headrace.pipeline.tasks.slices import read_piece, read_small, read_stretch
+from headrace.pipeline.tasks.table_task import (
     Outcome,
     Part,
     Stretch,
@@ -45,7 +46,6 @@ from headrace.pipeline.tasks import (
     to_ipc,
     unpack,
 )
-from headrace.pipeline.writing import Writing, without_form, write_history
 from headrace.sources.postgres import decoding
 from headrace.spark.depot import opened
 from headrace.spool.reader import SpoolReader
@@ -202,9 +202,9 @@ def _live(
     else:
         yield _result(context.stretch, outcome)
     if task.schema.is_multiset:
-        yield from _parts(context, groups.of_changes(task, changes))
+        yield from _parts(context, partition.of_changes(task, changes))
         return
-    found = events(shadows.extend(task), shadows.widen(task, changes, bad))
+    found = events(raw_values.extend(task), raw_values.widen(task, changes, bad))
     known, found = _new(task, found)
     if known.num_rows:
         known = known.filter(pc.greater(known["_time"], task.untold))
@@ -213,10 +213,10 @@ def _live(
         return
     if task.origins is not None:
         found = origins.with_origins(found, from_ipc(opened(task.origins)), task.truncations)
-    elif groups.is_scattered(task, found):
+    elif partition.is_scattered(task, found):
         yield _result(context.stretch, Outcome(task.name, scattered=True))
         return
-    yield from _parts(context, groups.of_events(task, found))
+    yield from _parts(context, partition.of_events(task, found))
 
 
 def _transactions(rows: pa.Table) -> int:
@@ -233,12 +233,12 @@ def _straight(
     """History, and rows for `errors/`, straight from the tuples of a table with full before-images."""
     # Before a truncation that the copy holds there is nothing to rewind from.
     changes = changes.filter(pc.greater(changes["_time"], task.forgets))
-    told = history(shadows.extend(task), shadows.widen(task, changes, bad))
+    told = history(raw_values.extend(task), raw_values.widen(task, changes, bad))
     new = _not_held(task, told)
     return replace(
         outcome,
         history=write_history(context.writing, task, _whole(task, told)),
-        errors=context.writing.errors(task, shadows.errors(task, new), shadows.truncated(task, new)),
+        errors=context.writing.errors(task, raw_values.errors(task, new), raw_values.truncated(task, new)),
     )
 
 
@@ -276,13 +276,13 @@ def _begun(context: _Context, task: TableTask) -> Iterator[tuple[str, int, bytes
     if task.schema.full and task.met:
         # Of other tables the raw texts come with the rows (`shadows.attach`).
         writing, time = context.writing, task.truncations[0].time
-        standing = shadows.standing(writing.store, task, writing.epoch, time)
+        standing = raw_values.standing(writing.store, task, writing.epoch, time)
         outcome = replace(outcome, errors=standing)
     yield _result(context.stretch, outcome)
-    yield from _parts(context, groups.of_files(task))
+    yield from _parts(context, partition.of_files(task))
 
 
-def _parts(context: _Context, shares: Iterable[groups.Share]) -> Iterator[tuple[str, int, bytes]]:
+def _parts(context: _Context, shares: Iterable[partition.Share]) -> Iterator[tuple[str, int, bytes]]:
     for group, task, rows in shares:
         yield _part(context, task, group, rows)
 

@@ -18,7 +18,7 @@ import numpy as np
 from headrace.core.errors import Definite
 from headrace.decode.kernel import Bytes
 from headrace.lake.store.open import open_store
-from headrace.pipeline.tasks import KeptPiece, Small
+from headrace.pipeline.tasks.table_task import KeptPiece, Small
 from headrace.sources.postgres.decoding import Inside
 from headrace.spool.reader import SpoolReader
 from headrace.spool.streamed import Streamed

@@ -36,8 +36,8 @@ from headrace.decode.kernel import Bytes
 from headrace.decode.values import decode_column, raw
 from headrace.lake import datafile
 from headrace.lake.store.open import open_store
-from headrace.pipeline.keytext import key_texts
-from headrace.pipeline.tasks import LakeAddress, from_ipc, pack, to_ipc, unpack
+from headrace.pipeline.tasks.key_text import key_texts
+from headrace.pipeline.tasks.table_task import LakeAddress, from_ipc, pack, to_ipc, unpack
 from headrace.sources.postgres import keyrange, snapshot
 from headrace.sources.postgres.session import Address, Identity, Session, query
 from headrace.spark.secrets import Key, Sealed

@@ -4,7 +4,7 @@ A group is one of
 
     a file     the keys whose rows may lie in it, and the unknown keys whose home it is
     a birth    the unknown keys of a range, when an epoch brings very many: they get files of their own
-    a rest     what nothing touches of a file of a truncated table without a key (`retracting`)
+    a rest     what nothing touches of a file of a truncated table without a key (`merge_truncated`)
 
 Where the table is truncated no row of a file stays, and the file goes (see `groups`). Else the merge reads
 the file, takes out the rows whose keys are touched, folds the events onto them, writes the file anew or
@@ -43,18 +43,28 @@ from headrace.core.schema import TableSchema
 from headrace.core.truncation import of_truncations
 from headrace.lake.plan import DataFile
 from headrace.lake.store.open import open_store
-from headrace.pipeline import shadows
-from headrace.pipeline.groups import ORIGIN, PROBE
-from headrace.pipeline.multisets import merge_multiset
-from headrace.pipeline.retracting import belonging, merge_rest, retract
-from headrace.pipeline.tasks import MASK64, NewFile, Outcome, Part, TableTask, from_ipc, pack, to_ipc, unpack
-from headrace.pipeline.writing import (
+from headrace.pipeline.tasks import raw_values
+from headrace.pipeline.tasks.files import (
     SMALL_FILE,
     Writing,
     read_file,
     row_missing,
     write_history,
     write_sorted,
+)
+from headrace.pipeline.tasks.merge_keyless import merge_multiset
+from headrace.pipeline.tasks.merge_truncated import belonging, merge_rest, retract
+from headrace.pipeline.tasks.partition import ORIGIN, PROBE
+from headrace.pipeline.tasks.table_task import (
+    MASK64,
+    NewFile,
+    Outcome,
+    Part,
+    TableTask,
+    from_ipc,
+    pack,
+    to_ipc,
+    unpack,
 )
 
 RESULTS = "~"  # the group of finished outcomes: they pass through
@@ -130,7 +140,7 @@ def _merge_group(writing: Writing, task: TableTask, events: pa.Table) -> Outcome
         add=_rewritten(writing, task, split, folded) if rewrite else write_sorted(writing, task, final),
         remove=(ours.path,) if ours is not None and rewrite else (),
         history=_history(writing, task, folded),
-        errors=writing.errors(task, shadows.errors(task, folded.history)),
+        errors=writing.errors(task, raw_values.errors(task, folded.history)),
         rows=final.num_rows - split.base.num_rows,
         vouched=split.vouched,
         found=split.found,
@@ -172,7 +182,7 @@ def _gone(writing: Writing, task: TableTask, split: _Split, folded: Folded) -> O
         task.name,
         remove=(task.routes.files[0].path,),
         history=_history(writing, task, folded),
-        errors=writing.errors(task, shadows.errors(task, folded.history)),
+        errors=writing.errors(task, raw_values.errors(task, folded.history)),
         rows=-split.base.num_rows,
         vouched=split.vouched,
         found=split.found,
@@ -208,8 +218,8 @@ def _keys(schema: TableSchema, rows: pa.Table) -> pl.Series:
 
 
 def _fold(writing: Writing, task: TableTask, events: pa.Table, base: pa.Table) -> Folded:
-    base = shadows.attach(writing.store, task, base)
-    return fold(shadows.extend(task), events, base, task.truncations)
+    base = raw_values.attach(writing.store, task, base)
+    return fold(raw_values.extend(task), events, base, task.truncations)
 
 
 def _first_events(keys: pl.Series, events: pa.Table) -> pl.DataFrame:
@@ -296,7 +306,7 @@ def _changed_from(events: pa.Table, codes: pa.Array) -> str:
 
 
 def _history(writing: Writing, task: TableTask, folded: Folded) -> tuple[DataFile, ...]:
-    """Of tables with full before-images it is written by `stretch`, but for what truncations took."""
+    """Of tables with full before-images it is written by `decode`, but for what truncations took."""
     told = folded.history
     if task.schema.full and not task.layered:
         told = told.filter(pa.array(of_truncations(task.truncations, told)))

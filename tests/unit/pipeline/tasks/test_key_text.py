@@ -11,7 +11,7 @@ import pytest
 
 from headrace.core.columns import widened
 from headrace.core.schema import Column, TableSchema
-from headrace.pipeline.keytext import key_texts
+from headrace.pipeline.tasks.key_text import key_texts
 
 MICROS = pa.timestamp("us")
 INSTANT = pa.timestamp("us", tz="UTC")

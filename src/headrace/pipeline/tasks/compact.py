@@ -25,9 +25,9 @@ from headrace.lake.plan import DataFile
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.lake.table import LakeTable
-from headrace.pipeline.routing import WIDTH
-from headrace.pipeline.tasks import LakeAddress, NewFile, TableTask, pack, unpack
-from headrace.pipeline.writing import Writing, write_sorted
+from headrace.pipeline.tasks.files import Writing, write_sorted
+from headrace.pipeline.tasks.routing import WIDTH
+from headrace.pipeline.tasks.table_task import LakeAddress, NewFile, TableTask, pack, unpack
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from headrace.core.history import OWN
 from headrace.core.keycode import keycode
 from headrace.core.multiset import KEY
 from headrace.core.truncation import retracted
-from headrace.pipeline import shadows
-from headrace.pipeline.tasks import Outcome, TableTask
-from headrace.pipeline.writing import Writing, read_file, write_history
+from headrace.pipeline.tasks import raw_values
+from headrace.pipeline.tasks.files import Writing, read_file, write_history
+from headrace.pipeline.tasks.table_task import Outcome, TableTask
 
 
 def merge_rest(writing: Writing, task: TableTask, keys: pa.Table) -> Outcome:
@@ -35,13 +35,13 @@ def retract(writing: Writing, task: TableTask, rows: pa.Table) -> Outcome:
     """What history and errors say of these rows at the first truncation."""
     if not rows.num_rows:
         return Outcome(task.name)
-    rows = shadows.attach(writing.store, task, rows)
-    told = retracted(shadows.extend(task), rows, task.truncations[0])
+    rows = raw_values.attach(writing.store, task, rows)
+    told = retracted(raw_values.extend(task), rows, task.truncations[0])
     history = belonging(task, told)
     return Outcome(
         task.name,
         history=write_history(writing, task, history, ordered=True) if history.num_rows else (),
-        errors=writing.errors(task, shadows.errors(task, told)),
+        errors=writing.errors(task, raw_values.errors(task, told)),
         rows=-rows.num_rows,
     )
 

@@ -3,7 +3,7 @@
     files of both ─ sample ─► bounds of ranges, each with about as many rows
     each file     ─ sum_up ─► its rows and their digests, summed by range          `balance` says what differs
     those ranges  ─ apart ═ shuffle by lots of ranges ═ compare ─► Compared: the difference, in files
-    those files   ─ route ═ shuffle by file of the table ═ `merging` ─► files, history, errors
+    those files   ─ route ═ shuffle by file of the table ═ `tasks.merge_keyed` ─► files, history, errors
 
 What is the same costs one read and goes nowhere. Where events can't say it, in a table without a key or
 one that has a key twice, or another identity than its files are sorted by, `rewrite` takes the place of the
@@ -31,9 +31,10 @@ from headrace.decode.digest import digests
 from headrace.lake import datafile
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
-from headrace.pipeline import groups, shadows
-from headrace.pipeline.routing import FileRange, Prefixes, Routes, prefixes
-from headrace.pipeline.tasks import (
+from headrace.pipeline.tasks import partition, raw_values
+from headrace.pipeline.tasks.files import Writing, write_history, write_sorted
+from headrace.pipeline.tasks.routing import FileRange, Prefixes, Routes, prefixes
+from headrace.pipeline.tasks.table_task import (
     Errors,
     LakeAddress,
     Outcome,
@@ -44,7 +45,6 @@ from headrace.pipeline.tasks import (
     to_ipc,
     unpack,
 )
-from headrace.pipeline.writing import Writing, write_history, write_sorted
 
 ROWS_PER_RANGE = 2_500
 ROWS_PER_LOT = 250_000
@@ -170,8 +170,8 @@ def bounds(samples: Sequence[Sampled], rows: int) -> tuple[bytes, ...]:
 def sum_up(item: bytes) -> bytes:
     """The task: the rows of a file, summed by range."""
     half = unpack(item, Half)
-    rows = shadows.attach(half.given.store, half.task, _read(half))
-    names = shadows.extend(half.given.table).names
+    rows = raw_values.attach(half.given.store, half.task, _read(half))
+    names = raw_values.extend(half.given.table).names
     ranges, which = np.unique(_ranges(half, rows), return_inverse=True)
     whole = digests(keycode([rows.column(name) for name in names]))
     sums = Sums.of(len(ranges), which, whole, np.ones(rows.num_rows, np.int64))
@@ -196,7 +196,7 @@ def apart(item: bytes) -> Iterator[tuple[str, int, bytes]]:
     wanted = np.array(half.lots, np.int64).reshape(-1, 2)
     ranges = _ranges(half, rows)
     inside = np.isin(ranges, wanted[:, 0])
-    rows = shadows.attach(half.given.store, half.task, rows.filter(pa.array(inside)))
+    rows = raw_values.attach(half.given.store, half.task, rows.filter(pa.array(inside)))
     if not rows.num_rows:
         return
     lots = wanted[np.searchsorted(wanted[:, 0], ranges[inside]), 1]
@@ -229,7 +229,7 @@ def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
 def compare(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
     """The reducing side: the events of a lot, in a file of their own where there are any."""
     given, old, new = _sides(blobs)
-    schema = shadows.extend(given.table)
+    schema = raw_values.extend(given.table)
     moment = replace(given.moment, first=int(group) * _EVENTS_PER_LOT)
     if schema.is_multiset:
         yield pack(Compared(changes=difference.history(schema, old, new, moment).num_rows))
@@ -252,8 +252,8 @@ def rewrite(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
     given, old, new = _sides(blobs)
     writing = Writing(given.store, given.epoch)
     moment = replace(given.moment, first=int(group) * _EVENTS_PER_LOT)
-    rows = shadows.drop(given.table, new)
-    told = difference.history(given.table.schema, shadows.drop(given.table, old), rows, moment)
+    rows = raw_values.drop(given.table, new)
+    told = difference.history(given.table.schema, raw_values.drop(given.table, old), rows, moment)
     yield pack(
         Outcome(
             given.table.name,
@@ -268,7 +268,7 @@ def _sides(blobs: Iterator[bytes]) -> tuple[Comparison, pa.Table, pa.Table]:
     """The old rows come before the new ones; with wide offsets."""
     parts = [unpack(blob, _Rows) for blob in blobs]
     given = parts[0].given
-    nothing = wide(shadows.extend(given.table).arrow().empty_table())
+    nothing = wide(raw_values.extend(given.table).arrow().empty_table())
     sides = [
         pa.concat_tables(
             [nothing, *(from_ipc(part.rows).cast(nothing.schema) for part in parts if part.new == new)]
@@ -286,12 +286,12 @@ def route(item: bytes) -> Iterator[tuple[str, int, bytes]]:
     applying = unpack(item, Applying)
     data = applying.given.store.get(applying.events)
     assert data is not None, "the comparison wrote it"
-    for number, (name, task, rows) in enumerate(groups.of_events(applying.task, from_ipc(data))):
+    for number, (name, task, rows) in enumerate(partition.of_events(applying.task, from_ipc(data))):
         part = Part(applying.given.epoch, applying.given.lake, task, to_ipc(rows))
         yield f"{task.name}:{name}", number, pack(part)
 
 
 def standing_errors(given: Comparison, old: TableTask, new: TableTask) -> Errors:
     """Where all rows are written anew: the old errors taken back, and those of the new copy."""
-    said = partial(shadows.standing, given.store, old, given.epoch, given.moment.time)
+    said = partial(raw_values.standing, given.store, old, given.epoch, given.moment.time)
     return said() + said(of=new, diff=1)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipeline.routing import WIDTH, FileRange, Routes, prefixes
+from headrace.pipeline.tasks.routing import WIDTH, FileRange, Routes, prefixes
 
 KEYS = st.binary(max_size=WIDTH + 4)
 

@@ -25,9 +25,9 @@ from headrace.decode import copytext
 from headrace.decode.kernel import Bytes
 from headrace.decode.values import decode_column, raw
 from headrace.lake.store.open import open_store
-from headrace.pipeline import shadows
-from headrace.pipeline.tasks import Errors, LakeAddress, NewFile, TableTask, pack, unpack
-from headrace.pipeline.writing import Writing, without_form, write_sorted
+from headrace.pipeline.tasks import raw_values
+from headrace.pipeline.tasks.files import Writing, without_form, write_sorted
+from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile, TableTask, pack, unpack
 from headrace.sources.postgres import keyrange, snapshot
 from headrace.sources.postgres.locks import TableBusy
 from headrace.sources.postgres.session import Address, Identity
@@ -191,5 +191,5 @@ def _decode(table: TableTask, data: Bytes, time: int) -> Piece:
             raise without_form(table, columns[number].name)
         bad = decoded[number].bad
         raws = raw(texts[number], bad)
-        errors.append(shadows.copied(table, rows.take(pa.array(bad)), number, raws, time))
+        errors.append(raw_values.copied(table, rows.take(pa.array(bad)), number, raws, time))
     return rows, Met(met, tuple(errors))
