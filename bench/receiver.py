@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from headrace.core.position import Lsn
-from headrace.pipeline.receiver import Feed, Receiver
+from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.spool.reader import SpoolReader
 from headrace.testing import tls

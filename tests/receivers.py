@@ -4,8 +4,9 @@
                            └── minder    one for each receiver: tells its pid, then how it ended
                                  └── receiver     `receive.main` in a process and session of its own
 
-They are forked from one that is ready. Each is a process as `headrace.pipeline.receiver` starts it, with the
-same pipes and the environment of that moment; only its parent is another, so its end is told by a pipe.
+They are forked from one that is ready. Each is a process as `headrace.pipeline.ingest.supervisor` starts it,
+with the same pipes and the environment of that moment; only its parent is another, so its end is told by a
+pipe.
 
 Called by the `conftest` of folders whose tests start receivers in their own process.
 """
@@ -27,7 +28,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from headrace.pipeline import receive, receiver
+from headrace.pipeline.ingest import supervisor, worker
 
 _LIFE = "import sys; from tests.receivers import nurse; nurse(int(sys.argv[1]))"
 _PID_DIGITS = 10
@@ -68,7 +69,7 @@ class Nursery:
     def __init__(self) -> None:
         self._asking, theirs = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _LIFE, str(theirs.fileno()), receive.__name__],
+            [sys.executable, "-c", _LIFE, str(theirs.fileno()), worker.__name__],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
         )
@@ -98,7 +99,7 @@ def nurse(descriptor: int) -> None:
         _, given, _, _ = socket.recv_fds(asked, 1, 4)
         if os.fork() == 0:
             asked.close()
-            _mind(receive.main, json.loads(environment), given)
+            _mind(worker.main, json.loads(environment), given)
         for each in given:
             os.close(each)
 
@@ -131,7 +132,7 @@ def _mind(life: Any, environment: dict[str, str], given: list[int]) -> None:
 def running() -> list[psutil.Process]:
     """The receivers of this process, which lead sessions of their own."""
     below = psutil.Process().children(recursive=True)
-    named = [each for each in below if receive.__name__ in each.cmdline()]
+    named = [each for each in below if worker.__name__ in each.cmdline()]
     return [each for each in named if os.getsid(each.pid) == each.pid]
 
 
@@ -140,5 +141,5 @@ def forked() -> Iterator[None]:
     """Receivers that this process starts are forked."""
     with pytest.MonkeyPatch.context() as patch, closing(Nursery()) as nursery:
         begin = cast(Any, nursery.start_process)
-        patch.setattr(receiver, "start_process", begin)
+        patch.setattr(supervisor, "start_process", begin)
         yield

@@ -26,9 +26,9 @@ from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline.epochs import Batch
+from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.looking import Look
 from headrace.pipeline.owner import Owner
-from headrace.pipeline.receiver import Receiver
 from headrace.pipeline.records import TableRecord
 from headrace.pipeline.sourceclock import SourceClock
 from headrace.pipeline.states import State

@@ -23,7 +23,7 @@ from headrace.core.position import Lsn
 from headrace.pipeline import remembered
 from headrace.pipeline.choice import chosen, examined, refuse
 from headrace.pipeline.config import SourceConfig
-from headrace.pipeline.lastcommits import LastCommits
+from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.place import Place
 from headrace.pipeline.records import SourceRecord

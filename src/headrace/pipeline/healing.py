@@ -27,7 +27,7 @@ from headrace.core.position import Lsn
 from headrace.lake import layout
 from headrace.pipeline import choosing, resyncing
 from headrace.pipeline.choosing import Footing
-from headrace.pipeline.lastcommits import LastCommits
+from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.place import Place
 from headrace.pipeline.records import SourceRecord, TableRecord

@@ -30,8 +30,8 @@ from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable, LiveFile
 from headrace.lake.unseen import Stretch
 from headrace.pipeline import kept_files
+from headrace.pipeline.ingest.last_commits import COMMITS_KEY, LastCommits, last_commits_of
 from headrace.pipeline.kept_files import KEY, Kept, kept_of
-from headrace.pipeline.lastcommits import COMMITS_KEY, LastCommits, last_commits_of
 from headrace.pipeline.mending import mend
 from headrace.pipeline.records import (
     SOURCE_KEY,

@@ -31,9 +31,9 @@ from headrace.pipeline.cadence import Cadence
 from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused
 from headrace.pipeline.copying import Copying
 from headrace.pipeline.harvest import Harvest
+from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.place import Place
-from headrace.pipeline.receiver import Receiver
 from headrace.pipeline.records import TableRecord
 from headrace.pipeline.renewal import Renewal
 from headrace.pipeline.reporting import Reporter

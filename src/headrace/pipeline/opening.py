@@ -26,11 +26,11 @@ from headrace.pipeline import choosing, reconciling, remembered, same_source
 from headrace.pipeline.acknowledging import Acknowledger
 from headrace.pipeline.cadence import Cadence
 from headrace.pipeline.healing import Remedy
+from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.ledger import Ledger
 from headrace.pipeline.lifecycle import Run
 from headrace.pipeline.mending import mend
 from headrace.pipeline.place import Place
-from headrace.pipeline.receiver import Feed, Receiver
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.same_source import prove_same
 from headrace.pipeline.staging import Site, Staging

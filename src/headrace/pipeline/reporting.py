@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from headrace.pipeline.acknowledging import Acknowledger
     from headrace.pipeline.config import SourceConfig
     from headrace.pipeline.copies import Progress
+    from headrace.pipeline.ingest.supervisor import Receiver
     from headrace.pipeline.ledger import Ledger
     from headrace.pipeline.place import Place
-    from headrace.pipeline.receiver import Receiver
     from headrace.pipeline.sourceclock import SourceClock
     from headrace.pipeline.streaming import Workshop
     from headrace.pipeline.underway import Underway

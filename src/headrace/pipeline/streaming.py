@@ -27,8 +27,8 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline import epochs, latecomers
 from headrace.pipeline.epochs import Batch
+from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.kept_files import Kept
-from headrace.pipeline.lastcommits import LastCommits
 from headrace.pipeline.latecomers import Portion
 from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.looking import Look

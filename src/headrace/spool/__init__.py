@@ -7,7 +7,7 @@
     SpoolWriter.full            ◄──  whole segments deleted  ◄──  SpoolReader.discard(before)
 
 The room knows no source: it keeps bytes, and of each committed transaction where its bytes lie, its
-time, and how far the stream is complete (the frontier, exclusive). `pipeline.receive` puts the two
+time, and how far the stream is complete (the frontier, exclusive). `pipeline.ingest.worker` puts the two
 together.
 
 It promises that what a reader gets is exactly what was appended: every block of bytes and every

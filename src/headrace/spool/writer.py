@@ -1,6 +1,6 @@
 """The writing end of a spool: one process appends bytes and records.
 
-Called by the receiver (`pipeline.receive`), which first appends what came and then tells which
+Called by the receiver (`pipeline.ingest.worker`), which first appends what came and then tells which
 transactions ended in it. A writer never touches a file that another writer began: it opens a new segment
 behind the newest one and a new session, so that whatever a killed writer left half-written stays
 behind and is named by no record.

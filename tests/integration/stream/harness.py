@@ -19,7 +19,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.position import Lsn
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes
-from headrace.pipeline.receiver import Feed, Receiver
+from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.spool.reader import SpoolReader
 from headrace.testing.postgres import Database

@@ -303,7 +303,7 @@ _DRIVER = """
 import sys, time
 from pathlib import Path
 from headrace.core.position import Lsn
-from headrace.pipeline.receiver import Feed, Receiver
+from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.session import Address, connect, identify
 address = Address.parse(sys.argv[2])
 with connect(address, role="test") as connection:

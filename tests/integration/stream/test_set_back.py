@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Lsn
-from headrace.pipeline.lastcommits import LastCommits
+from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.spool.layout import erase
 from headrace.testing.copies import Backup
 from headrace.testing.postgres import postgres

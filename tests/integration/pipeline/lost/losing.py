@@ -19,7 +19,7 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Lsn
 from headrace.lake import layout
 from headrace.lake.reader import Lake
-from headrace.pipeline.receiver import Feed, Receiver
+from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.records import TableRecord, source_of, tables_of
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.sources.postgres.upstream import wal_end

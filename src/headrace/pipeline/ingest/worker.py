@@ -1,7 +1,7 @@
 """The receiver process: from the stream of one source into its spool, whatever the driver does.
 
-Started by `pipeline.receiver` as `python -m headrace.pipeline.receive`; a process of its own, so that the
-server is answered in time while the driver's process is busy, stopped or starved.
+Started by `pipeline.ingest.supervisor` as `python -m headrace.pipeline.ingest.worker`; a process of its own,
+so that the server is answered in time while the driver's process is busy, stopped or starved.
 
     stdin    line 1: what to do, secrets included (they are never in argv or the environment)
              then    {"ack": 23797576}     the lake holds everything before this position, durably
@@ -41,9 +41,9 @@ from typing import Any
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Lsn
-from headrace.pipeline.intake import Intake
-from headrace.pipeline.known import Known
-from headrace.pipeline.lastcommits import LastCommits
+from headrace.pipeline.ingest.last_commits import LastCommits
+from headrace.pipeline.ingest.replay_check import Known
+from headrace.pipeline.ingest.store_stream import Intake
 from headrace.sources.postgres.session import Address, Identity
 from headrace.sources.postgres.stream import Stream, Wanted
 from headrace.spool.writer import SpoolWriter

@@ -1,7 +1,7 @@
 """Transactions that are streamed while they run: which there are, and what becomes of each.
 
-Called by `intake` with each buffer. A large transaction comes in blocks before it has ended, and the blocks
-of several may take turns; each goes to files of its own in the spool:
+Called by `store_stream` with each buffer. A large transaction comes in blocks before it has ended, and the
+blocks of several may take turns; each goes to files of its own in the spool:
 
     buffer    B..C  S(7) I I E  S(9) I E  B..C  S(7) I A(7,8) I E  c(7)  A(9,9)
     7         ....       I I                         I        I    ended: without what 8 did

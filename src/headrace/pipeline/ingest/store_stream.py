@@ -8,8 +8,8 @@ each message only its kind and its length count, of a begin and a commit the pos
     index         (1: BRIIC)    (2: BIUC)                                or to the end where one stays open
 
 Blocks of transactions that are streamed while they run (S ... E) never stand inside of a whole one. They
-are cut out and kept apart (`inprogress`); what stands in the spool at their place in the order of commits is
-the message of their commit.
+are cut out and kept apart (`open_transactions`); what stands in the spool at their place in the order of
+commits is the message of their commit.
 
 After a restart the server sends again what was not acknowledged. Transactions that are complete in the
 lake or in the spool (`commit LSN < floor`) are not stored a second time, but they are compared with what
@@ -30,8 +30,17 @@ import numpy as np
 
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes, Flags, Ints
-from headrace.pipeline.inprogress import CHANGES, RELATION, START, STOP, TRUNCATE, Ended, InProgress, disorder
-from headrace.pipeline.known import Known
+from headrace.pipeline.ingest.open_transactions import (
+    CHANGES,
+    RELATION,
+    START,
+    STOP,
+    TRUNCATE,
+    Ended,
+    InProgress,
+    disorder,
+)
+from headrace.pipeline.ingest.replay_check import Known
 from headrace.spool.layout import RECORD, Kind, Records
 from headrace.spool.writer import SpoolWriter
 

@@ -33,9 +33,9 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient, from_record
 from headrace.core.position import Lsn
-from headrace.pipeline import receive
-from headrace.pipeline.lastcommits import LastCommits
-from headrace.pipeline.receive import ORPHANED, PATIENCE, Orders
+from headrace.pipeline.ingest import worker
+from headrace.pipeline.ingest.last_commits import LastCommits
+from headrace.pipeline.ingest.worker import ORPHANED, PATIENCE, Orders
 from headrace.sources.postgres.session import Address, Identity
 from headrace.spool.origin import prepare, running_since
 
@@ -285,7 +285,7 @@ def _position(said: int | None) -> Lsn | None:
 def start_process() -> subprocess.Popen[bytes]:
     """Start the process; it waits for its orders."""
     return subprocess.Popen(
-        [sys.executable, "-m", receive.__name__],
+        [sys.executable, "-m", worker.__name__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=_environment(),

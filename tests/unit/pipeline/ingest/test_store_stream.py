@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from headrace.core.errors import Definite, Transient
 from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes
-from headrace.pipeline import known
 from headrace.pipeline.epochs import own_files
-from headrace.pipeline.intake import Intake
-from headrace.pipeline.known import Known
-from headrace.pipeline.lastcommits import LastCommits
+from headrace.pipeline.ingest import replay_check
+from headrace.pipeline.ingest.last_commits import LastCommits
+from headrace.pipeline.ingest.replay_check import Known
+from headrace.pipeline.ingest.store_stream import Intake
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
@@ -247,7 +247,9 @@ def test_what_comes_again_is_confirmed_as_it_comes(tmp_path: Path, monkeypatch: 
         assert second.known.confirmed == 499
         second.take(keepalive(500))
         assert second.known.confirmed is None
-    monkeypatch.setattr(known, "MOST_KNOWN", 2)  # of more the newest are compared, and stand for the others
+    monkeypatch.setattr(
+        replay_check, "MOST_KNOWN", 2
+    )  # of more the newest are compared, and stand for the others
     with Spooled(tmp_path, start=100) as third:
         third.take(*whole(100, 110, 100, 1))
         assert third.known.confirmed == 0

@@ -10,7 +10,7 @@ at the same positions was restored or replaced: that is a definite error, whatev
                          commit, or the word that there is none
 
 What is known is complete within [since, until): what the spool holds, and what the lake remembers of its
-newest marks (`lastcommits`), so that it holds where the spool was lost too. Commits are the same if their
+newest marks (`last_commits`), so that it holds where the spool was lost too. Commits are the same if their
 position, transaction and timestamp are: two lives that began at one moment may well agree in the first two.
 
 How far it has come is `confirmed`: up to there the spool holds what the server sends again, and the driver
@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from headrace.core.errors import Definite
 from headrace.core.position import Lsn
-from headrace.pipeline.lastcommits import Commit, LastCommits
+from headrace.pipeline.ingest.last_commits import Commit, LastCommits
 from headrace.sources.postgres.protocol import history_changed
 from headrace.spool.layout import Records
 from headrace.spool.reader import SpoolReader
