@@ -1,4 +1,5 @@
-"""Makes docs/states.md from the transition table of `headrace.pipeline.states`. Run by `make docs`.
+"""Makes docs/states.md from the transition table of `headrace.pipeline.state.table_state`. Run by `make
+docs`.
 
 The table in the source is the truth; the diagram is drawn from it, so that the two cannot disagree.
 """
@@ -7,15 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.pipeline.states import TRANSITIONS, State
+from headrace.pipeline.state.table_state import TRANSITIONS, State
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "states.md"
 
 _HEAD = """\
 # The life of a table
 
-Made by `make docs` from `pipeline/states.py`, which says what each state means. Marks name a table only
-while it is `live`; an event that is not drawn cannot happen.
+Made by `make docs` from `pipeline/state/table_state.py`, which says what each state means. Marks name a table
+only while it is `live`; an event that is not drawn cannot happen.
 """
 
 

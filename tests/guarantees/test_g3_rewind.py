@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from headrace.core.position import Lsn
-from headrace.pipeline.records import tables_of
-from headrace.pipeline.states import State
+from headrace.pipeline.state.records import tables_of
+from headrace.pipeline.state.table_state import State
 from headrace.testing import validators, workload
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database

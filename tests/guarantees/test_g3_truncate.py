@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.records import TableRecord, tables_of
+from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.testing import validators
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database

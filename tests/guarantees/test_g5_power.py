@@ -21,9 +21,9 @@ from headrace.core.errors import Transient
 from headrace.core.position import Lsn
 from headrace.lake import recovery
 from headrace.lake.table import LakeTable
-from headrace.pipeline import remembered
-from headrace.pipeline.ledger import Epoch
-from headrace.pipeline.mending import mend
+from headrace.pipeline.state import last_config
+from headrace.pipeline.state.ledger import Epoch
+from headrace.pipeline.state.repair import mend
 from headrace.testing import validators
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database
@@ -162,7 +162,7 @@ def test_g5_one_empty_file_of_an_unsynced_epoch_takes_it_back_and_no_version_com
     newest = max((tmp_path / "lake").glob(patterns[torn]), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(b"")
     if torn == "mark":  # a command comes first, and mends it as a run does
-        assert list(remembered.sources(str(house.path))) == ["main"]
+        assert list(last_config.sources(str(house.path))) == ["main"]
     house.after_the_cut()
     assert house.ledger.frontier >= Lsn.parse(before.frontier)
     assert house.wrong() == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.pipeline.states import TRANSITIONS, State
+from headrace.pipeline.state.table_state import TRANSITIONS, State
 from setup.draw_states import PAGE, page
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from headrace.pipeline.config import CHOICES
+from headrace.pipeline.state.config import CHOICES
 
 if TYPE_CHECKING:
     from headrace.sources.postgres.preflight import Finding, Report
@@ -42,8 +42,8 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for all this.
-    from headrace.pipeline import choice
-    from headrace.pipeline.config import SourceConfig
+    from headrace.pipeline.state import choice
+    from headrace.pipeline.state.config import SourceConfig
     from headrace.sources.postgres.preflight import script
 
     wanted = SourceConfig(

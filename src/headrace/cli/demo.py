@@ -93,7 +93,7 @@ def _act(console: Console, mirror: Mirrored) -> None:
 
 
 def _held(lake: Lake) -> int:
-    from headrace.pipeline.records import tables_of
+    from headrace.pipeline.state.records import tables_of
 
     return max(record.held for record in tables_of(lake.catalog()).values())
 

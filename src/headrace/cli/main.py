@@ -22,7 +22,7 @@ import headrace
 from headrace.cli import check, demo, drop, maintain, run, sql, status, tables, verify, version
 from headrace.cli.argv import hide_passwords
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
-from headrace.pipeline.policy import exit_code
+from headrace.pipeline.state.policy import exit_code
 
 COMMANDS: tuple[ModuleType, ...] = (demo, check, run, status, sql, tables, verify, maintain, drop, version)
 

@@ -11,8 +11,8 @@ from typing import Any
 from headrace.cli.progress import Progress
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
-from headrace.pipeline import config as configuration
-from headrace.pipeline.config import Config
+from headrace.pipeline.state import config as configuration
+from headrace.pipeline.state.config import Config
 
 INTERRUPTED = 130
 
@@ -84,7 +84,7 @@ def settled(args: argparse.Namespace) -> Config:
             hint="headrace run URL --lake DIR --tables 'public.*', or headrace run --config headrace.toml",
         )
     if not args.url:
-        from headrace.pipeline.remembered import configuration_of
+        from headrace.pipeline.state.last_config import configuration_of
 
         return configuration_of(args.lake)
     source: dict[str, Any] = {"url": args.url, "tables": list(args.tables)}

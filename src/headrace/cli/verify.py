@@ -12,7 +12,7 @@ from headrace.core.errors import Misconfigured
 from headrace.status import sentences
 
 if TYPE_CHECKING:
-    from headrace.pipeline.config import Config
+    from headrace.pipeline.state.config import Config
     from headrace.pipeline.verdicts import Difference, TableVerdict, Verdict
 
 
@@ -82,9 +82,9 @@ def settled(args: argparse.Namespace) -> Config:
     """The configuration that the command line means."""
     from dataclasses import replace
 
-    from headrace.pipeline import config as configuration
     from headrace.pipeline.asking import the_source
-    from headrace.pipeline.remembered import configuration_of
+    from headrace.pipeline.state import config as configuration
+    from headrace.pipeline.state.last_config import configuration_of
 
     if args.config:
         if args.url or args.lake:

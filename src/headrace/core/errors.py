@@ -6,7 +6,7 @@
     Misconfigured  a person must act: stop at once, say what to type
 
 What belongs to none of them is a bug and stops loudly. This module classifies; it never reacts:
-reactions live in `headrace.pipeline.policy` alone.
+reactions live in `headrace.pipeline.state.policy` alone.
 
 Every error carries a stable code (`PG_SLOT_LOST`), a primary line in lower case without a full stop,
 an optional detail, and a hint that says what to type. Codes are listed in `docs/errors.md`; a test

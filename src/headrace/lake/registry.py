@@ -8,7 +8,7 @@ first such statement, which means all that the publication holds. A connection s
 password: that is whoever runs the lake's to know. Nothing in here says what is mirrored: that is the
 catalog's, once a run has begun.
 
-Called by `headrace.sql`, which writes, and by `pipeline.remembered`, for `headrace run --lake DIR`.
+Called by `headrace.sql`, which writes, and by `pipeline.state.last_config`, for `headrace run --lake DIR`.
 """
 
 from __future__ import annotations

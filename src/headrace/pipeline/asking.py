@@ -20,14 +20,14 @@ from headrace.core.position import Lsn
 from headrace.lake import requests
 from headrace.lake.reader import Lake
 from headrace.lake.store.contract import Store
-from headrace.pipeline import policy, remembered
-from headrace.pipeline.config import Config
-from headrace.pipeline.ledger import Epoch, Ledger
-from headrace.pipeline.owner import Answer
-from headrace.pipeline.owning import living_owner
-from headrace.pipeline.place import Place, placed
 from headrace.pipeline.requesting import at_once
-from headrace.pipeline.same_source import prove_same
+from headrace.pipeline.state import last_config, policy
+from headrace.pipeline.state.config import Config
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.owner import Answer
+from headrace.pipeline.state.ownership import living_owner
+from headrace.pipeline.state.place import Place, placed
+from headrace.pipeline.state.same_source import prove_same
 from headrace.sources.postgres.session import Address, Identity, Session, connect, identify
 
 ANSWER_SECONDS = 0.1
@@ -58,7 +58,7 @@ def ask(
 
 def the_source(path: str, source: str | None) -> str:
     """The source that is meant: the one that is named, or the only one that the lake has."""
-    known = remembered.sources(path)
+    known = last_config.sources(path)
     if source is None and len(known) == 1:
         return next(iter(known))
     if source is None and known:
@@ -156,7 +156,7 @@ class Alone:
 @contextmanager
 def alone(path: str, source: str, *, url: str | None = None) -> Iterator[Alone]:
     """The fence of a source that nobody runs."""
-    known = remembered.configuration_of(path)
+    known = last_config.configuration_of(path)
     config = known.sources[source]
     if url is not None:
         config = replace(config, url=url)

@@ -27,11 +27,11 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline.epochs import Batch
 from headrace.pipeline.ingest.supervisor import Receiver
-from headrace.pipeline.looking import Look
-from headrace.pipeline.owner import Owner
-from headrace.pipeline.records import TableRecord
 from headrace.pipeline.sourceclock import SourceClock
-from headrace.pipeline.states import State
+from headrace.pipeline.state.owner import Owner
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.schema_check import Look
+from headrace.pipeline.state.table_state import State
 
 IDLE_SECONDS = 60.0
 IDLE_BYTES = 16 << 20

@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import remembered
-from headrace.pipeline.choice import chosen, examined, refuse
-from headrace.pipeline.config import SourceConfig
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.ledger import Epoch, Ledger
-from headrace.pipeline.place import Place
-from headrace.pipeline.records import SourceRecord
+from headrace.pipeline.state import last_config
+from headrace.pipeline.state.choice import chosen, examined, refuse
+from headrace.pipeline.state.config import SourceConfig
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.place import Place
+from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.patterns import Pattern
 from headrace.sources.postgres import catalog, clock, upstream
 from headrace.sources.postgres.preflight import Report
@@ -84,7 +84,7 @@ def begin(
     names = [look.name for look in report.tables]
     source = _source(place, identity)
     # From here on there may be something upstream, of which `headrace drop` must know.
-    remembered.remember(place.store, place.name, place.config, place.lake)
+    last_config.remember(place.store, place.name, place.config, place.lake)
     footing = found(source, address, connection, names, waiting, undo=True)
     source = replace(source, start=footing.start, publication_oid=footing.publication_oid)
     looks = catalog.look(connection, [look.oid for look in report.tables], [source.publication])

@@ -22,7 +22,7 @@ from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.pipeline.copies import SMALL_BYTES, ChunkCopied, Postponed, Refused, Site, shared
-from headrace.pipeline.records import TableRecord
+from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.tasks.copy import Answer, ChunksTask, RangeDone, answers, copy_chunks
 from headrace.pipeline.tasks.table_task import TableTask, pack
 from headrace.sources.postgres.catalog import Size

@@ -35,9 +35,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.handoff import Handoff, moved
 from headrace.core.names import TableName
-from headrace.pipeline import looking
 from headrace.pipeline.chunking import Chunking, Wanted
-from headrace.pipeline.config import SourceConfig
 from headrace.pipeline.copies import (
     SMALL_BYTES,
     Broken,
@@ -50,7 +48,9 @@ from headrace.pipeline.copies import (
     Site,
     shared,
 )
-from headrace.pipeline.records import SourceRecord, TableRecord
+from headrace.pipeline.state import schema_check
+from headrace.pipeline.state.config import SourceConfig
+from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.tasks.copy import FILE_BYTES, Answer, RangeDone, RangesTask, answers, copy_ranges
 from headrace.pipeline.tasks.table_task import LakeAddress, TableTask, pack
 from headrace.sources.postgres import catalog, keyrange, locks, snapshot, upstream
@@ -181,7 +181,7 @@ class Copying:
     def _looked(self, connection: Session) -> list[catalog.TableLook]:
         """The tables that are still what was recorded; the others are refused."""
         known = [self._records[name] for name in sorted(self._records)]
-        changed = looking.look(connection, self._source, known, self._source.start).changed(known)
+        changed = schema_check.look(connection, self._source, known, self._source.start).changed(known)
         for name, error in changed.items():
             self.site.finished.put(Refused(name, error))
         present = [record.oid for record in known if record.name not in changed]

@@ -1,8 +1,8 @@
 """Taking back what was made upstream: slot and publication, if they are ours.
 
 What the user brought is never touched. What a run was about to make when it was killed is looked for, too
-(`remembered`). A source that is being run is left alone, unless the user says that its run may be ended
-first; that is done by SIGTERM, so that it finishes the epoch in hand.
+(`state.last_config`). A source that is being run is left alone, unless the user says that its run may be
+ended first; that is done by SIGTERM, so that it finishes the epoch in hand.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from headrace.core.errors import Misconfigured, Transient
 from headrace.lake.formatfile import open_lake
 from headrace.lake.reader import Lake
 from headrace.lake.store.contract import Store
-from headrace.pipeline import remembered
-from headrace.pipeline.owning import is_beside, living_owner
-from headrace.pipeline.records import SourceRecord
+from headrace.pipeline.state import last_config
+from headrace.pipeline.state.ownership import is_beside, living_owner
+from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres.session import Address, application_name
 from headrace.sources.postgres.upstream import drop_upstream, object_name
 
@@ -30,7 +30,7 @@ STOP_WITHIN = 60.0
 def drop(path: str, *, url: str | None = None, only: str | None = None, stop: bool = False) -> Iterator[str]:
     """Remove the upstream objects of a lake's sources; says what it did."""
     store = Lake(path).store
-    known = _begun(store) | {name: _made(record) for name, record in remembered.sources(path).items()}
+    known = _begun(store) | {name: _made(record) for name, record in last_config.sources(path).items()}
     if only is not None and only not in known:
         raise Misconfigured(
             "LAKE_SOURCE_UNKNOWN",
@@ -66,7 +66,7 @@ def _begun(store: Store) -> dict[str, _Upstream]:
     """What runs were about to make: one that was killed in the midst of it left no record of it."""
     lake_id = open_lake(store).lake_id
     found = {}
-    for name, (_, config) in remembered.remembered(store).items():
+    for name, (_, config) in last_config.remembered(store).items():
         own = object_name(lake_id, name)
         found[name] = _Upstream(
             config.url, own if config.publication is None else None, own if config.slot is None else None

@@ -29,7 +29,7 @@ from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Messages, alone, scan
 from headrace.pipeline import latecomers
-from headrace.pipeline.kept_files import Kept
+from headrace.pipeline.state.kept_files import Kept
 from headrace.pipeline.tasks.slices import Cut, read_stretch
 from headrace.pipeline.tasks.table_task import LakeAddress, Small
 from headrace.sources.postgres.decoding import Inside, truncates

@@ -25,8 +25,8 @@ from headrace.lake.plan import DataFile
 from headrace.lake.reach import Reach
 from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
-from headrace.pipeline.ledger import Rewrite
-from headrace.pipeline.records import TABLE_PREFIX
+from headrace.pipeline.state.ledger import Rewrite
+from headrace.pipeline.state.records import TABLE_PREFIX
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from headrace.core.chunks import AnyHandoff, ByChunk
 from headrace.core.names import TableName
 from headrace.pipeline.copies import ChunkCopied, Copied
-from headrace.pipeline.ledger import Epoch, Ledger
-from headrace.pipeline.records import TableRecord, told_from
-from headrace.pipeline.states import Event, State
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.records import TableRecord, told_from
+from headrace.pipeline.state.table_state import Event, State
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes
 
 GATHER_SECONDS = 2.0

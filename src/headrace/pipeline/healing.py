@@ -28,11 +28,11 @@ from headrace.lake import layout
 from headrace.pipeline import choosing, resyncing
 from headrace.pipeline.choosing import Footing
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.ledger import Epoch, Ledger
-from headrace.pipeline.place import Place
-from headrace.pipeline.records import SourceRecord, TableRecord
 from headrace.pipeline.resyncing import Examined
-from headrace.pipeline.states import State
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.place import Place
+from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.preflight import unfit_members
 from headrace.sources.postgres.session import Address, Identity, Session, application_name

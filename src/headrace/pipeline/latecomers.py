@@ -34,7 +34,7 @@ from headrace.decode.pgoutput import Messages, scan
 from headrace.lake import layout
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
-from headrace.pipeline.kept_files import FOOTER_BYTES, Kept, needed
+from headrace.pipeline.state.kept_files import FOOTER_BYTES, Kept, needed
 from headrace.pipeline.tasks.slices import Cut, damaged_file
 from headrace.pipeline.tasks.table_task import KeptPiece, LakeAddress
 from headrace.sources.postgres.decoding import Inside

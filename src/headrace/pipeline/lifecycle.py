@@ -25,22 +25,23 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import epochs, looking, renewal, same_source
-from headrace.pipeline.acknowledging import Acknowledger
+from headrace.pipeline import epochs, renewal
 from headrace.pipeline.cadence import Cadence
 from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused
 from headrace.pipeline.copying import Copying
 from headrace.pipeline.harvest import Harvest
 from headrace.pipeline.ingest.supervisor import Receiver
-from headrace.pipeline.ledger import Epoch, Ledger
-from headrace.pipeline.place import Place
-from headrace.pipeline.records import TableRecord
 from headrace.pipeline.renewal import Renewal
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.requesting import Desk
 from headrace.pipeline.sourceclock import SourceClock
-from headrace.pipeline.spacing import with_room
-from headrace.pipeline.states import State
+from headrace.pipeline.state import same_source, schema_check
+from headrace.pipeline.state.acknowledger import Acknowledger
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.place import Place
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.spacing import with_room
+from headrace.pipeline.state.table_state import State
 from headrace.pipeline.streaming import Workshop, catch_up, stream_epoch
 from headrace.pipeline.underway import Underway
 from headrace.pipeline.upkeep import Upkeep
@@ -219,10 +220,10 @@ class Run:
         failpoint("late.replay.after")
         return True
 
-    def look(self, records: Sequence[TableRecord]) -> looking.Look:
+    def look(self, records: Sequence[TableRecord]) -> schema_check.Look:
         """The look that every mark needs; a publication that was made again concerns all tables."""
         assert self.ledger.source is not None
-        look = looking.look(self.connection, self.ledger.source, records, self.ledger.position)
+        look = schema_check.look(self.connection, self.ledger.source, records, self.ledger.position)
         same_source.check_publication(self.ledger.source, look.publication_oid)
         return look
 

@@ -32,10 +32,10 @@ from headrace.lake.marks import Mark
 from headrace.lake.reach import Reach
 from headrace.lake.sweeping import Broom
 from headrace.pipeline import expiring
-from headrace.pipeline.errands import Errand
-from headrace.pipeline.ledger import MAINTAIN, Epoch, Ledger, Rewrite
-from headrace.pipeline.owner import Owner, Steps
-from headrace.pipeline.states import State
+from headrace.pipeline.state.background import Errand
+from headrace.pipeline.state.ledger import MAINTAIN, Epoch, Ledger, Rewrite
+from headrace.pipeline.state.owner import Owner, Steps
+from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks import compact
 from headrace.pipeline.tasks.compact import Bundle, Bundled, Survey
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes, pack, unpack

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.lake import formatfile
 from headrace.lake.store.open import open_store
-from headrace.pipeline import owning, policy
-from headrace.pipeline.config import Config, settled
-from headrace.pipeline.place import Place, placed
-from headrace.pipeline.policy import Patience
 from headrace.pipeline.reporting import Listener, Reporter
-from headrace.pipeline.states import State
+from headrace.pipeline.state import ownership, policy
+from headrace.pipeline.state.config import Config, settled
+from headrace.pipeline.state.place import Place, placed
+from headrace.pipeline.state.policy import Patience
+from headrace.pipeline.state.table_state import State
 from headrace.spool.layout import erase
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def keep(place: Place, control: Control) -> None:
 
     reporter = Reporter(place.store, place.name, control.listener)
     # Before the first word of ours: the status record is how a living owner is told.
-    owning.claim(place.store, place.name, reporter.owner)
+    ownership.claim(place.store, place.name, reporter.owner)
     reporter.start()
     patience = Patience(ATTEMPTS_ONCE if control.once else None)
     pauses = patience.pauses()

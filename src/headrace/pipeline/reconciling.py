@@ -35,11 +35,11 @@ from headrace.core.schema import Column, TableSchema
 from headrace.lake import layout
 from headrace.lake.store.contract import Store
 from headrace.pipeline.balance import Balance
-from headrace.pipeline.ledger import RECONCILE, Epoch, Ledger
-from headrace.pipeline.records import TableRecord
-from headrace.pipeline.remedies import anew
-from headrace.pipeline.spacing import ROOM
-from headrace.pipeline.states import Event, State
+from headrace.pipeline.state.ledger import RECONCILE, Epoch, Ledger
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.remedies import anew
+from headrace.pipeline.state.spacing import ROOM
+from headrace.pipeline.state.table_state import Event, State
 from headrace.pipeline.tasks.compare import differences
 from headrace.pipeline.tasks.compare.differences import Applying, Compared, Comparison, Half
 from headrace.pipeline.tasks.files import verdict

@@ -18,12 +18,12 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline import reconciling
 from headrace.pipeline.balance import Balance
-from headrace.pipeline.ledger import Epoch
-from headrace.pipeline.looking import Look
-from headrace.pipeline.owner import Owner, Warner
 from headrace.pipeline.reconciling import Workers
-from headrace.pipeline.records import TableRecord
-from headrace.pipeline.states import State
+from headrace.pipeline.state.ledger import Epoch
+from headrace.pipeline.state.owner import Owner, Warner
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.schema_check import Look
+from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import upstream
 
 STIR_SECONDS = 1.0

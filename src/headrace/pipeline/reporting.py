@@ -1,7 +1,7 @@
 """What a run tells the world while it runs: the status record, about once a second.
 
 `headrace status` reads it from the lake and needs no password and no connection; so does whoever wants to
-know whether a source has an owner (`owning`). It holds names, positions, counts and codes: never a
+know whether a source has an owner (`state.ownership`). It holds names, positions, counts and codes: never a
 value of a row, never a secret.
 
 A record that could not be written is no reason to stop anything: it is counted, shown once that is possible
@@ -26,19 +26,19 @@ from headrace.lake import statusfile
 from headrace.lake.marks import Mark
 from headrace.lake.plan import Plan
 from headrace.lake.store.contract import Store
-from headrace.pipeline.owning import ENDED, this_process
-from headrace.pipeline.records import TableRecord
-from headrace.pipeline.states import State
+from headrace.pipeline.state.ownership import ENDED, this_process
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.upstream import SlotState
 
 if TYPE_CHECKING:
-    from headrace.pipeline.acknowledging import Acknowledger
-    from headrace.pipeline.config import SourceConfig
     from headrace.pipeline.copies import Progress
     from headrace.pipeline.ingest.supervisor import Receiver
-    from headrace.pipeline.ledger import Ledger
-    from headrace.pipeline.place import Place
     from headrace.pipeline.sourceclock import SourceClock
+    from headrace.pipeline.state.acknowledger import Acknowledger
+    from headrace.pipeline.state.config import SourceConfig
+    from headrace.pipeline.state.ledger import Ledger
+    from headrace.pipeline.state.place import Place
     from headrace.pipeline.streaming import Workshop
     from headrace.pipeline.underway import Underway
     from headrace.sources.postgres.session import Session
@@ -69,7 +69,7 @@ class Beside:
     def look(self, connection: Session, config: SourceConfig, ledger: Ledger) -> None:
         """Ask the source what the patterns match by now."""
         # Late: this module is loaded before Spark is told to start, and that one takes a second.
-        from headrace.pipeline.choice import unmirrored
+        from headrace.pipeline.state.choice import unmirrored
 
         self.unmirrored = unmirrored(connection, config, ledger.tables)
         self._looked = time.monotonic()

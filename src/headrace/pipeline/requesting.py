@@ -31,11 +31,12 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.lake import requests
 from headrace.lake.requests import Request
 from headrace.lake.store.local import LocalStore
-from headrace.pipeline import reaching, roster
-from headrace.pipeline.errands import Errand, beside
+from headrace.pipeline import roster
 from headrace.pipeline.maintaining import maintain
-from headrace.pipeline.owner import Answer, Owner, Steps
 from headrace.pipeline.resyncing import resync
+from headrace.pipeline.state import reach
+from headrace.pipeline.state.background import Errand, beside
+from headrace.pipeline.state.owner import Answer, Owner, Steps
 
 LOOK_SECONDS = 0.5
 LOOK_SECONDS_AFAR = 3.0  # of an object store, where each look is paid for
@@ -46,7 +47,7 @@ Deed = Callable[[Owner, Mapping[str, Any]], Answer | Steps]
 DEEDS: dict[str, Deed] = {
     "tables.add": roster.add,
     "tables.drop": roster.drop,
-    reaching.REACH: reaching.reach,
+    reach.REACH: reach.reach,
     "maintain": maintain,
     "resync": resync,
 }

@@ -20,10 +20,10 @@ from typing import Any
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName, split_identifiers
 from headrace.pipeline import reconciling
-from headrace.pipeline.ledger import Epoch, Ledger
-from headrace.pipeline.owner import Owner, Steps
-from headrace.pipeline.records import SourceRecord, TableRecord
-from headrace.pipeline.states import State
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.owner import Owner, Steps
+from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.lookrecord import to_record
 from headrace.sources.postgres.preflight import unfit_members, unfit_tables

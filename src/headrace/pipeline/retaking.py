@@ -22,8 +22,8 @@ from headrace.core.columns import contiguous
 from headrace.core.keycode import keycode
 from headrace.core.position import Lsn
 from headrace.lake.store.open import open_store
-from headrace.pipeline.records import TableRecord
-from headrace.pipeline.states import Event
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.table_state import Event
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import Writing, read_file, write_sorted
 from headrace.pipeline.tasks.routing import WIDTH, FileRange

@@ -35,11 +35,12 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.lake import layout
-from headrace.pipeline import choice, remembered, resyncing
-from headrace.pipeline.ledger import Epoch, Ledger
-from headrace.pipeline.owner import Owner, Steps
-from headrace.pipeline.records import SourceRecord, TableRecord
-from headrace.pipeline.states import State
+from headrace.pipeline import resyncing
+from headrace.pipeline.state import choice, last_config
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.owner import Owner, Steps
+from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Errors, Outcome
 from headrace.sources.patterns import Pattern, select
@@ -82,7 +83,7 @@ def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     if new:
         start = max(published.position, ledger.frontier)
         owner.publish(_epoch(ledger, [_arrival(ledger, look, start) for look in new]))
-    remembered.tables_come(owner.place.store, ledger.name, patterns)
+    last_config.tables_come(owner.place.store, ledger.name, patterns)
     failpoint("tables.add.after")
     return {
         "added": [str(look.name) for look in new],
@@ -106,7 +107,7 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         told = tuple(outcome for outcome in outcomes if outcome.errors is not None)
         gone = [known[name] for known in (ledger.tables, ledger.staged) for name in leaving if name in known]
         owner.publish(Epoch("drop", ledger.frontier, outcomes=told, removed=tuple(gone)))
-    remembered.tables_go(owner.place.store, ledger.name, leaving)
+    last_config.tables_go(owner.place.store, ledger.name, leaving)
     failpoint("tables.drop.between")
     if source.owns_publication:
         yield partial(_withdraw, owner.address, owner.identity, source, leaving, unknown)

@@ -26,7 +26,7 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.lake import layout
 from headrace.lake.store.contract import Store
 from headrace.pipeline.epochs import Pieces, own_files
-from headrace.pipeline.looking import Look
+from headrace.pipeline.state.schema_check import Look
 from headrace.pipeline.tasks.routing import Routes
 from headrace.pipeline.tasks.runs import (
     Folding,

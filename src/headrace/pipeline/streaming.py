@@ -28,16 +28,16 @@ from headrace.core.position import Lsn
 from headrace.pipeline import epochs, latecomers
 from headrace.pipeline.epochs import Batch
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.kept_files import Kept
 from headrace.pipeline.latecomers import Portion
-from headrace.pipeline.ledger import Epoch, Ledger
-from headrace.pipeline.looking import Look
-from headrace.pipeline.records import TableRecord
 from headrace.pipeline.retaking import retake
 from headrace.pipeline.sampling import with_births
-from headrace.pipeline.spacing import with_room
 from headrace.pipeline.staging import Staging, ended_as
-from headrace.pipeline.states import Event, State
+from headrace.pipeline.state.kept_files import Kept
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.schema_check import Look
+from headrace.pipeline.state.spacing import with_room
+from headrace.pipeline.state.table_state import Event, State
 from headrace.pipeline.tasks import decode
 from headrace.pipeline.tasks.files import verdict
 from headrace.pipeline.tasks.merge_keyed import merge

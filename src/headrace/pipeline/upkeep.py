@@ -16,8 +16,8 @@ from headrace.core.errors import Transient
 from headrace.lake import requests
 from headrace.lake.marks import Marks
 from headrace.lake.requests import Request
-from headrace.pipeline.owner import Owner, Warner
 from headrace.pipeline.requesting import at_once
+from headrace.pipeline.state.owner import Owner, Warner
 
 EVERY_MARKS = 500
 EVERY_SECONDS = 3600.0

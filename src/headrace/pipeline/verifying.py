@@ -36,17 +36,17 @@ from headrace.core.position import Lsn
 from headrace.lake import catalog, errors_table, histories, layout, reach, seek
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.reader import Lake
-from headrace.pipeline import looking
-from headrace.pipeline.choice import unmirrored
-from headrace.pipeline.config import Config, settled
 from headrace.pipeline.copies import shared
-from headrace.pipeline.looking import Look
 from headrace.pipeline.narrowing import Narrowed, narrow, text_differences
-from headrace.pipeline.place import Place, placed
-from headrace.pipeline.reaching import Wait, alive, marks_from
-from headrace.pipeline.records import SourceRecord, TableRecord, source_of, tables_of
-from headrace.pipeline.same_source import prove_same
-from headrace.pipeline.states import State
+from headrace.pipeline.state import schema_check
+from headrace.pipeline.state.choice import unmirrored
+from headrace.pipeline.state.config import Config, settled
+from headrace.pipeline.state.place import Place, placed
+from headrace.pipeline.state.reach import Wait, alive, marks_from
+from headrace.pipeline.state.records import SourceRecord, TableRecord, source_of, tables_of
+from headrace.pipeline.state.same_source import prove_same
+from headrace.pipeline.state.schema_check import Look
+from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks.compare.checksums import Answer, Reduced, Sieve
 from headrace.pipeline.tasks.copy import FILE_BYTES
 from headrace.pipeline.tasks.table_task import from_ipc
@@ -204,7 +204,7 @@ class Comparison:
     def _begun(self, chosen: Sequence[TableRecord]) -> list[Weighed]:
         """The tables, with what keeps some of them from being compared."""
         live = [record for record in chosen if record.state is State.LIVE]
-        look = looking.look(self._connection, self._source, live, Lsn.parse(self._before.frontier))
+        look = schema_check.look(self._connection, self._source, live, Lsn.parse(self._before.frontier))
         errors = {record.name: _unfit(record) or _altered(record, look) for record in chosen}
         # Only those: of a table that somebody holds exclusively even the size is waited for.
         fit = [record.oid for record in chosen if errors[record.name] is None]

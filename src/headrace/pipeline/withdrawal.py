@@ -25,7 +25,7 @@ from headrace.core.names import TableName
 from headrace.pipeline import renewal
 from headrace.pipeline.renewal import CopyRun
 from headrace.pipeline.requesting import Desk
-from headrace.pipeline.states import State
+from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import upstream
 
 LOOK_SECONDS = 1.0

@@ -33,7 +33,7 @@ from headrace.lake.frames import own_python
 from headrace.lake.standing import Name
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
-from headrace.pipeline.records import TableRecord, tables_of
+from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.pipeline.tasks.key_text import key_texts
 from headrace.pipeline.tasks.table_task import LakeAddress
 

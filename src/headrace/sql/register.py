@@ -27,7 +27,8 @@ from headrace.lake.reader import Lake
 from headrace.lake.registry import RegisteredSource, RegisteredView, Registry
 from headrace.lake.standing import Name, ambiguous, matches
 from headrace.lake.store.open import open_store
-from headrace.pipeline import asking, dropping, remembered
+from headrace.pipeline import asking, dropping
+from headrace.pipeline.state import last_config
 from headrace.sources.postgres.session import Address
 from headrace.sql import rawrows
 from headrace.sql.definitions import definition
@@ -82,7 +83,7 @@ def _create_views(lake: Lake, path: str, statement: CreateViews) -> str:
     registry = Registry(lake.store)
     source = _registered(registry, statement.source)
     chosen = tuple(dict.fromkeys((*(source.views or ()), *statement.tables))) if statement.tables else ()
-    if source.name in remembered.sources(path):
+    if source.name in last_config.sources(path):
         _add_unmirrored(lake, path, source.name, statement.tables)
     registry.replace(replace(source, views=chosen or ("*.*",), materialized=statement.materialized))
     return "all tables of the publication" if not chosen else f"views {', '.join(statement.tables)}"
@@ -119,7 +120,7 @@ def _drop_source(lake: Lake, path: str, statement: Drop) -> str:
         return "it is not there"
     source = _registered(registry, statement.name)
     lines = []
-    if source.name in {*remembered.sources(path), *remembered.remembered(lake.store)}:
+    if source.name in {*last_config.sources(path), *last_config.remembered(lake.store)}:
         lines = list(dropping.drop(path, only=source.name))
     registry.remove(source)
     return "\n".join(
@@ -179,7 +180,7 @@ class _Shown:
         return self._created(statement.what, statement.name)
 
     def _sources(self) -> pa.Table:
-        registered, known = self._registry.sources(), remembered.sources(self._path)
+        registered, known = self._registry.sources(), last_config.sources(self._path)
         rows = []
         for name in sorted({*registered, *known}):
             source, run = registered.get(name), known.get(name)

@@ -26,12 +26,12 @@ from headrace.lake import datafile, formatfile
 from headrace.lake.reader import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
-from headrace.pipeline.config import LakeConfig
-from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.maintaining import maintain
-from headrace.pipeline.owner import Owner
-from headrace.pipeline.records import SourceRecord, TableRecord
-from headrace.pipeline.states import State
+from headrace.pipeline.state.config import LakeConfig
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.owner import Owner
+from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks.files import Writing, write_history, write_sorted
 from headrace.pipeline.tasks.table_task import LakeAddress, Outcome
 from headrace.spark.jobs import DriverRunner

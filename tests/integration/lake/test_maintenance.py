@@ -16,9 +16,9 @@ from headrace.core.errors import Definite, Misconfigured
 from headrace.core.position import Lsn
 from headrace.lake import datafile, layout, reach, requests, table
 from headrace.lake.store.contract import Store
-from headrace.pipeline.ledger import Epoch
 from headrace.pipeline.maintaining import maintain
-from headrace.pipeline.states import State
+from headrace.pipeline.state.ledger import Epoch
+from headrace.pipeline.state.table_state import State
 from tests.integration.lake.household import NAMES, SCHEMA, Household
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

@@ -18,7 +18,7 @@ import pytest
 
 import headrace
 from headrace.lake.reader import Lake
-from headrace.pipeline.records import TableRecord, tables_of
+from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.spark.jobs import DriverRunner
 from headrace.spark.session import SparkConfig, open_session
 from headrace.testing.postgres import Database
@@ -73,7 +73,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
     if request.node.get_closest_marker("spark"):
         session: SparkSession = request.getfixturevalue("spark")
         return session
-    module = importlib.import_module("headrace.pipeline.place")
+    module = importlib.import_module("headrace.pipeline.state.place")
     monkeypatch.setattr(module, "_start", lambda *_: (DriverRunner(), lambda: None))
     return None
 

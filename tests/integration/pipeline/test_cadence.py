@@ -9,7 +9,7 @@ import pytest
 from headrace.core.position import Lsn
 from headrace.lake import requests
 from headrace.lake.store.open import open_store
-from headrace.pipeline import reaching
+from headrace.pipeline.state import reach
 from headrace.testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import Served, serving
@@ -49,7 +49,7 @@ def test_a_mark_waits_for_its_time_unless_somebody_waits_for_it(mirrors: Mirrors
         assert mirrors.lake.at().epoch == epoch
         assert served.position["lag_bytes"] > 0
         assert served.position["lag_seconds"] > 0
-        requests.ask(open_store(mirrors.path), "main", reaching.REACH, {"frontier": str(wanted)})
+        requests.ask(open_store(mirrors.path), "main", reach.REACH, {"frontier": str(wanted)})
         served.until(
             lambda: served.holds("public.a", 2) and served.holds("public.b", 1), "what was asked for"
         )

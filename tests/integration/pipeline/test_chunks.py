@@ -22,8 +22,8 @@ from headrace.core import chunks
 from headrace.core.chunks import ByChunk
 from headrace.core.handoff import ByXid
 from headrace.lake.reader import Lake
-from headrace.pipeline.records import tables_of
-from headrace.pipeline.states import State
+from headrace.pipeline.state.records import tables_of
+from headrace.pipeline.state.table_state import State
 from headrace.testing import validators, workload
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database

@@ -14,12 +14,12 @@ import pytest
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake.store.open import open_store
-from headrace.pipeline import choice
-from headrace.pipeline.config import SourceConfig
 from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused, Room
 from headrace.pipeline.copying import Copying
-from headrace.pipeline.ledger import Ledger
-from headrace.pipeline.records import SourceRecord
+from headrace.pipeline.state import choice
+from headrace.pipeline.state.config import SourceConfig
+from headrace.pipeline.state.ledger import Ledger
+from headrace.pipeline.state.records import SourceRecord
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.pipeline.underway import Underway
 from headrace.sources.postgres import catalog, locks, session, upstream

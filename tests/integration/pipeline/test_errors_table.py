@@ -16,7 +16,7 @@ from headrace.lake import errors_table
 from headrace.lake.reader import Lake
 from headrace.lake.store.contract import Store
 from headrace.pipeline.asking import ask
-from headrace.pipeline.states import State
+from headrace.pipeline.state.table_state import State
 from headrace.sql import rawrows
 from headrace.testing import validators
 from headrace.testing.postgres import Database

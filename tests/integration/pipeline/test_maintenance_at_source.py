@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.errors import Definite
-from headrace.pipeline.states import State
+from headrace.pipeline.state.table_state import State
 from tests.integration.pipeline.conftest import Mirrors
 
 MAINTENANCE = """

@@ -15,7 +15,7 @@ from headrace.lake import commit
 from headrace.lake.reader import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline import asking
-from headrace.pipeline.ledger import Ledger
+from headrace.pipeline.state.ledger import Ledger
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors

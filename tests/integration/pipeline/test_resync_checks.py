@@ -9,8 +9,8 @@ import pytest
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline import resyncing
-from headrace.pipeline.records import SourceRecord
 from headrace.pipeline.resyncing import Examined
+from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres.session import Address
 from headrace.testing.postgres import Database
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headrace.pipeline.records import source_of
+from headrace.pipeline.state.records import source_of
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.errors import Definite
-from headrace.pipeline.states import State
+from headrace.pipeline.state.table_state import State
 from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors

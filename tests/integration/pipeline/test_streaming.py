@@ -18,7 +18,7 @@ import pytest
 from headrace.decode.kernel import Ints
 from headrace.lake.store.contract import Store
 from headrace.pipeline import epochs, staging
-from headrace.pipeline.records import source_of
+from headrace.pipeline.state.records import source_of
 from headrace.pipeline.tasks import runs
 from headrace.status.picture import pictures
 from headrace.testing import validators

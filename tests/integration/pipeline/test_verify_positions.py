@@ -13,9 +13,9 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transie
 from headrace.lake import reach
 from headrace.lake.marks import Marks
 from headrace.lake.reach import Reach
-from headrace.pipeline.place import placed
-from headrace.pipeline.records import source_of, tables_of
-from headrace.pipeline.states import State
+from headrace.pipeline.state.place import placed
+from headrace.pipeline.state.records import source_of, tables_of
+from headrace.pipeline.state.table_state import State
 from headrace.pipeline.verdicts import objection
 from headrace.pipeline.verifying import Asked, Comparison, choose
 from headrace.sources.postgres import locks, snapshot

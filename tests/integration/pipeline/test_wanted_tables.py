@@ -13,7 +13,7 @@ import headrace
 from headrace.cli import main as cli
 from headrace.cli.progress import Progress
 from headrace.core.errors import HeadraceError
-from headrace.pipeline.remembered import configuration_of
+from headrace.pipeline.state.last_config import configuration_of
 from headrace.pipeline.verifying import verify
 from headrace.status.picture import Source, pictures
 from headrace.testing.postgres import Database

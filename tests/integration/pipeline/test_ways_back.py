@@ -18,8 +18,8 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake import layout
 from headrace.pipeline import asking
-from headrace.pipeline.records import tables_of
-from headrace.pipeline.states import State
+from headrace.pipeline.state.records import tables_of
+from headrace.pipeline.state.table_state import State
 from headrace.testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 

@@ -15,8 +15,8 @@ from headrace.core.names import TableName
 from headrace.lake import layout
 from headrace.lake.reader import Lake
 from headrace.lake.table import LakeTable
-from headrace.pipeline import config as configuration
-from headrace.pipeline.config import Config
+from headrace.pipeline.state import config as configuration
+from headrace.pipeline.state.config import Config
 from headrace.pipeline.verdicts import Difference, Verdict
 from tests.integration.pipeline.conftest import Mirrors
 

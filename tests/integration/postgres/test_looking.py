@@ -11,9 +11,9 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import looking
-from headrace.pipeline.choice import chosen
-from headrace.pipeline.records import SourceRecord
+from headrace.pipeline.state import schema_check
+from headrace.pipeline.state.choice import chosen
+from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.keyrange import disorder
 from headrace.sources.postgres.preflight.making import check_making, check_publication
@@ -64,8 +64,8 @@ class Watch:
         looks = catalog.look_by_name(session, NAMES, ["p"])
         self.records = [chosen(seen, Lsn(0)) for seen in looks.values()]
 
-    def look(self) -> looking.Look:
-        return looking.look(self.session, self.source, self.records, Lsn(0))
+    def look(self) -> schema_check.Look:
+        return schema_check.look(self.session, self.source, self.records, Lsn(0))
 
     @property
     def locked(self) -> set[str]:
@@ -216,6 +216,6 @@ def test_a_new_copy_and_its_table_are_compared_each_with_its_own_look(database: 
         database.execute("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
         seen = catalog.look(watch.session, [plain.oid], ["p"])[plain.name]
         copy = replace(chosen(seen, Lsn(0)), stage="1-0")
-        look = looking.look(watch.session, watch.source, [plain, copy], Lsn(0))
+        look = schema_check.look(watch.session, watch.source, [plain, copy], Lsn(0))
         assert look.changed([plain]).keys() == {plain.name}
         assert look.changed([copy]) == {}

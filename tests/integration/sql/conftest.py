@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import headrace
-from headrace.pipeline.remembered import configuration_of
+from headrace.pipeline.state.last_config import configuration_of
 from headrace.spark.session import SparkConfig, open_session
 from headrace.sql.session import At, SqlSession
 from headrace.testing.postgres import Database

@@ -27,7 +27,8 @@ from headrace.decode.kernel import Bytes
 from headrace.lake import layout
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
-from headrace.pipeline import epochs, kept_files, latecomers
+from headrace.pipeline import epochs, latecomers
+from headrace.pipeline.state import kept_files
 from headrace.pipeline.tasks.slices import Cut
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.postgres import decoding

@@ -14,7 +14,7 @@ from headrace.cli import main as cli
 from headrace.cli import run
 from headrace.lake import formatfile, statusfile
 from headrace.lake.store.open import open_store
-from headrace.pipeline.owning import this_process
+from headrace.pipeline.state.ownership import this_process
 
 URL = "postgresql://user@nowhere.invalid/db"
 CONFIG = '[lake]\npath = "{lake}"\n[source.main]\nurl = "{url}"\ntables = ["public.*"]\n'

@@ -20,11 +20,11 @@ from headrace.lake import formatfile, requests, statusfile
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline import asking, requesting
-from headrace.pipeline.ledger import Epoch, Ledger
-from headrace.pipeline.owner import Answer, Owner, Steps
-from headrace.pipeline.owning import this_process
-from headrace.pipeline.records import SourceRecord
 from headrace.pipeline.requesting import Deed, Desk
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.owner import Answer, Owner, Steps
+from headrace.pipeline.state.ownership import this_process
+from headrace.pipeline.state.records import SourceRecord
 
 SOURCE = SourceRecord(
     kind="postgres",

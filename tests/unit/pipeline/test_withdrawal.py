@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.core.names import TableName
-from headrace.pipeline.states import State
+from headrace.pipeline.state.table_state import State
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.postgres import upstream
 

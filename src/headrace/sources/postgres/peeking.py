@@ -10,7 +10,7 @@ decodes before it answers, so it is asked for one transaction first.
 A transaction that it has not flushed even so is not told of: whoever takes the stream for quiet then and
 compares, finds it as a difference.
 
-Called by `pipeline.reaching` for a mirror at rest.
+Called by `pipeline.state.reach` for a mirror at rest.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from headrace.core.position import Lsn
 from headrace.lake import layout
 from headrace.lake.reader import Lake
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
-from headrace.pipeline.records import TableRecord, source_of, tables_of
+from headrace.pipeline.state.records import TableRecord, source_of, tables_of
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.sources.postgres.upstream import wal_end
 from headrace.testing import validators

@@ -11,8 +11,8 @@ import pytest
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.pipeline import epochs, healing
-from headrace.pipeline.ledger import Ledger
-from headrace.pipeline.records import source_of
+from headrace.pipeline.state.ledger import Ledger
+from headrace.pipeline.state.records import source_of
 from headrace.spool.layout import erase
 from headrace.testing import validators
 from headrace.testing.copies import Backup, caught_up, promote, standby

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.pipeline import asking
-from headrace.pipeline.states import State
+from headrace.pipeline.state.table_state import State
 from headrace.testing.copies import Backup
 from headrace.testing.mirrored import Mirrored
 from tests.integration.pipeline.conftest import Mirrors

@@ -16,9 +16,9 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake import layout
-from headrace.pipeline.config import SourceConfig
-from headrace.pipeline.records import TableRecord
-from headrace.pipeline.states import State
+from headrace.pipeline.state.config import SourceConfig
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import catalog
 from headrace.sources.postgres.lookrecord import to_record
 from headrace.sources.postgres.preflight import Report, Wish, examine

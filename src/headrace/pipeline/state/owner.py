@@ -13,9 +13,9 @@ from collections.abc import Generator, Mapping
 from typing import Any, Protocol
 
 from headrace.core.position import Lsn
-from headrace.pipeline.errands import Errand
-from headrace.pipeline.ledger import Epoch, Ledger
-from headrace.pipeline.place import Place
+from headrace.pipeline.state.background import Errand
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.place import Place
 from headrace.sources.postgres.session import Address, Identity, Session
 
 

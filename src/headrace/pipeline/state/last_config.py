@@ -25,9 +25,9 @@ from headrace.lake.marks import Marks
 from headrace.lake.reader import Lake
 from headrace.lake.registry import RegisteredSource, Registry
 from headrace.lake.store.contract import Store
-from headrace.pipeline.config import Config, LakeConfig, SourceConfig
-from headrace.pipeline.mending import mend_if_nobody_lives
-from headrace.pipeline.records import SourceRecord, source_of
+from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig
+from headrace.pipeline.state.records import SourceRecord, source_of
+from headrace.pipeline.state.repair import mend_if_nobody_lives
 from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres.session import Address
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from headrace.pipeline.states import TRANSITIONS, Event, State, after
+from headrace.pipeline.state.table_state import TRANSITIONS, Event, State, after
 
 
 def test_a_table_becomes_live_by_its_copy_and_then_by_being_exact() -> None:

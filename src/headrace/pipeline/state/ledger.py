@@ -29,11 +29,10 @@ from headrace.lake.plan import DataFile, Plan, TableStep
 from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable, LiveFile
 from headrace.lake.unseen import Stretch
-from headrace.pipeline import kept_files
 from headrace.pipeline.ingest.last_commits import COMMITS_KEY, LastCommits, last_commits_of
-from headrace.pipeline.kept_files import KEY, Kept, kept_of
-from headrace.pipeline.mending import mend
-from headrace.pipeline.records import (
+from headrace.pipeline.state import kept_files
+from headrace.pipeline.state.kept_files import KEY, Kept, kept_of
+from headrace.pipeline.state.records import (
     SOURCE_KEY,
     STAGED_PREFIX,
     SourceRecord,
@@ -41,7 +40,8 @@ from headrace.pipeline.records import (
     source_of,
     tables_of,
 )
-from headrace.pipeline.states import State
+from headrace.pipeline.state.repair import mend
+from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks.routing import WIDTH, FileRange, Routes
 from headrace.pipeline.tasks.table_task import LakeAddress, NewFile, Outcome, TableTask, from_ipc
 from headrace.sources.postgres.lookrecord import labels_of, types_of

@@ -7,7 +7,7 @@ each mark.
 from __future__ import annotations
 
 from headrace.core.errors import Definite
-from headrace.pipeline.records import SourceRecord
+from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres.protocol import publication_missing
 from headrace.sources.postgres.session import (
     Identity,

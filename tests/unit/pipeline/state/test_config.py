@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.pipeline import config
+from headrace.pipeline.state import config
 
 WHOLE: dict[str, Any] = {
     "lake": {"path": "./lake"},
@@ -63,7 +63,7 @@ def test_a_file_that_is_absent_or_no_toml_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_option_is_documented() -> None:
-    page = Path(__file__).parents[3].joinpath("docs/operate.md").read_text()
+    page = Path(__file__).parents[4].joinpath("docs/operate.md").read_text()
     kinds = (config.LakeConfig, config.SourceConfig, config.SparkSettings)
     names = [field.name for kind in kinds for field in dataclasses.fields(kind)]
     assert [name for name in names if f"`{name}`" not in page] == []

@@ -21,7 +21,7 @@ from headrace.core.handoff import handoff_from_record
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
-from headrace.pipeline.states import ATTACHED, Event, State, after
+from headrace.pipeline.state.table_state import ATTACHED, Event, State, after
 
 SOURCE_KEY = "source"
 TABLE_PREFIX = "table/"
@@ -140,7 +140,7 @@ class TableRecord:
         return "rewind" if self.schema.full else "skip"
 
     def on(self, event: Event, **changes: Any) -> TableRecord:
-        """The record after an event of `states`."""
+        """The record after an event of `table_state`."""
         return replace(self, state=after(self.state, event), **changes)
 
     def failed(self, error: HeadraceError | None, at: Lsn) -> TableRecord:

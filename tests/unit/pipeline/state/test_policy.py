@@ -7,8 +7,8 @@ from itertools import islice
 import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
-from headrace.pipeline import policy
-from headrace.pipeline.policy import Patience
+from headrace.pipeline.state import policy
+from headrace.pipeline.state.policy import Patience
 
 
 @pytest.mark.parametrize(

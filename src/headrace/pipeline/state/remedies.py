@@ -4,14 +4,14 @@
     other columns or name   headrace tables drop, add   a new interval, and a new history where that must be
     unfit to be mirrored    what makes it fit first
 
-Called by `looking`. A resync that finds more than the look saw refuses with a hint of its own.
+Called by `schema_check`. A resync that finds more than the look saw refuses with a hint of its own.
 """
 
 from __future__ import annotations
 
 from headrace.core.names import TableName, quote_identifier
-from headrace.pipeline.records import SourceRecord, TableRecord
-from headrace.pipeline.states import State
+from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.catalog import TableLook, identity_flaw, schema_of
 
 

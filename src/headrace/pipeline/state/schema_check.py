@@ -28,8 +28,8 @@ from dataclasses import dataclass, field, replace
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline.records import SourceRecord, TableRecord
-from headrace.pipeline.remedies import way_back
+from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.remedies import way_back
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.alteration import differs, is_news
 from headrace.sources.postgres.lookrecord import from_record, to_record

@@ -19,11 +19,11 @@ from headrace.lake.commit import Claim
 from headrace.lake.durable import Durable
 from headrace.lake.reader import Lake
 from headrace.lake.store.open import open_store
-from headrace.pipeline.kept_files import Kept
-from headrace.pipeline.ledger import Epoch, Ledger
 from headrace.pipeline.reconciling import staged
-from headrace.pipeline.records import SourceRecord, TableRecord
-from headrace.pipeline.states import State
+from headrace.pipeline.state.kept_files import Kept
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.table_state import State
 from tests.unit.core.batches import text_table
 
 SOURCE = SourceRecord(

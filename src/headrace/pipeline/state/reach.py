@@ -23,9 +23,9 @@ from headrace.core.position import Lsn
 from headrace.lake import requests
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.store.contract import Store
-from headrace.pipeline.owner import Owner
-from headrace.pipeline.owning import living_owner
-from headrace.pipeline.records import SourceRecord
+from headrace.pipeline.state.owner import Owner
+from headrace.pipeline.state.ownership import living_owner
+from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres.peeking import quiet
 from headrace.sources.postgres.session import Address, connect
 

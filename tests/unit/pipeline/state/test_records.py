@@ -7,8 +7,8 @@ from dataclasses import replace
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline.records import TableRecord
-from headrace.pipeline.states import State
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.table_state import State
 from tests.unit.core.batches import text_table
 
 LIVE = TableRecord(TableName("public", "t"), State.LIVE, 5, text_table(), {}, None, since=7)

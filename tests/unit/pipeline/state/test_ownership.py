@@ -15,8 +15,9 @@ import pytest
 from headrace.core.errors import Misconfigured
 from headrace.lake import statusfile
 from headrace.lake.store.local import LocalStore
-from headrace.pipeline import dropping, owning
+from headrace.pipeline import dropping
 from headrace.pipeline.reporting import Reporter
+from headrace.pipeline.state import ownership
 from headrace.testing.postmaster import wait_for
 from tests.background import repeat
 
@@ -43,31 +44,31 @@ def test_an_owner_whose_clock_is_off_is_alive_while_its_record_changes(
 ) -> None:
     store = LocalStore(str(tmp_path))
     with _alive(store, ago):
-        assert owning.living_owner(store, "main") == ELSEWHERE
+        assert ownership.living_owner(store, "main") == ELSEWHERE
 
 
 @pytest.mark.parametrize("ago", [timedelta(hours=1), timedelta(hours=-1)])
 def test_an_owner_whose_record_does_not_change_is_dead_whatever_the_clocks_say(
     tmp_path: Path, ago: timedelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owning, "FRESH_SECONDS", 0.5)
+    monkeypatch.setattr(ownership, "FRESH_SECONDS", 0.5)
     store = LocalStore(str(tmp_path))
     _write(store, ELSEWHERE, ago)
-    assert owning.living_owner(store, "main") is None
+    assert ownership.living_owner(store, "main") is None
 
 
 def test_a_process_beside_us_is_told_at_once(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
-    parent = owning.this_process("then") | {"pid": os.getppid()}
+    parent = ownership.this_process("then") | {"pid": os.getppid()}
     begun = time.monotonic()
     _write(store, parent, timedelta(0))
-    assert owning.living_owner(store, "main") == parent
+    assert ownership.living_owner(store, "main") == parent
     _write(store, parent | {"pid": 1 << 30}, timedelta(0))
-    assert owning.living_owner(store, "main") is None
+    assert ownership.living_owner(store, "main") is None
     assert time.monotonic() - begun < 2
     # The same number in another container is another process.
     with _alive(store, timedelta(0)):
-        assert owning.living_owner(store, "main", me=owning.this_process("now")) == ELSEWHERE
+        assert ownership.living_owner(store, "main", me=ownership.this_process("now")) == ELSEWHERE
 
 
 def test_no_process_of_ours_is_ended_for_an_owner_in_another_container(
@@ -77,8 +78,8 @@ def test_no_process_of_ours_is_ended_for_an_owner_in_another_container(
     store = LocalStore(str(tmp_path))
     killed: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
-    monkeypatch.setattr(owning, "_moves", lambda *_: True)
-    _write(store, owning.this_process("then") | {"realm": "another container"}, timedelta(0))
+    monkeypatch.setattr(ownership, "_moves", lambda *_: True)
+    _write(store, ownership.this_process("then") | {"realm": "another container"}, timedelta(0))
     with pytest.raises(Misconfigured) as caught:
         dropping._free(store, "main", stop=True)
     assert caught.value.code == "SOURCE_OWNED"

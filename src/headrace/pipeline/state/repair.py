@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from headrace.lake import recovery
 from headrace.lake.store.contract import Store
-from headrace.pipeline.owning import living_owner
+from headrace.pipeline.state.ownership import living_owner
 
 
 def mend(store: Store, source: str) -> None:
     """Take back the epochs that a power cut has torn. For whoever owns the source, or is about to."""
     if recovery.is_settled(store, source):
         return
-    from headrace.pipeline import kept_files
+    from headrace.pipeline.state import kept_files
 
     recovery.recover(store, source, lambda plan: kept_files.whole(store, source, plan.state))
 

@@ -18,7 +18,7 @@ from headrace.lake import formatfile, layout
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
-from headrace.pipeline.config import Config, LakeConfig, SourceConfig
+from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig
 from headrace.spark.awaited import Awaited, Opened
 from headrace.spark.depot import Depot
 from headrace.spark.jobs import DriverRunner, Jobs, Runner

@@ -1,0 +1,19 @@
+"""What a source has in the lake, and who may change it: the only room that commits.
+
+    ledger        all that the lake knows of a source; from outcomes to a plan and its mark
+    records       what the catalog remembers of a source and its tables; table_state: the life of a table
+    kept_files    the stream for tables that are being copied, as the catalog names it
+    place         where a source is run; owner: who has its fence; ownership: who is alive
+    config        what the user asked for; last_config: what a lake remembers of it
+    choice        which tables of a source are mirrored
+    same_source   the same server, the same publication as ever
+    schema_check  what the source's catalog says of the tables before a mark; remedies: the way back
+    reach         waiting for a mark at a position
+    spacing       room behind a mark for the next one
+    acknowledger  from a mark to the acknowledgement upstream
+    policy        what happens after each family of errors; the only place where reactions live
+    repair        epochs that a power cut has torn
+    background    work that takes long, beside the thread of the owner
+
+Called by every room above. One thread at a time changes a source: that of whoever has its fence.
+"""
