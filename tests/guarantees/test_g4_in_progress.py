@@ -1,6 +1,6 @@
 """G4, for a large transaction that stays open: whatever happens meanwhile, it is there once it commits.
 
-It is larger than a piece of the work ahead (`pipeline.staging`), so that there is some to be lost.
+It is larger than a piece of the work ahead (`pipeline.stream.eager`), so that there is some to be lost.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     ┌─► what did the receiver say?       a lost stream ends the attempt
     │   is a table's copy complete?      ──► epoch "copy":   its files, state JOINING
     │   has it to catch up with the rest? ──► epoch "late":  what was kept for it meanwhile
-    │   is there something in the spool? ──► epoch "stream": tables, history, a mark, at its `cadence`
+    │   is there something in the spool? ──► epoch "stream": tables, history, a mark, at its `stream.cadence`
     │   has it been quiet for long?      ──► epoch "empty":  the same versions, a later frontier
     │   does a command ask for something? ──► `requesting`; has the lake gathered dust? ──► `upkeep` asks
     └── tell `status`, watch the slot
@@ -25,8 +25,7 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import epochs, renewal
-from headrace.pipeline.cadence import Cadence
+from headrace.pipeline import renewal
 from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused
 from headrace.pipeline.copying import Copying
 from headrace.pipeline.harvest import Harvest
@@ -34,7 +33,6 @@ from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.renewal import Renewal
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.requesting import Desk
-from headrace.pipeline.sourceclock import SourceClock
 from headrace.pipeline.state import same_source, schema_check
 from headrace.pipeline.state.acknowledger import Acknowledger
 from headrace.pipeline.state.ledger import Epoch, Ledger
@@ -42,7 +40,10 @@ from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.table_state import State
-from headrace.pipeline.streaming import Workshop, catch_up, stream_epoch
+from headrace.pipeline.stream import batches
+from headrace.pipeline.stream.cadence import Cadence
+from headrace.pipeline.stream.epoch import Workshop, catch_up, stream_epoch
+from headrace.pipeline.stream.source_clock import SourceClock
 from headrace.pipeline.underway import Underway
 from headrace.pipeline.upkeep import Upkeep
 from headrace.pipeline.withdrawal import Withdrawal
@@ -195,7 +196,7 @@ class Run:
             return False
         reached = min([self.ledger.position, *(r.applied for r in attached if r.applied is not None)])
         confirmed = self.receiver.progress.confirmed
-        batch = epochs.next_batch(self.workshop.reader, self.cursor, reached, confirmed)
+        batch = batches.next_batch(self.workshop.reader, self.cursor, reached, confirmed)
         if batch is None:
             return False
         if not len(batch.transactions):

@@ -23,19 +23,19 @@ from headrace.core.errors import Transient
 from headrace.lake.commit import Claim
 from headrace.lake.marks import Marks
 from headrace.pipeline import choosing, reconciling
-from headrace.pipeline.cadence import Cadence
 from headrace.pipeline.healing import Remedy
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.lifecycle import Run
 from headrace.pipeline.reporting import Reporter
-from headrace.pipeline.staging import Site, Staging
 from headrace.pipeline.state import last_config, same_source
 from headrace.pipeline.state.acknowledger import Acknowledger
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.repair import mend
 from headrace.pipeline.state.same_source import prove_same
-from headrace.pipeline.streaming import Workshop
+from headrace.pipeline.stream.cadence import Cadence
+from headrace.pipeline.stream.eager import Site, Staging
+from headrace.pipeline.stream.epoch import Workshop
 from headrace.pipeline.tasks.table_task import TableTask
 from headrace.pipeline.underway import Underway
 from headrace.sources.postgres import upstream

@@ -10,11 +10,11 @@
 The old contents stay what every reader has until that epoch's mark, and history tells the difference as
 ordinary updates of no transaction (`_xid` 0). A table that was exact until then stays exact at all times of
 its interval; of one that was not, a new one begins there. The new copy is joined to the stream by the same
-handoffs and states as a first one (`harvest`, `streaming`); it only lies elsewhere.
+handoffs and states as a first one (`harvest`, `stream.epoch`); it only lies elsewhere.
 
-The mark before the difference leaves room for it (`streaming.with_room`), since no two marks with different
-contents may have one time. Where the source is so idle that its position does not move, a slot is made and
-dropped for a moment: that moves it.
+The mark before the difference leaves room for it (`stream.epoch.with_room`), since no two marks with
+different contents may have one time. Where the source is so idle that its position does not move, a slot is
+made and dropped for a moment: that moves it.
 
 Called by `renewal`, for the loop of `lifecycle`. What a comparison writes for itself lies in the copy's own
 folder, which is removed with it.

@@ -34,12 +34,12 @@ from headrace.sources.postgres.upstream import SlotState
 if TYPE_CHECKING:
     from headrace.pipeline.copies import Progress
     from headrace.pipeline.ingest.supervisor import Receiver
-    from headrace.pipeline.sourceclock import SourceClock
     from headrace.pipeline.state.acknowledger import Acknowledger
     from headrace.pipeline.state.config import SourceConfig
     from headrace.pipeline.state.ledger import Ledger
     from headrace.pipeline.state.place import Place
-    from headrace.pipeline.streaming import Workshop
+    from headrace.pipeline.stream.epoch import Workshop
+    from headrace.pipeline.stream.source_clock import SourceClock
     from headrace.pipeline.underway import Underway
     from headrace.sources.postgres.session import Session
 

@@ -13,10 +13,11 @@ import headrace
 from headrace.core.errors import Definite
 from headrace.core.position import Lsn
 from headrace.lake import statusfile
-from headrace.pipeline import cadence, lifecycle
+from headrace.pipeline import lifecycle
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
+from headrace.pipeline.stream import cadence
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.spool.reader import SpoolReader
 from headrace.testing import validators

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.pipeline import epochs
+from headrace.pipeline.stream import batches
 from headrace.pipeline.tasks import files
 from headrace.testing import validators
 from headrace.testing.postgres import Database
@@ -19,7 +19,7 @@ ROWS, FILES = 60, 10
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of some rows, and a task for each few transactions."""
     monkeypatch.setattr(files, "BYTES_PER_FILE", 10_000 * ROWS // FILES)
-    monkeypatch.setattr(epochs, "STRETCH_BYTES", 256)
+    monkeypatch.setattr(batches, "STRETCH_BYTES", 256)
 
 
 def _same(mirrors: Mirrors) -> None:

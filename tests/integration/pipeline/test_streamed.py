@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.core.errors import Definite
-from headrace.pipeline import epochs
+from headrace.pipeline.stream import batches
 from headrace.testing import validators
 from headrace.testing.postgres import Database, Server, postgres
 from tests.integration.pipeline.conftest import Mirrors
@@ -117,7 +117,7 @@ def test_a_label_that_was_renamed_before_its_transaction_was_folded_does_not_go_
     mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is laid down ahead of the commit has the first name, the source the second."""
-    monkeypatch.setattr(epochs, "ALONE_BYTES", 1)
+    monkeypatch.setattr(batches, "ALONE_BYTES", 1)
     database = mirrors.database
     database.execute(
         "CREATE TYPE mood AS ENUM ('sad'); CREATE TABLE e (a int PRIMARY KEY, m mood)", user="app"

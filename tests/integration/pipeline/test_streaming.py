@@ -17,8 +17,8 @@ import pytest
 
 from headrace.decode.kernel import Ints
 from headrace.lake.store.contract import Store
-from headrace.pipeline import epochs, staging
 from headrace.pipeline.state.records import source_of
+from headrace.pipeline.stream import batches, eager
 from headrace.pipeline.tasks import runs
 from headrace.status.picture import pictures
 from headrace.testing import validators
@@ -169,8 +169,8 @@ def test_what_is_streamed_becomes_what_comes_whole(
     layered: bool,
 ) -> None:
     if layered:  # small transactions are treated as large ones are
-        monkeypatch.setattr(epochs, "ALONE_BYTES", 2000)
-        monkeypatch.setattr(staging, "PIECE_BYTES", 20_000)
+        monkeypatch.setattr(batches, "ALONE_BYTES", 2000)
+        monkeypatch.setattr(eager, "PIECE_BYTES", 20_000)
     prepare(database, SETTINGS[setting])
     mirrors.options["driver_epochs"] = driver_epochs
     mirrors.once()
@@ -204,9 +204,9 @@ def test_what_was_laid_down_may_be_lost_before_the_commit_is_folded(
             lost.append(layer.key)
         return runs.struck_of(store, found, rolled_back)
 
-    monkeypatch.setattr(epochs, "ALONE_BYTES", 2000)
-    monkeypatch.setattr(staging, "PIECE_BYTES", 20_000)
-    monkeypatch.setattr(staging, "struck_of", losing)
+    monkeypatch.setattr(batches, "ALONE_BYTES", 2000)
+    monkeypatch.setattr(eager, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(eager, "struck_of", losing)
     prepare(database, SETTINGS["64kB"])
     mirrors.once()
     shake(database, seed, steps=120)

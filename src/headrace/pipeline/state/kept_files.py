@@ -3,7 +3,7 @@
     late/<name>    a record per file: which tables it is for, how far it reaches, how large it is
 
 A file goes with the epoch after which no table needs it. Here is only what the catalog says of them; what
-they hold is written and read in `latecomers`.
+they hold is written and read in `stream.late_stream`.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class TableRecord:
     error: HeadraceError | None = None
     stopped_at: Lsn | None = None
     late: bool = False
-    kept: bool = False  # what the stream has for it from `applied` on is in the lake (`latecomers`)
+    kept: bool = False  # what the stream has for it from `applied` on is in the lake (`stream.late_stream`)
     stage: str | None = None
 
     @property

@@ -45,7 +45,7 @@ class LakeAddress:
 
 @dataclass(frozen=True, slots=True)
 class KeptPiece:
-    """Where a piece of the stream lies that was kept in the lake (`latecomers`)."""
+    """Where a piece of the stream lies that was kept in the lake (`stream.late_stream`)."""
 
     lake: LakeAddress
     key: str

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.core.errors import HeadraceError, Misconfigured
-from headrace.pipeline import epochs, healing
+from headrace.pipeline import healing
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
+from headrace.pipeline.stream import batches
 from headrace.spool.layout import erase
 from headrace.testing import validators
 from headrace.testing.copies import Backup, caught_up, promote, standby
@@ -164,14 +165,14 @@ def test_what_a_spool_has_before_the_lake_is_published_once_it_has_come_again(
     monkeypatch.setenv("HEADRACE_FAILPOINT", "receive.before=pause")
     monkeypatch.setenv("HEADRACE_FAILPOINT_RELEASE", str(tmp_path / "release"))
     turns = itertools.count()
-    next_batch = epochs.next_batch
+    next_batch = batches.next_batch
 
-    def counted(*told: Any) -> epochs.Batch | None:
+    def counted(*told: Any) -> batches.Batch | None:
         if next(turns) == 5:
             (tmp_path / "release").touch()
         return next_batch(*told)
 
-    monkeypatch.setattr(epochs, "next_batch", counted)
+    monkeypatch.setattr(batches, "next_batch", counted)
     source.stops("PG_HISTORY_CHANGED")
 
 

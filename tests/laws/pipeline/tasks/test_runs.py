@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.pipeline.staging import groups_of
+from headrace.pipeline.stream.eager import groups_of
 from headrace.pipeline.tasks.routing import WIDTH, FileRange, Routes
 from headrace.pipeline.tasks.runs import Layer, Range, Struck
 

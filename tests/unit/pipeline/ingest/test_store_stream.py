@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from headrace.core.errors import Definite, Transient
 from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes
-from headrace.pipeline.epochs import own_files
 from headrace.pipeline.ingest import replay_check
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.replay_check import Known
 from headrace.pipeline.ingest.store_stream import Intake
+from headrace.pipeline.stream.batches import own_files
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader

@@ -25,13 +25,13 @@ from typing import Protocol
 from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline.epochs import Batch
 from headrace.pipeline.ingest.supervisor import Receiver
-from headrace.pipeline.sourceclock import SourceClock
 from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import Look
 from headrace.pipeline.state.table_state import State
+from headrace.pipeline.stream.batches import Batch
+from headrace.pipeline.stream.source_clock import SourceClock
 
 IDLE_SECONDS = 60.0
 IDLE_BYTES = 16 << 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.core.position import Lsn
-from headrace.pipeline.sourceclock import MOST_BACK, MOST_READINGS, SourceClock
+from headrace.pipeline.stream.source_clock import MOST_BACK, MOST_READINGS, SourceClock
 from headrace.sources.postgres.clock import Reading
 
 

@@ -28,8 +28,8 @@ import numpy as np
 from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Messages, alone, scan
-from headrace.pipeline import latecomers
 from headrace.pipeline.state.kept_files import Kept
+from headrace.pipeline.stream import late_stream
 from headrace.pipeline.tasks.slices import Cut, read_stretch
 from headrace.pipeline.tasks.table_task import LakeAddress, Small
 from headrace.sources.postgres.decoding import Inside, truncates
@@ -175,7 +175,7 @@ def _of_streamed(reader: SpoolReader, streamed: Records) -> Iterator[Cut]:
 
 def kept_cuts(lake: LakeAddress, source: str, files: Sequence[Kept]) -> Iterator[Cut]:
     """The stretches that were kept for tables that come late."""
-    for told in latecomers.pieces_of(lake, source, files):
+    for told in late_stream.pieces_of(lake, source, files):
         yield Cut(told.start, told.stop, told.relations, told.inside, kept=told.kept)
 
 

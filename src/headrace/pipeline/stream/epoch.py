@@ -25,19 +25,20 @@ from headrace.core.chunks import ByChunk, exact_from
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import epochs, latecomers
-from headrace.pipeline.epochs import Batch
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.latecomers import Portion
-from headrace.pipeline.retaking import retake
-from headrace.pipeline.sampling import with_births
-from headrace.pipeline.staging import Staging, ended_as
 from headrace.pipeline.state.kept_files import Kept
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import Look
 from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.table_state import Event, State
+from headrace.pipeline.stream import batches, late_stream
+from headrace.pipeline.stream.batches import Batch
+from headrace.pipeline.stream.eager import Staging, ended_as
+from headrace.pipeline.stream.late_stream import Portion
+from headrace.pipeline.stream.recopy import retake
+from headrace.pipeline.stream.splits import with_births
+from headrace.pipeline.stream.truncations import rows_to_go, with_truncations
 from headrace.pipeline.tasks import decode
 from headrace.pipeline.tasks.files import verdict
 from headrace.pipeline.tasks.merge_keyed import merge
@@ -52,7 +53,6 @@ from headrace.pipeline.tasks.table_task import (
     to_ipc,
     unpack,
 )
-from headrace.pipeline.truncating import rows_to_go, with_truncations
 from headrace.sources.postgres.lookrecord import labels_of
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
@@ -204,10 +204,10 @@ def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
     """Tables whose copy is in take a portion of what was kept for them, at most an epoch's."""
     behind = {record.name: record for record in ledger.late}
     stand = {name: record.applied or ledger.frontier for name, record in behind.items()}
-    taken = latecomers.portion(ledger.kept.values(), stand, ledger.frontier, epochs.EPOCH_BYTES)
+    taken = late_stream.portion(ledger.kept.values(), stand, ledger.frontier, batches.EPOCH_BYTES)
     changed = look.changed(behind.values())
     tasks = {r.oid: _task(ledger, r, look) for r in behind.values() if r.name not in changed}
-    cuts = list(epochs.kept_cuts(ledger.address, ledger.name, taken.files))
+    cuts = list(batches.kept_cuts(ledger.address, ledger.name, taken.files))
     work = _Work(cuts, taken.changes, taken.truncates)
     outcomes = _worked(ledger, workshop, work, look, tasks) if cuts and tasks else {}
     good, lacking, failures = _judged(outcomes, changed, (min(stand.values()), taken.reached))
@@ -239,9 +239,9 @@ def _kept(ledger: Ledger, workshop: Workshop, batch: Batch, frontier: Lsn) -> Ke
     new = batch.transactions[batch.transactions["time"] >= int(ledger.position)]
     if not behind or not len(new):
         return None
-    cuts = epochs.cuts(workshop.reader, new)
+    cuts = batches.cuts(workshop.reader, new)
     epoch = ledger.mark.epoch + 1
-    return latecomers.keep(ledger.store, ledger.name, epoch, frontier, behind, cuts, workshop.reader)
+    return late_stream.keep(ledger.store, ledger.name, epoch, frontier, behind, cuts, workshop.reader)
 
 
 def _retaken(
@@ -272,7 +272,7 @@ def _decoded(
     """Run the job; again where it turned out what a table needs (see `decode`): rare, and never twice."""
     if not len(batch.transactions):
         return {}
-    cuts = list(epochs.cuts(workshop.reader, batch.transactions))
+    cuts = list(batches.cuts(workshop.reader, batch.transactions))
     return _worked(ledger, workshop, _Work(cuts, batch.changes, batch.truncates), look, tasks)
 
 
@@ -416,7 +416,7 @@ def _joining(record: TableRecord, reached: Lsn, frontier: Lsn, ledger: Ledger) -
     exact = exact_from(record.handoff)
     if frontier < exact:
         return replace(record, applied=None)
-    # What the table held before a truncation that the copy shows is not to be had: `truncating`.
+    # What the table held before a truncation that the copy shows is not to be had: `truncations`.
     since = max(int(ledger.source.start), record.since or 0) if record.schema.full else int(exact)
     # Of a copy in chunks the handoff is long, and from here on nothing is held.
     handoff = None if isinstance(record.handoff, ByChunk) else record.handoff

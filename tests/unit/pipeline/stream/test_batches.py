@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from headrace.core.position import Lsn
-from headrace.pipeline import epochs
+from headrace.pipeline.stream import batches
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
 from headrace.spool.segment import Segment
 from headrace.spool.writer import SpoolWriter
-from tests.unit.pipeline.test_cuts import SIZE, _bytes, _record, whole
+from tests.unit.pipeline.stream.test_slices import SIZE, _bytes, _record, whole
 
 LIMIT = 4_000
 
@@ -24,9 +24,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "spool"
 
 
-def _batch(reader: SpoolReader, address: int, before: int = 0, confirmed: int | None = None) -> epochs.Batch:
+def _batch(reader: SpoolReader, address: int, before: int = 0, confirmed: int | None = None) -> batches.Batch:
     limit = None if confirmed is None else Lsn(confirmed)
-    found = epochs.next_batch(reader, address, Lsn(before), limit)
+    found = batches.next_batch(reader, address, Lsn(before), limit)
     assert found is not None
     return found
 
@@ -82,7 +82,7 @@ def test_an_epoch_tells_whether_it_leaves_something(folder: Path, monkeypatch: p
             whole(writer, time)
         reader = SpoolReader(folder)
         assert not _batch(reader, 0).more
-        monkeypatch.setattr(epochs, "EPOCH_BYTES", 2 * SIZE)
+        monkeypatch.setattr(batches, "EPOCH_BYTES", 2 * SIZE)
         batch = _batch(reader, 0)
         assert (batch.more, batch.next_address) == (True, 2 * SIZE)
 
@@ -111,6 +111,6 @@ def test_an_epoch_takes_only_what_the_server_has_sent_again(
         batch = _batch(reader, 0, confirmed=25)
         assert (batch.transactions["time"].tolist(), batch.frontier) == ([2, 4, 6, 20], Lsn(25))
         assert _batch(reader, batch.next_address, before=25).frontier == Lsn(30)
-        monkeypatch.setattr(epochs, "EPOCH_BYTES", 2 * SIZE)
+        monkeypatch.setattr(batches, "EPOCH_BYTES", 2 * SIZE)
         batch = _batch(reader, 0, confirmed=7)
         assert (batch.transactions["time"].tolist(), batch.more) == ([2, 4], True)

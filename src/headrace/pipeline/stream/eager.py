@@ -25,8 +25,8 @@ import numpy as np
 from headrace.core.errors import Definite, HeadraceError
 from headrace.lake import layout
 from headrace.lake.store.contract import Store
-from headrace.pipeline.epochs import Pieces, own_files
 from headrace.pipeline.state.schema_check import Look
+from headrace.pipeline.stream.batches import Pieces, own_files
 from headrace.pipeline.tasks.routing import Routes
 from headrace.pipeline.tasks.runs import (
     Folding,

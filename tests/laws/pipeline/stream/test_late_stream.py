@@ -27,8 +27,8 @@ from headrace.decode.kernel import Bytes
 from headrace.lake import layout
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
-from headrace.pipeline import epochs, latecomers
 from headrace.pipeline.state import kept_files
+from headrace.pipeline.stream import batches, late_stream
 from headrace.pipeline.tasks.slices import Cut
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.postgres import decoding
@@ -126,9 +126,9 @@ def test_what_is_kept_says_the_same_of_its_tables(pieces: list[Piece], count: in
     oids = TABLES[:count]
     names = {oid: NAMES[oid] for oid in oids}
     with tempfile.TemporaryDirectory() as folder:
-        kept = latecomers.keep(LocalStore(folder), "main", 1, Lsn(9000), names, cast(Any, pieces), NOBODY)
+        kept = late_stream.keep(LocalStore(folder), "main", 1, Lsn(9000), names, cast(Any, pieces), NOBODY)
         files = [] if kept is None else [kept]
-        found = [list(_told(cut, oids)) for cut in epochs.kept_cuts(LakeAddress(folder), "main", files)]
+        found = [list(_told(cut, oids)) for cut in batches.kept_cuts(LakeAddress(folder), "main", files)]
     expected = [told for piece in pieces if (told := list(_told(piece, oids)))]
     assert [told for told in found if told] == expected
 
@@ -136,13 +136,13 @@ def test_what_is_kept_says_the_same_of_its_tables(pieces: list[Piece], count: in
 def test_a_piece_that_a_disk_made_up_is_refused(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     piece = Piece(_frame(b"B" + struct.pack(">QqI", 1, 7, 7)) + _insert(TABLES[0], b"x"), None)
-    kept = latecomers.keep(store, "main", 1, Lsn(9), NAMES, cast(Any, [piece]), NOBODY)
+    kept = late_stream.keep(store, "main", 1, Lsn(9), NAMES, cast(Any, [piece]), NOBODY)
     assert kept is not None
     path = tmp_path / layout.late_key("main", kept.name)
     raw = bytearray(path.read_bytes())
     raw[40] ^= 1
     path.write_bytes(raw)
-    [cut] = epochs.kept_cuts(LakeAddress(str(tmp_path)), "main", [kept])
+    [cut] = batches.kept_cuts(LakeAddress(str(tmp_path)), "main", [kept])
     with pytest.raises(Definite) as caught:
         cut.read(NOBODY)
     assert caught.value.code == "LATE_DAMAGED"
@@ -154,7 +154,7 @@ def test_a_portion_is_a_prefix_of_what_its_tables_need() -> None:
     files = [kept_files.Kept(f"{at}", Lsn(at), frozenset({name}), size, 1, False) for at, name, size in sizes]
 
     def taken(stands: int, limit: int) -> tuple[list[str], int, bool]:
-        found = latecomers.portion(files, {mine: Lsn(stands)}, Lsn(1000), limit)
+        found = late_stream.portion(files, {mine: Lsn(stands)}, Lsn(1000), limit)
         return [file.name for file in found.files], int(found.reached), found.all
 
     assert taken(0, 10) == (["100", "300"], 300, False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.pipeline import epochs
+from headrace.pipeline.stream import batches
 from headrace.spool import streamed
 from headrace.spool.layout import RECORD, Kind, Records
 from headrace.spool.origin import prepare
@@ -66,7 +66,7 @@ def test_streamed_transactions_between_whole_ones_do_not_cut_them(folder: Path, 
         whole(writer, time)
         streamed_one(writer, time + 2)
     reader = SpoolReader(folder)
-    whole_ones, streamed_ones = epochs.cuts(reader, reader.transactions(0))
+    whole_ones, streamed_ones = batches.cuts(reader, reader.transactions(0))
     assert (whole_ones.start, whole_ones.stop) == (0, 199 * SIZE)
     assert [small.own.xid for small in streamed_ones.several] == list(range(2, 402, 4))
 
@@ -78,7 +78,7 @@ def test_a_layout_that_a_streamed_transaction_brought_begins_a_stretch(
     for time in range(0, 24, 2):
         streamed_one(writer, time, layouts[time]) if time in layouts else whole(writer, time)
     reader = SpoolReader(folder)
-    cuts = [cut for cut in epochs.cuts(reader, reader.transactions(0)) if not cut.several]
+    cuts = [cut for cut in batches.cuts(reader, reader.transactions(0)) if not cut.several]
     # Said again it changes nothing.
     assert [cut.relations for cut in cuts] == [(), (b"one",), (b"other",)]
     assert [(cut.start // SIZE, cut.stop // SIZE) for cut in cuts] == [(0, 2), (3, 6), (7, 12)]
@@ -87,7 +87,7 @@ def test_a_layout_that_a_streamed_transaction_brought_begins_a_stretch(
 def test_a_stretch_is_of_one_size_and_one_session(
     folder: Path, writer: SpoolWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(epochs, "STRETCH_BYTES", 3 * SIZE)
+    monkeypatch.setattr(batches, "STRETCH_BYTES", 3 * SIZE)
     for time in range(0, 10, 2):
         whole(writer, time)
     writer.close()
@@ -95,7 +95,7 @@ def test_a_stretch_is_of_one_size_and_one_session(
         for time in range(10, 18, 2):
             whole(again, time)
         reader = SpoolReader(folder)
-        cuts = list(epochs.cuts(reader, reader.transactions(0)))
+        cuts = list(batches.cuts(reader, reader.transactions(0)))
     assert [(cut.start // SIZE, cut.stop // SIZE) for cut in cuts] == [(0, 3), (3, 5), (5, 8), (8, 9)]
 
 

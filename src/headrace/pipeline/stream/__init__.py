@@ -1,0 +1,13 @@
+"""The stream's epochs: what is taken of it, when, and what the tables become by it.
+
+    cadence       when a mark is due; source_clock: up to which moment of the source's clock it is complete
+    batches       which transactions the next epoch takes, and how they are cut into slices
+    splits        new rows of a large epoch, spread over its tasks
+    truncations   the TRUNCATEs that its tasks must know of
+    epoch         one epoch: its job, its verdicts, the records that it changes
+    eager         work ahead on transactions that still run
+    late_stream   the stream for tables that are being copied, in files of the lake meanwhile
+    recopy        keys of a copy in chunks that lack a value, copied again
+
+An epoch is made here and published by the loop. Nothing here knows how tables are copied or replaced.
+"""
