@@ -26,9 +26,10 @@ from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline import renewal
-from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused
-from headrace.pipeline.copying import Copying
-from headrace.pipeline.harvest import Harvest
+from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused
+from headrace.pipeline.copy.copied_parts import Harvest
+from headrace.pipeline.copy.scheduler import Underway
+from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.renewal import Renewal
 from headrace.pipeline.reporting import Reporter
@@ -44,7 +45,6 @@ from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.epoch import Workshop, catch_up, stream_epoch
 from headrace.pipeline.stream.source_clock import SourceClock
-from headrace.pipeline.underway import Underway
 from headrace.pipeline.upkeep import Upkeep
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.postgres import clock, synchronous, upstream

@@ -23,6 +23,7 @@ from headrace.core.errors import Transient
 from headrace.lake.commit import Claim
 from headrace.lake.marks import Marks
 from headrace.pipeline import choosing, reconciling
+from headrace.pipeline.copy.scheduler import Underway
 from headrace.pipeline.healing import Remedy
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.lifecycle import Run
@@ -37,7 +38,6 @@ from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.eager import Site, Staging
 from headrace.pipeline.stream.epoch import Workshop
 from headrace.pipeline.tasks.table_task import TableTask
-from headrace.pipeline.underway import Underway
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.session import (
     Address,

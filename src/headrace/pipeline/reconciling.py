@@ -10,7 +10,7 @@
 The old contents stay what every reader has until that epoch's mark, and history tells the difference as
 ordinary updates of no transaction (`_xid` 0). A table that was exact until then stays exact at all times of
 its interval; of one that was not, a new one begins there. The new copy is joined to the stream by the same
-handoffs and states as a first one (`harvest`, `stream.epoch`); it only lies elsewhere.
+handoffs and states as a first one (`copy.copied_parts`, `stream.epoch`); it only lies elsewhere.
 
 The mark before the difference leaves room for it (`stream.epoch.with_room`), since no two marks with
 different contents may have one time. Where the source is so idle that its position does not move, a slot is

@@ -32,7 +32,8 @@ from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.upstream import SlotState
 
 if TYPE_CHECKING:
-    from headrace.pipeline.copies import Progress
+    from headrace.pipeline.copy.context import Progress
+    from headrace.pipeline.copy.scheduler import Underway
     from headrace.pipeline.ingest.supervisor import Receiver
     from headrace.pipeline.state.acknowledger import Acknowledger
     from headrace.pipeline.state.config import SourceConfig
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from headrace.pipeline.state.place import Place
     from headrace.pipeline.stream.epoch import Workshop
     from headrace.pipeline.stream.source_clock import SourceClock
-    from headrace.pipeline.underway import Underway
     from headrace.sources.postgres.session import Session
 
 EVERY_SECONDS = 1.0

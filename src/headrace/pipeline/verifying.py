@@ -36,7 +36,7 @@ from headrace.core.position import Lsn
 from headrace.lake import catalog, errors_table, histories, layout, reach, seek
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.reader import Lake
-from headrace.pipeline.copies import shared
+from headrace.pipeline.copy.context import shared
 from headrace.pipeline.narrowing import Narrowed, narrow, text_differences
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import unmirrored

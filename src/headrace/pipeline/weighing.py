@@ -24,7 +24,7 @@ from headrace.lake import histories, layout, travel
 from headrace.lake.marks import Mark
 from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
-from headrace.pipeline.copies import SMALL_BYTES
+from headrace.pipeline.copy.context import SMALL_BYTES
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.tasks.compare.checksums import (
     Answer,

@@ -14,14 +14,14 @@ import pytest
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake.store.open import open_store
-from headrace.pipeline.copies import ChunkCopied, Copied, Lost, Refused, Room
-from headrace.pipeline.copying import Copying
+from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused, Room
+from headrace.pipeline.copy.scheduler import Underway
+from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.state import choice
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SourceRecord
 from headrace.pipeline.tasks.table_task import LakeAddress
-from headrace.pipeline.underway import Underway
 from headrace.sources.postgres import catalog, locks, session, upstream
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.spark.jobs import DriverRunner
@@ -142,7 +142,7 @@ NOT_BY_SLOT = pytest.mark.parametrize("scene", ["xid", "chunks"], indirect=True)
 def test_a_table_that_somebody_holds_waits_for_another_copy_and_the_others_do_not(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.pipeline.underway.AGAIN_SECONDS", 3600.0)
+    monkeypatch.setattr("headrace.pipeline.copy.scheduler.AGAIN_SECONDS", 3600.0)
     with scene.database.connect(user="app") as holder:
         holder.execute("BEGIN; LOCK TABLE b IN ACCESS EXCLUSIVE MODE")
         underway = scene.run(scene.copying())
@@ -251,4 +251,4 @@ def _before_reading(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
         if name == "copy.snapshot.before" and todo:
             todo.pop()()
 
-    monkeypatch.setattr("headrace.pipeline.copying.failpoint", once)
+    monkeypatch.setattr("headrace.pipeline.copy.snapshot.failpoint", once)

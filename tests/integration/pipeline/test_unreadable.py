@@ -24,7 +24,7 @@ def test_a_table_whose_privilege_goes_while_it_is_copied_stops_alone_until_it_is
             mirrors.database.execute("REVOKE ALL ON bad FROM app")
 
     with monkeypatch.context() as patch:
-        patch.setattr("headrace.pipeline.copying.failpoint", revoke)
+        patch.setattr("headrace.pipeline.copy.snapshot.failpoint", revoke)
         with pytest.raises(HeadraceError) as caught:
             mirrors.once()
     assert caught.value.code == "PG_TABLE_UNREADABLE"

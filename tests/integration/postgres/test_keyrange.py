@@ -22,7 +22,7 @@ from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.decode import copytext
 from headrace.decode.values import decode_column
-from headrace.pipeline.chunking import Walk
+from headrace.pipeline.copy.chunked import Walk
 from headrace.pipeline.state.choice import chosen
 from headrace.sources.postgres.catalog import look_by_name, schema_of
 from headrace.sources.postgres.keyrange import (

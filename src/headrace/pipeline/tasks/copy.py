@@ -3,10 +3,10 @@
     COPY ─ decode ─► rows as the lake types them ─► files in the order of the key
                 └──► values without a lake form ──► rows for `errors/`
 
-Called by `copying` and `chunking`, on Spark. A range imports the leader's snapshot; a chunk takes its own,
-and brings back which transactions that shows. A large range is a task of its own; small ones share one, and
-its connection. The address travels sealed; the key comes another way. Nothing is committed here: the files
-are named by a plan, or are orphans.
+Called by `copy.snapshot` and `copy.chunked`, on Spark. A range imports the leader's snapshot; a chunk takes
+its own, and brings back which transactions that shows. A large range is a task of its own; small ones share
+one, and its connection. The address travels sealed; the key comes another way. Nothing is committed here: the
+files are named by a plan, or are orphans.
 """
 
 from __future__ import annotations

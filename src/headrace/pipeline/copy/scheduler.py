@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from headrace.core.errors import Transient
 from headrace.core.names import TableName
-from headrace.pipeline.copies import ChunkCopied, Copied, Event, Postponed, Progress, Refused, Room
-from headrace.pipeline.copying import Copying
+from headrace.pipeline.copy.context import ChunkCopied, Copied, Event, Postponed, Progress, Refused, Room
+from headrace.pipeline.copy.snapshot import Copying
 
 AGAIN_SECONDS = 1.0
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.chunks import AnyHandoff, ByChunk
 from headrace.core.names import TableName
-from headrace.pipeline.copies import ChunkCopied, Copied
+from headrace.pipeline.copy.context import ChunkCopied, Copied
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import TableRecord, told_from
 from headrace.pipeline.state.table_state import Event, State

@@ -21,7 +21,7 @@ from headrace.core.chunks import Bound, ByChunk, Chunk, Span
 from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.pipeline.copies import SMALL_BYTES, ChunkCopied, Postponed, Refused, Site, shared
+from headrace.pipeline.copy.context import SMALL_BYTES, ChunkCopied, Postponed, Refused, Site, shared
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.tasks.copy import Answer, ChunksTask, RangeDone, answers, copy_chunks
 from headrace.pipeline.tasks.table_task import TableTask, pack

@@ -13,7 +13,7 @@ that can't be read just now is `Postponed`, to another copy: somebody holds it, 
 rewritten after the snapshot and before its last range was read (such statements do not spare the readers of
 an older snapshot).
 
-With `handoff = "chunks"` the tables whose keys allow it are then copied by `chunking`, without a leader. A
+With `handoff = "chunks"` the tables whose keys allow it are then copied by `chunked`, without a leader. A
 table that was begun in chunks is finished in chunks, whatever the configuration says now: what it has
 is in the lake.
 
@@ -35,8 +35,8 @@ from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.handoff import Handoff, moved
 from headrace.core.names import TableName
-from headrace.pipeline.chunking import Chunking, Wanted
-from headrace.pipeline.copies import (
+from headrace.pipeline.copy.chunked import Chunking, Wanted
+from headrace.pipeline.copy.context import (
     SMALL_BYTES,
     Broken,
     Copied,

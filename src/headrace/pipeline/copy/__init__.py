@@ -1,0 +1,10 @@
+"""The copy of tables that wait for it, beside the stream.
+
+    scheduler      the copies that are under way, and the connections that they share
+    snapshot       one snapshot, read in parallel: leader and followers
+    chunked        key ranges, each under a short snapshot of its own
+    context        what both share: where from, where to, and what comes out
+    copied_parts   what came out, made into one epoch
+
+The loop takes what is finished and publishes it. Nothing here commits.
+"""
