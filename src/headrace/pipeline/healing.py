@@ -3,7 +3,7 @@
     slot gone or lost · log purged · timeline switched · server restored, reset, replaced · publication remade
                                            │  `headrace run --reconcile`, or reconcile = "auto"
                                            ▼
-    publication, slot ─► every table gets a new copy (`reconciling`), on a new stream ─► one mark with all
+    publication, slot ─► every table gets a new copy (`replacement`), on a new stream ─► one mark with all
                                                                                          differences
 
 Until that mark the newest one stays the last that was exact: epochs in between repeat its frontier and its

@@ -25,15 +25,15 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import renewal
 from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused
 from headrace.pipeline.copy.copied_parts import Harvest
 from headrace.pipeline.copy.scheduler import Underway
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.ingest.supervisor import Receiver
-from headrace.pipeline.renewal import Renewal
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.requesting import Desk
+from headrace.pipeline.resync import new_copy
+from headrace.pipeline.resync.new_copy import Renewal
 from headrace.pipeline.state import same_source, schema_check
 from headrace.pipeline.state.acknowledger import Acknowledger
 from headrace.pipeline.state.ledger import Epoch, Ledger
@@ -161,7 +161,7 @@ class Run:
                 self.harvest.add(event)
             elif isinstance(event, Refused):
                 renewed = event.name in self.ledger.staged
-                (partial(renewal.fail, self) if renewed else self.fail)({event.name: event.error})
+                (partial(new_copy.fail, self) if renewed else self.fail)({event.name: event.error})
             elif isinstance(event, Lost):
                 self._commit_copies()
                 raise event.error

@@ -22,12 +22,13 @@ from headrace.core.durations import duration
 from headrace.core.errors import Transient
 from headrace.lake.commit import Claim
 from headrace.lake.marks import Marks
-from headrace.pipeline import choosing, reconciling
+from headrace.pipeline import choosing
 from headrace.pipeline.copy.scheduler import Underway
 from headrace.pipeline.healing import Remedy
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.lifecycle import Run
 from headrace.pipeline.reporting import Reporter
+from headrace.pipeline.resync import replacement
 from headrace.pipeline.state import last_config, same_source
 from headrace.pipeline.state.acknowledger import Acknowledger
 from headrace.pipeline.state.ledger import Ledger
@@ -106,7 +107,7 @@ def opened(
         run.read_clock()
         yield run
     # All that was published is durable by now.
-    reconciling.clean_up(ledger)
+    replacement.clean_up(ledger)
 
 
 def _waiting(stop: threading.Event, reporter: Reporter) -> upstream.Waiting:

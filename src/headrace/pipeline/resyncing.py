@@ -1,7 +1,7 @@
 """The deed "resync": copy tables anew beside the old ones, for whoever suspects or lost them.
 
     names ─► still there, fit as for their first choice, with the columns of their history ─► wholly in the
-    publication ─► records of new copies, CHOSEN: the loop copies them, and `reconciling` puts them in their
+    publication ─► records of new copies, CHOSEN: the loop copies them, and `replacement` puts them in their
     tables' place
 
 For tables that are live and for those that stopped. What they hold now stays readable until the mark that
@@ -19,7 +19,7 @@ from typing import Any
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName, split_identifiers
-from headrace.pipeline import reconciling
+from headrace.pipeline.resync import replacement
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import SourceRecord, TableRecord
@@ -140,10 +140,10 @@ def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord
     if record.name in found.errors:
         raise found.errors[record.name]
     schema = catalog.schema_of(look)
-    reconciling.refuse_other_columns(record.name, record.schema, schema)
+    replacement.refuse_other_columns(record.name, record.schema, schema)
     schema = replace(schema, version=record.schema.version)
     fresh = replace(record, oid=look.oid, look=to_record(look), schema=schema)
-    return reconciling.staged(fresh, stage_of(ledger, record.name), ledger.position)
+    return replacement.staged(fresh, stage_of(ledger, record.name), ledger.position)
 
 
 def stage_of(ledger: Ledger, name: TableName) -> str:

@@ -22,9 +22,9 @@ from typing import Protocol
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.pipeline import renewal
-from headrace.pipeline.renewal import CopyRun
 from headrace.pipeline.requesting import Desk
+from headrace.pipeline.resync import new_copy
+from headrace.pipeline.resync.new_copy import CopyRun
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import upstream
 
@@ -99,7 +99,7 @@ def _stop(run: TableRun, oids: frozenset[int]) -> None:
     tables = [] if ledger.healing else list(ledger.tables.values())
     for known, fail in (
         (tables, run.fail),
-        (list(ledger.staged.values()), lambda failures: renewal.fail(run, failures)),
+        (list(ledger.staged.values()), lambda failures: new_copy.fail(run, failures)),
     ):
         concerned = [r for r in known if r.oid in oids and r.state is not State.STOPPED]
         if concerned and (changed := run.look(concerned).changed(concerned)):

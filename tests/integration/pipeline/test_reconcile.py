@@ -18,7 +18,7 @@ from headrace.lake import layout
 from headrace.lake.reader import Lake
 from headrace.lake.table import LakeTable
 from headrace.pipeline import asking
-from headrace.pipeline.balance import NEAR_ROWS
+from headrace.pipeline.resync.comparison import NEAR_ROWS
 from headrace.testing import validators
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database

@@ -6,7 +6,7 @@ the tables hold are always of the same epoch.
 
     source               SourceRecord
     table/<schema.name>  TableRecord
-    staged/<schema.name> TableRecord of its new copy, while there is one (`reconciling`)
+    staged/<schema.name> TableRecord of its new copy, while there is one (`resync.replacement`)
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
 The same functions run in both places. A table that fails leaves the marks at its last exact one; its
 part of the outcome is dropped, and the others are published.
 
-Where a table has a new copy beside it (`reconciling`), the stream is applied to both. The frontier then stops
-a little short of what the stream has shown, so that a mark has room behind this one before anything else
-happens: the one in which the new copy replaces the old.
+Where a table has a new copy beside it (`resync.replacement`), the stream is applied to both. The frontier
+then stops a little short of what the stream has shown, so that a mark has room behind this one before
+anything else happens: the one in which the new copy replaces the old.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from headrace.lake.commit import Claim
 from headrace.lake.durable import Durable
 from headrace.lake.reader import Lake
 from headrace.lake.store.open import open_store
-from headrace.pipeline.reconciling import staged
+from headrace.pipeline.resync.replacement import staged
 from headrace.pipeline.state.kept_files import Kept
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import SourceRecord, TableRecord

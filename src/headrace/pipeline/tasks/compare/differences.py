@@ -1,7 +1,7 @@
 """Tasks: two contents of one table, compared by ranges of its keys, and what is to be done about it.
 
     files of both ─ sample ─► bounds of ranges, each with about as many rows
-    each file     ─ sum_up ─► its rows and their digests, summed by range          `balance` says what differs
+    each file     ─ sum_up ─► its rows and their digests, summed by range     `comparison` says what differs
     those ranges  ─ apart ═ shuffle by lots of ranges ═ compare ─► Compared: the difference, in files
     those files   ─ route ═ shuffle by file of the table ═ `tasks.merge_keyed` ─► files, history, errors
 
@@ -9,7 +9,8 @@ What is the same costs one read and goes nowhere. Where events can't say it, in 
 one that has a key twice, or another identity than its files are sorted by, `rewrite` takes the place of the
 last two: all rows are written anew, and history tells what went and what came.
 
-Called by `balance` and `reconciling`. A lot is as large as memory allows a task, whatever the table's size.
+Called by `resync.comparison` and `resync.replacement`. A lot is as large as memory allows a task, whatever
+the table's size.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     asked for ─► a new copy, CHOSEN ─► JOINING ─► LIVE       its files are staged, and in no mark
     the table    as it was: live and in the marks, or stopped        │  both stand at one place, and go on
                                                                      ▼
-                 weighed file by file (`balance`), beside the loop, until little is left
+                 weighed file by file (`comparison`), beside the loop, until little is left
                                                                      ▼
                  what differs (`tasks.compare.differences`) ─► one epoch: the difference, at a time of its own
 
@@ -16,7 +16,7 @@ The mark before the difference leaves room for it (`stream.epoch.with_room`), si
 different contents may have one time. Where the source is so idle that its position does not move, a slot is
 made and dropped for a moment: that moves it.
 
-Called by `renewal`, for the loop of `lifecycle`. What a comparison writes for itself lies in the copy's own
+Called by `new_copy`, for the loop of `lifecycle`. What a comparison writes for itself lies in the copy's own
 folder, which is removed with it.
 """
 
@@ -34,7 +34,7 @@ from headrace.core.position import Lsn
 from headrace.core.schema import Column, TableSchema
 from headrace.lake import layout
 from headrace.lake.store.contract import Store
-from headrace.pipeline.balance import Balance
+from headrace.pipeline.resync.comparison import Balance
 from headrace.pipeline.state.ledger import RECONCILE, Epoch, Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.remedies import anew

@@ -1,4 +1,4 @@
-"""What the loop of a source does about new copies, once a turn: see `reconciling` for what they are.
+"""What the loop of a source does about new copies, once a turn: see `replacement` for what they are.
 
 ready     weighed beside the loop; then what differs takes its place in one epoch
 failed    given up; a table that was followed until then still is
@@ -16,9 +16,9 @@ from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import reconciling
-from headrace.pipeline.balance import Balance
-from headrace.pipeline.reconciling import Workers
+from headrace.pipeline.resync import replacement
+from headrace.pipeline.resync.comparison import Balance
+from headrace.pipeline.resync.replacement import Workers
 from headrace.pipeline.state.ledger import Epoch
 from headrace.pipeline.state.owner import Owner, Warner
 from headrace.pipeline.state.records import TableRecord
@@ -53,14 +53,14 @@ class Renewal:
     def turn(self, run: CopyRun) -> None:
         """Put in place what is ready, give up what failed, help what waits."""
         ready = self._near(run) if time.monotonic() >= self.again_at else []
-        if ready or reconciling.is_over(run.ledger):
+        if ready or replacement.is_over(run.ledger):
             look = run.look(ready)
             if changed := look.changed(ready):
                 fail(run, changed)
             elif look.locked:
                 self.again_at = time.monotonic() + AGAIN_SECONDS
             else:
-                epoch = reconciling.epoch(run.ledger, run.workshop, ready, self.balances)
+                epoch = replacement.epoch(run.ledger, run.workshop, ready, self.balances)
                 failpoint("reconcile.before")
                 run.publish(epoch)
                 failpoint("reconcile.after")
@@ -70,27 +70,27 @@ class Renewal:
         self._stir(run)
         if self.spent and run.ledger.durable:
             self.spent = False
-            reconciling.clean_up(run.ledger)
+            replacement.clean_up(run.ledger)
 
     def _near(self, run: CopyRun) -> list[TableRecord]:
         """The new copies that can replace their tables at once; one that is ready may be too far from it."""
-        ready = reconciling.ready(run.ledger)
-        stages = [reconciling.stage_of(copy) for copy in ready]
+        ready = replacement.ready(run.ledger)
+        stages = [replacement.stage_of(copy) for copy in ready]
         self.balances = {stage: self.balances.get(stage) or Balance() for stage in stages}
         near = [
             copy
             for stage, copy in zip(stages, ready, strict=True)
-            if reconciling.near(run.ledger, run.workshop, copy, self.balances[stage])
+            if replacement.near(run.ledger, run.workshop, copy, self.balances[stage])
         ]
         return [] if run.ledger.healing and len(near) < len(ready) else near
 
     def _give_up(self, run: CopyRun) -> None:
-        failed = reconciling.refused(run.ledger)
+        failed = replacement.refused(run.ledger)
         for copy in failed:
             assert copy.error is not None
             run.reporter.warn(copy.error.code, f"{copy.name} was not copied anew: {copy.error.primary}")
         if failed:
-            run.publish(reconciling.giving_up(run.ledger, failed))
+            run.publish(replacement.giving_up(run.ledger, failed))
             self.spent = True
 
     def _stir(self, run: CopyRun) -> None:

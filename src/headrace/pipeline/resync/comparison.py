@@ -8,7 +8,7 @@ lets a large table be compared beside the loop: round by round fewer rows are le
 rest is done in an epoch's place (`near`). Where the stream exchanges files as fast as they are read, the
 rounds end, too.
 
-`reconciling` asks what differs; `tasks.compare.differences` has the tasks. A balance is the memory of one
+`replacement` asks what differs; `tasks.compare.differences` has the tasks. A balance is the memory of one
 attempt: whoever comes after a crash weighs again.
 """
 

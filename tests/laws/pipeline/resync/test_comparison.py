@@ -18,7 +18,7 @@ from headrace.core.difference import Moment
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.lake.store.open import open_store
-from headrace.pipeline.balance import Balance
+from headrace.pipeline.resync.comparison import Balance
 from headrace.pipeline.tasks.compare import differences
 from headrace.pipeline.tasks.compare.differences import Compared, Comparison, Half
 from headrace.pipeline.tasks.files import Writing, write_sorted
