@@ -32,7 +32,7 @@ from headrace.lake import requests
 from headrace.lake.requests import Request
 from headrace.lake.store.local import LocalStore
 from headrace.pipeline import roster
-from headrace.pipeline.maintaining import maintain
+from headrace.pipeline.maintain.maintenance import maintain
 from headrace.pipeline.resyncing import resync
 from headrace.pipeline.state import reach
 from headrace.pipeline.state.background import Errand, beside

@@ -2,8 +2,8 @@
 
 Due after some hundred marks, or an hour, whichever comes first: what they leave behind makes a lake slow to
 open, and large. At its start a run counts what it finds, so that runs that are short (`--once`)
-come to it too. The request is carried out between epochs like any other (`maintaining`); an error of it is
-a warning in the status, and never ends the run: the next hour tries again.
+come to it too. The request is carried out between epochs like any other (`maintain.maintenance`); an error of
+it is a warning in the status, and never ends the run: the next hour tries again.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from headrace.lake import datafile, formatfile
 from headrace.lake.reader import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
-from headrace.pipeline.maintaining import maintain
+from headrace.pipeline.maintain.maintenance import maintain
 from headrace.pipeline.state.config import LakeConfig
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Owner

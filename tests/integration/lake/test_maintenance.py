@@ -16,7 +16,7 @@ from headrace.core.errors import Definite, Misconfigured
 from headrace.core.position import Lsn
 from headrace.lake import datafile, layout, reach, requests, table
 from headrace.lake.store.contract import Store
-from headrace.pipeline.maintaining import maintain
+from headrace.pipeline.maintain.maintenance import maintain
 from headrace.pipeline.state.ledger import Epoch
 from headrace.pipeline.state.table_state import State
 from tests.integration.lake.household import NAMES, SCHEMA, Household

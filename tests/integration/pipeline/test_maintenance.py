@@ -13,7 +13,8 @@ import pytest
 
 import headrace
 from headrace.lake import layout
-from headrace.pipeline import maintaining, upkeep
+from headrace.pipeline import upkeep
+from headrace.pipeline.maintain import maintenance
 from headrace.testing import validators, workload
 from headrace.testing.postgres import Database
 from headrace.testing.wholeness import transfers
@@ -79,7 +80,7 @@ def test_a_run_maintains_its_lake_by_itself(
 ) -> None:
     """As soon as it is worth it, for which a test does not wait."""
     monkeypatch.setattr(upkeep, "EVERY_MARKS", 15)
-    monkeypatch.setattr(maintaining, "LEAST", {True: (2, 10)})
+    monkeypatch.setattr(maintenance, "LEAST", {True: (2, 10)})
 
     folder = layout.requests_folder("main")
 
@@ -98,7 +99,7 @@ def test_a_run_leaves_its_lake_alone_where_that_is_wanted(
     mirrors: Mirrors, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "EVERY_MARKS", 1)
-    monkeypatch.setattr(maintaining, "LEAST", {True: (2, 2)})
+    monkeypatch.setattr(maintenance, "LEAST", {True: (2, 2)})
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
     for maintain, kinds in (("off", False), ("auto", True)):
         for _ in range(2):

@@ -7,8 +7,8 @@ Files of a table are put together in the order of their keys and keep their rang
 as before; those of history in the order of `_time`, so that what lies outside of the times wanted is skipped
 as before. A bundle holds some megabytes: a task's memory is bounded by it.
 
-Called by `maintaining`, which publishes what the tasks return as an epoch of its kind. A stream epoch may
-have removed one of the files meanwhile: then that bundle is dropped, and its new file is an orphan.
+Called by `maintain.maintenance`, which publishes what the tasks return as an epoch of its kind. A stream
+epoch may have removed one of the files meanwhile: then that bundle is dropped, and its new file is an orphan.
 """
 
 from __future__ import annotations

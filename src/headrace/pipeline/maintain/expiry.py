@@ -6,7 +6,7 @@
 
 Two steps that may be days apart, since somebody may read what lies before at this moment. Whoever looks
 later finds the reach first. Also here: which marks stay (`lake.keeping` decides) and what is known of the
-tables at each. Called by `maintaining`; what only reads and writes files runs in a thread.
+tables at each. Called by `maintenance`; what only reads and writes files runs in a thread.
 """
 
 from __future__ import annotations

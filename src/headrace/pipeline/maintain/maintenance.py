@@ -31,7 +31,7 @@ from headrace.lake.keeping import Keeping
 from headrace.lake.marks import Mark
 from headrace.lake.reach import Reach
 from headrace.lake.sweeping import Broom
-from headrace.pipeline import expiring
+from headrace.pipeline.maintain import expiry
 from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.ledger import MAINTAIN, Epoch, Ledger, Rewrite
 from headrace.pipeline.state.owner import Owner, Steps
@@ -196,15 +196,15 @@ def _expire(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
     store, name = owner.place.store, owner.ledger.name
     now = datetime.now(UTC)
     pending = reach.read(store, name)
-    if pending is None or expiring.ripe(pending, now, order.keeping.grace):
-        begin: Mark | None = yield partial(expiring.wanted, store, name, now, order.keeping)
+    if pending is None or expiry.ripe(pending, now, order.keeping.grace):
+        begin: Mark | None = yield partial(expiry.wanted, store, name, now, order.keeping)
         if begin is not None and not order.dry:
             failpoint("maintain.reach.before")
             reach.write(store, name, Reach(begin.time, now, None if pending is None else pending.gone))
             failpoint("maintain.reach.after")
             yield from _let_go(owner, order, report)
         elif begin is not None:
-            gone = yield partial(expiring.spent, store, name, begin.time)
+            gone = yield partial(expiry.spent, store, name, begin.time)
             report.history |= {
                 "reaches_back_to": begin.frontier,
                 "files_expired": sum(len(each.remove) for each in gone),
@@ -222,12 +222,12 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
     settled = [r for r in ledger.tables.values() if r.state in _SETTLED]
     late = [record for record in settled if record.since is not None and record.since < since]
     gone: list[Rewrite] = []
-    if expiring.ripe(found, datetime.now(UTC), order.keeping.grace):
+    if expiry.ripe(found, datetime.now(UTC), order.keeping.grace):
         if found.gone != found.time and not order.dry:
             failpoint("maintain.gone.before")
             reach.write(store, ledger.name, replace(found, gone=found.time))
             failpoint("maintain.gone.after")
-        gone = yield partial(expiring.spent, store, ledger.name, found.time)
+        gone = yield partial(expiry.spent, store, ledger.name, found.time)
     gone = [each for each in gone if set(each.remove) <= _live(ledger, each.folder, report)]
     report.history["files_expired"] += sum(len(each.remove) for each in gone)
     if (late or gone) and not order.dry:
@@ -244,7 +244,7 @@ def _tidy(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, 
     more = True
     while more:
         tidying = yield partial(
-            expiring.tidy,
+            expiry.tidy,
             *(store, ledger.name, datetime.now(UTC), order.keeping, order.least[1]),
             dry=order.dry,
         )
