@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 
 import headrace
-from headrace.pipeline.verdicts import EQUAL
-from headrace.pipeline.verifying import verify
+from headrace.pipeline.verify.proof import verify
+from headrace.pipeline.verify.verdicts import EQUAL
 from headrace.spark.session import Session, SparkConfig, open_session
 from headrace.testing.binaries import tool
 from headrace.testing.postgres import Database, postgres

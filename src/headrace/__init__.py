@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
     from headrace.lake.reader import Lake
     from headrace.pipeline.mirror import mirror
-    from headrace.pipeline.verifying import verify
+    from headrace.pipeline.verify.proof import verify
 
 __version__ = "0.1.0"
 
@@ -48,7 +48,7 @@ _HOMES = {
     "Misconfigured": "headrace.core.errors",
     "Transient": "headrace.core.errors",
     "mirror": "headrace.pipeline.mirror",
-    "verify": "headrace.pipeline.verifying",
+    "verify": "headrace.pipeline.verify.proof",
 }
 
 

@@ -13,7 +13,7 @@ from headrace.status import sentences
 
 if TYPE_CHECKING:
     from headrace.pipeline.state.config import Config
-    from headrace.pipeline.verdicts import Difference, TableVerdict, Verdict
+    from headrace.pipeline.verify.verdicts import Difference, TableVerdict, Verdict
 
 
 def register(subparsers: Any) -> None:
@@ -54,8 +54,8 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     # Imported late, as in every command: --help and --version answer at once.
-    from headrace.pipeline.verdicts import objection
-    from headrace.pipeline.verifying import verify
+    from headrace.pipeline.verify.proof import verify
+    from headrace.pipeline.verify.verdicts import objection
 
     config = settled(args)
     verdicts = verify(
@@ -110,7 +110,7 @@ def settled(args: argparse.Namespace) -> Config:
 def _repair(config: Config, verdict: Verdict) -> None:
     """Have the tables that differ copied anew, by the source's owner."""
     from headrace.pipeline.asking import ask
-    from headrace.pipeline.verdicts import DIFFERENT
+    from headrace.pipeline.verify.verdicts import DIFFERENT
 
     names = [table.name for table in verdict.of(DIFFERENT)]
     if names:

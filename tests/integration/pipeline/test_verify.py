@@ -10,8 +10,8 @@ import pytest
 from headrace.core.errors import Definite
 from headrace.core.keycode import keycode
 from headrace.lake import layout
-from headrace.pipeline.verdicts import Difference, objection
-from headrace.pipeline.verifying import MOST_NAMED
+from headrace.pipeline.verify.proof import MOST_NAMED
+from headrace.pipeline.verify.verdicts import Difference, objection
 from headrace.testing.postgres import Database
 from tests.cases.types.cases import types
 from tests.integration.pipeline import everytype

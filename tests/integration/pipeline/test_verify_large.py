@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.pipeline.verdicts import Verdict
+from headrace.pipeline.verify.verdicts import Verdict
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors

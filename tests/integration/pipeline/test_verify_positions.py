@@ -16,8 +16,8 @@ from headrace.lake.reach import Reach
 from headrace.pipeline.state.place import placed
 from headrace.pipeline.state.records import source_of, tables_of
 from headrace.pipeline.state.table_state import State
-from headrace.pipeline.verdicts import objection
-from headrace.pipeline.verifying import Asked, Comparison, choose
+from headrace.pipeline.verify.proof import Asked, Comparison, choose
+from headrace.pipeline.verify.verdicts import objection
 from headrace.sources.postgres import locks, snapshot
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.testing.postgres import Database, Server

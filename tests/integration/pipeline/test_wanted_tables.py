@@ -14,7 +14,7 @@ from headrace.cli import main as cli
 from headrace.cli.progress import Progress
 from headrace.core.errors import HeadraceError
 from headrace.pipeline.state.last_config import configuration_of
-from headrace.pipeline.verifying import verify
+from headrace.pipeline.verify.proof import verify
 from headrace.status.picture import Source, pictures
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors

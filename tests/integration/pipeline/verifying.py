@@ -17,7 +17,7 @@ from headrace.lake.reader import Lake
 from headrace.lake.table import LakeTable
 from headrace.pipeline.state import config as configuration
 from headrace.pipeline.state.config import Config
-from headrace.pipeline.verdicts import Difference, Verdict
+from headrace.pipeline.verify.verdicts import Difference, Verdict
 from tests.integration.pipeline.conftest import Mirrors
 
 Change = Callable[[pa.Table], pa.Table]

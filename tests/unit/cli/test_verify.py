@@ -10,7 +10,7 @@ import pytest
 from headrace.cli import verify
 from headrace.cli.main import main, parser
 from headrace.core.errors import Misconfigured, Transient
-from headrace.pipeline.verdicts import Difference, TableVerdict, Verdict, objection
+from headrace.pipeline.verify.verdicts import Difference, TableVerdict, Verdict, objection
 
 LOCKED = Transient("VERIFY_LOCKED", "somebody holds public.c exclusively", hint="verify it again")
 CHANGED = Difference(

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.schema import Column, TableSchema
-from headrace.pipeline.narrowing import TextDifferences, text_differences
 from headrace.pipeline.tasks.compare.checksums import TEXTS
+from headrace.pipeline.verify.drill_down import TextDifferences, text_differences
 
 SCHEMA = TableSchema(
     (Column("id", pa.int64(), "int", "bigint", nullable=False), Column("v", pa.date32(), "date", "date")),

@@ -9,7 +9,8 @@ The sieve is one function for all four, and the source's rows come out of the ve
 what is equal in the lake is equal here, bit for bit, and nothing else is. Values without a lake form are
 NULL in the rows of both sides; their texts come along as they stand in `errors/`.
 
-Called by `verifying` and `narrowing`, on Spark. The address travels sealed; nothing is written anywhere.
+Called by `verify.proof` and `verify.drill_down`, on Spark. The address travels sealed; nothing is written
+anywhere.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 The mark lies behind all that S shows, so it holds all of S and perhaps more; what more is told by xid, and
 history has the xids. Of history only files that reach S's xmin are read: all older transactions are shown.
 
-Nothing here decides what is to be compared, or when: see `verifying`. Who looks into a difference:
-`narrowing`.
+Nothing here decides what is to be compared, or when: see `proof`. Who looks into a difference:
+`drill_down`.
 """
 
 from __future__ import annotations

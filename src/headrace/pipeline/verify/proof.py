@@ -4,9 +4,9 @@
               then: where does the log stand?  = settled                                       │
     mirror    wait for a mark at or after settled ─── its files, minus history ────────► sums ─┴─► equal?
                                                                                                     │ no
-                                                                     `narrowing` ◄──────────────────┘
+                                                                     `drill_down` ◄──────────────────┘
 
-S is a set of transactions, the mark a prefix of the commit order that holds all of S. `weighing` takes
+S is a set of transactions, the mark a prefix of the commit order that holds all of S. `sides` takes
 away from the mark what S does not show; then both sides are the same set, and equal sums are equal tables.
 One scan of the source, at most `snapshot_connections` ranges at once; nothing is locked but what a reader
 locks, and nothing is written on either side but the request for a mark.
@@ -37,7 +37,6 @@ from headrace.lake import catalog, errors_table, histories, layout, reach, seek
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.reader import Lake
 from headrace.pipeline.copy.context import shared
-from headrace.pipeline.narrowing import Narrowed, narrow, text_differences
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import unmirrored
 from headrace.pipeline.state.config import Config, settled
@@ -50,8 +49,9 @@ from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks.compare.checksums import Answer, Reduced, Sieve
 from headrace.pipeline.tasks.copy import FILE_BYTES
 from headrace.pipeline.tasks.table_task import from_ipc
-from headrace.pipeline.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
-from headrace.pipeline.weighing import Bench, Weighed, untold
+from headrace.pipeline.verify.drill_down import Narrowed, narrow, text_differences
+from headrace.pipeline.verify.sides import Bench, Weighed, untold
+from headrace.pipeline.verify.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
 from headrace.sources.patterns import select
 from headrace.sources.postgres import catalog as sources
 from headrace.sources.postgres import locks, snapshot

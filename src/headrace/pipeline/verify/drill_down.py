@@ -9,7 +9,7 @@ without a key has no index to be asked by, and is read once more, for as many of
 these buckets. Only so many rows are looked into: of a table that differs throughout some examples are
 enough.
 
-Called by `verifying`, for tables whose sums differ.
+Called by `proof`, for tables whose sums differ.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from headrace.core.schema import TableSchema
 from headrace.decode.printing import printed
 from headrace.pipeline.tasks.compare.checksums import TEXTS, Reduced, Sieve, net, united
 from headrace.pipeline.tasks.table_task import from_ipc
-from headrace.pipeline.verdicts import CHANGED, EXTRA, MISSING, Difference, Texts
-from headrace.pipeline.weighing import Bench, Keys, Weighed
+from headrace.pipeline.verify.sides import Bench, Keys, Weighed
+from headrace.pipeline.verify.verdicts import CHANGED, EXTRA, MISSING, Difference, Texts
 
 MOST_ROWS = 16_384  # of a table, that are looked into
 KEYS_AT_ONCE = 200

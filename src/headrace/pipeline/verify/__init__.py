@@ -1,0 +1,10 @@
+"""The proof that source and lake agree, while both go on.
+
+    proof        the comparison of a source with its lake: a snapshot there, a mark here
+    sides        both sides of one table, each reduced to sums
+    drill_down   the rows behind sums that differ
+    verdicts     what was found, as values
+
+Called by the command line and by `headrace.verify`. Nothing is locked but what a reader locks, and nothing is
+written but the request for a mark.
+"""
