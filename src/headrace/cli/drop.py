@@ -22,7 +22,7 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # Imported late, as in every command: --help and --version answer at once.
-    from headrace.pipeline.dropping import drop
+    from headrace.pipeline.commands.drop_source import drop
 
     for line in drop(args.lake, url=args.url, only=args.source, stop=args.stop):
         print(line)

@@ -29,16 +29,16 @@ def register(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     # Imported late, as in every command: --help and --version answer at once.
     from headrace.lake.keeping import Keeping
-    from headrace.pipeline import asking
+    from headrace.pipeline.commands import ask
     from headrace.pipeline.state import last_config
 
     words = {name: getattr(args, name) for name in ("retention", "marks", "grace")}
     given = {name: word for name, word in words.items() if word is not None}
     Keeping.of(**given)  # before anything is asked of anybody
     known = sorted(last_config.sources(args.lake))
-    names = known if args.source is None and known else [asking.the_source(args.lake, args.source)]
+    names = known if args.source is None and known else [ask.the_source(args.lake, args.source)]
     reports = {
-        name: asking.ask(args.lake, "maintain", {**given, "dry_run": args.dry_run}, source=name)
+        name: ask.ask(args.lake, "maintain", {**given, "dry_run": args.dry_run}, source=name)
         for name in names
     }
     if args.json:

@@ -52,6 +52,6 @@ def resync(args: argparse.Namespace) -> int:
 
 def _ask(kind: str, args: argparse.Namespace) -> Any:
     # Imported late, as in every command: --help and --version answer at once.
-    from headrace.pipeline.asking import ask
+    from headrace.pipeline.commands.ask import ask
 
     return ask(args.lake, kind, {"tables": args.names}, source=args.source, url=args.url)

@@ -82,7 +82,7 @@ def settled(args: argparse.Namespace) -> Config:
     """The configuration that the command line means."""
     from dataclasses import replace
 
-    from headrace.pipeline.asking import the_source
+    from headrace.pipeline.commands.ask import the_source
     from headrace.pipeline.state import config as configuration
     from headrace.pipeline.state.last_config import configuration_of
 
@@ -109,7 +109,7 @@ def settled(args: argparse.Namespace) -> Config:
 
 def _repair(config: Config, verdict: Verdict) -> None:
     """Have the tables that differ copied anew, by the source's owner."""
-    from headrace.pipeline.asking import ask
+    from headrace.pipeline.commands.ask import ask
     from headrace.pipeline.verify.verdicts import DIFFERENT
 
     names = [table.name for table in verdict.of(DIFFERENT)]

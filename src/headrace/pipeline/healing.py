@@ -25,10 +25,11 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake import layout
-from headrace.pipeline import choosing, resyncing
+from headrace.pipeline import choosing
 from headrace.pipeline.choosing import Footing
+from headrace.pipeline.commands import resync
+from headrace.pipeline.commands.resync import Examined
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.resyncing import Examined
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import SourceRecord, TableRecord
@@ -130,7 +131,7 @@ def begin(
     footing = choosing.found(source, address, connection, found.fit, waiting, anew=limited)
     erase(place.spool)
     again = renewed(source, footing, identity, ledger.position, upstream.wal_end(connection))
-    found = resyncing.published(connection, source, found)
+    found = resync.published(connection, source, found)
     records = _copied_anew(ledger, known, found, again.start)
     anew = {record.name for record in records if record.stage is not None}
     gone = tuple(copy for name, copy in ledger.staged.items() if name not in anew)
@@ -151,8 +152,8 @@ def begin(
 
 def _examined(connection: Session, source: SourceRecord, names: Sequence[TableName]) -> Examined:
     """The tables, and what speaks against each: also what a publication of the user's does not send."""
-    found = resyncing.examined(connection, source, names)
-    return found if source.owns_publication else resyncing.published(connection, source, found)
+    found = resync.examined(connection, source, names)
+    return found if source.owns_publication else resync.published(connection, source, found)
 
 
 def _limited(connection: Session, source: SourceRecord, found: Examined) -> Collection[TableName]:
@@ -230,6 +231,6 @@ def _breaks(source: SourceRecord, shift: int, identity: Identity) -> bool:
 def _anew(ledger: Ledger, record: TableRecord, found: Examined, start: Lsn) -> TableRecord:
     """The new copy of a table, or its end where there is nothing to copy, or nothing to follow."""
     try:
-        return replace(resyncing.renewed(ledger, record, found), applied=start)
+        return replace(resync.renewed(ledger, record, found), applied=start)
     except (Definite, Misconfigured) as error:
         return record.failed(error, ledger.frontier)

@@ -5,7 +5,7 @@
     │   has it to catch up with the rest? ──► epoch "late":  what was kept for it meanwhile
     │   is there something in the spool? ──► epoch "stream": tables, history, a mark, at its `stream.cadence`
     │   has it been quiet for long?      ──► epoch "empty":  the same versions, a later frontier
-    │   does a command ask for something? ──► `requesting`; has the lake gathered dust? ──► `upkeep` asks
+    │   does a command ask for something? ──► `serve`; has the lake gathered dust? ──► `upkeep` asks
     └── tell `status`, watch the slot
 
 An *attempt* lasts until something ends it: the user, the work being done (`--once`), or an error, whose
@@ -25,13 +25,14 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
+from headrace.pipeline.commands.serve import Desk
+from headrace.pipeline.commands.upkeep import Upkeep
 from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused
 from headrace.pipeline.copy.copied_parts import Harvest
 from headrace.pipeline.copy.scheduler import Underway
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.reporting import Reporter
-from headrace.pipeline.requesting import Desk
 from headrace.pipeline.resync import new_copy
 from headrace.pipeline.resync.new_copy import Renewal
 from headrace.pipeline.state import same_source, schema_check
@@ -45,7 +46,6 @@ from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.epoch import Workshop, catch_up, stream_epoch
 from headrace.pipeline.stream.source_clock import SourceClock
-from headrace.pipeline.upkeep import Upkeep
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.postgres import clock, synchronous, upstream
 from headrace.sources.postgres.session import Address, Identity, Session

@@ -22,7 +22,7 @@ from typing import Protocol
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.pipeline.requesting import Desk
+from headrace.pipeline.commands.serve import Desk
 from headrace.pipeline.resync import new_copy
 from headrace.pipeline.resync.new_copy import CopyRun
 from headrace.pipeline.state.table_state import State

@@ -6,8 +6,8 @@ stand in the lake for everybody who may read it.
 
 CREATE VIEWS FROM SOURCE chooses the source's tables. Each is mirrored with its types, so the view that it
 makes is the table itself. Of a source that is mirrored already, further tables are asked of whoever runs
-it (`pipeline.asking`). SHOW CREATE VIEW prints what that view is over the source's rows. DROP SOURCE also
-takes back what a run made upstream; what was mirrored stays readable.
+it (`pipeline.commands.ask`). SHOW CREATE VIEW prints what that view is over the source's rows. DROP SOURCE
+also takes back what a run made upstream; what was mirrored stays readable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.lake.reader import Lake
 from headrace.lake.registry import RegisteredSource, RegisteredView, Registry
 from headrace.lake.standing import Name, ambiguous, matches
 from headrace.lake.store.open import open_store
-from headrace.pipeline import asking, dropping
+from headrace.pipeline.commands import ask, drop_source
 from headrace.pipeline.state import last_config
 from headrace.sources.postgres.session import Address
 from headrace.sql import rawrows
@@ -94,7 +94,7 @@ def _add_unmirrored(lake: Lake, path: str, source: str, tables: tuple[str, ...])
     names = lake.cut(None, source).standings.listed()
     missing = [_as_pattern(text) for text in tables if not matches(text, names)]
     if missing:
-        asking.ask(path, "tables.add", {"tables": missing}, source=source)
+        ask.ask(path, "tables.add", {"tables": missing}, source=source)
 
 
 def _as_pattern(text: str) -> str:
@@ -121,7 +121,7 @@ def _drop_source(lake: Lake, path: str, statement: Drop) -> str:
     source = _registered(registry, statement.name)
     lines = []
     if source.name in {*last_config.sources(path), *last_config.remembered(lake.store)}:
-        lines = list(dropping.drop(path, only=source.name))
+        lines = list(drop_source.drop(path, only=source.name))
     registry.remove(source)
     return "\n".join(
         [*lines, f"dropped source {quote_identifier(source.name)}; what is mirrored stays readable"]

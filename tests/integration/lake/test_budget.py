@@ -18,7 +18,7 @@ from headrace.lake.plan import TableStep
 from headrace.lake.store.contract import Store
 from headrace.lake.sweeping import Broom
 from headrace.lake.table import LakeTable, Stamp
-from headrace.pipeline.upkeep import EVERY_MARKS
+from headrace.pipeline.commands.upkeep import EVERY_MARKS
 from tests.integration.lake.household import Household
 
 MOST_FILES = 100_000

@@ -15,7 +15,7 @@ from headrace.core.names import TableName
 from headrace.lake import errors_table
 from headrace.lake.reader import Lake
 from headrace.lake.store.contract import Store
-from headrace.pipeline.asking import ask
+from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.state.table_state import State
 from headrace.sql import rawrows
 from headrace.testing import validators

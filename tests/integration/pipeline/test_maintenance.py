@@ -13,7 +13,7 @@ import pytest
 
 import headrace
 from headrace.lake import layout
-from headrace.pipeline import upkeep
+from headrace.pipeline.commands import upkeep
 from headrace.pipeline.maintain import maintenance
 from headrace.testing import validators, workload
 from headrace.testing.postgres import Database

@@ -14,7 +14,7 @@ from headrace.core.errors import Misconfigured
 from headrace.lake import commit
 from headrace.lake.reader import Lake
 from headrace.lake.store.open import open_store
-from headrace.pipeline import asking
+from headrace.pipeline.commands import ask as asking
 from headrace.pipeline.state.ledger import Ledger
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for

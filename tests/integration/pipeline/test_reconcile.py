@@ -17,7 +17,7 @@ from headrace.core.position import Lsn
 from headrace.lake import layout
 from headrace.lake.reader import Lake
 from headrace.lake.table import LakeTable
-from headrace.pipeline import asking
+from headrace.pipeline.commands import ask
 from headrace.pipeline.resync.comparison import NEAR_ROWS
 from headrace.testing import validators
 from headrace.testing.mirrored import Mirrored
@@ -57,7 +57,7 @@ def resync(mirrors: Mirrors, *tables: str) -> None:
 
 
 def resync_at(lake: Path, database: Database, *tables: str) -> None:
-    asking.ask(str(lake), "resync", {"tables": list(tables)}, url=database.url(user="app"))
+    ask.ask(str(lake), "resync", {"tables": list(tables)}, url=database.url(user="app"))
 
 
 def difference(mirrors: Mirrors, table: str) -> dict[tuple[int, str, int], int]:

@@ -8,8 +8,8 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.pipeline import resyncing
-from headrace.pipeline.resyncing import Examined
+from headrace.pipeline.commands import resync
+from headrace.pipeline.commands.resync import Examined
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres.session import Address
 from headrace.testing.postgres import Database
@@ -45,7 +45,7 @@ def examined(
         start=Lsn(0),
         patterns=(),
     )
-    found: Examined = resyncing.prepare(address, source, [TableName("public", name) for name in names])
+    found: Examined = resync.prepare(address, source, [TableName("public", name) for name in names])
     assert {str(name) for name in found.looks} == {f"public.{name}" for name in names if name != "gone"}
     return {name.name: error.code for name, error in found.errors.items()}
 

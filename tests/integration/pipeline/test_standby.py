@@ -13,7 +13,7 @@ import pytest
 import headrace
 from headrace.core.errors import HeadraceError
 from headrace.lake.reader import Lake
-from headrace.pipeline import asking
+from headrace.pipeline.commands import ask
 from headrace.testing import validators
 from headrace.testing.copies import caught_up, standby
 from headrace.testing.postgres import Database, Server, postgres
@@ -80,7 +80,7 @@ def test_a_standby_is_mirrored_without_a_slot_on_its_primary(
                 user="app",
             )
             wait_for(lambda: caught_up(server, other), "the standby has it")
-            asking.ask(str(tmp_path / "lake"), "tables.add", {"tables": ["public.u"]}, url=source["url"])
+            ask.ask(str(tmp_path / "lake"), "tables.add", {"tables": ["public.u"]}, url=source["url"])
             headrace.mirror(config, engine, once=True)
             assert set(lake.marks()[-1].versions) == {"public.t", "public.u"}
             assert validators.exact(lake, there.url(), values=True) == []

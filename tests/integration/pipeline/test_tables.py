@@ -10,7 +10,7 @@ import pytest
 
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError
-from headrace.pipeline.asking import ask
+from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators
 from headrace.testing.postgres import Database

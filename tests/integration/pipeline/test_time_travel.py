@@ -12,7 +12,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake.cut import Cut
 from headrace.lake.reader import Lake
-from headrace.pipeline import asking
+from headrace.pipeline.commands import ask
 from headrace.testing import validators
 from headrace.testing.canonical import lake_rows, source_rows
 from headrace.testing.postgres import Database
@@ -76,7 +76,7 @@ def test_after_each_transaction_the_state_is_the_one_that_the_source_had_also_on
     _agree(lake, recordings, spark)
     before = len(lake.marks())
     # Every mark may be thinned out, and no reader is waited for.
-    report = asking.ask(str(mirrors.path), "maintain", {"marks": "0s", "grace": "0s"})
+    report = ask.ask(str(mirrors.path), "maintain", {"marks": "0s", "grace": "0s"})
     assert report["marks"]["dropped"] > 0
     assert report["deleted"]["files"] > 0
     assert len(lake.marks()) < before

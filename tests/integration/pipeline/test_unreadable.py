@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.errors import HeadraceError
-from headrace.pipeline import asking
+from headrace.pipeline.commands import ask
 from headrace.testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 
@@ -34,6 +34,6 @@ def test_a_table_whose_privilege_goes_while_it_is_copied_stops_alone_until_it_is
     mirrors.database.execute(grant.partition(", or ")[0])
     mirrors.database.execute("UPDATE bad SET v = 'later'; INSERT INTO good VALUES (0)")
     url = mirrors.database.url(user="app")
-    asking.ask(str(mirrors.path), "resync", {"tables": ["public.bad"]}, url=url)
+    ask.ask(str(mirrors.path), "resync", {"tables": ["public.bad"]}, url=url)
     assert set(mirrors.once().marks()[-1].versions) == {"public.good", "public.bad"}
     assert validators.exact(mirrors.lake, mirrors.database.url()) == []

@@ -17,7 +17,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake import layout
-from headrace.pipeline import asking
+from headrace.pipeline.commands import ask
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators
@@ -135,4 +135,4 @@ def _type(mirrors: Mirrors, name: str, line: str) -> None:
     _, _, action, *tables = shlex.split(line.replace('"', '\\"'))
     kind = "resync" if action == "resync" else f"tables.{action}"
     arguments = {"tables": tables or [f"public.{name}"]}
-    asking.ask(str(mirrors.path), kind, arguments, url=mirrors.database.url(user="app"))
+    ask.ask(str(mirrors.path), kind, arguments, url=mirrors.database.url(user="app"))

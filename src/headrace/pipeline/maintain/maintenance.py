@@ -5,10 +5,10 @@
     marks           thinned out, a thousand a file              ─► an epoch
     sweep           files, log lines, plans and answers that no mark needs which is there
 
-A deed (`requesting`): everything that takes long is handed out to a thread and changes nothing but files of
-its own; what changes the lake is an epoch of the source's one writer, published on the loop's thread between
-two others. So marks are not held up, and a run that is ended anywhere leaves either an epoch that whoever
-comes next finishes, or files that nobody names. Doing it twice does the rest.
+A deed (`commands.serve`): everything that takes long is handed out to a thread and changes nothing but files
+of its own; what changes the lake is an epoch of the source's one writer, published on the loop's thread
+between two others. So marks are not held up, and a run that is ended anywhere leaves either an epoch that
+whoever comes next finishes, or files that nobody names. Doing it twice does the rest.
 
 A table that another program changed is left alone here and told of; the run itself judges it.
 """

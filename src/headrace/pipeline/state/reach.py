@@ -7,7 +7,7 @@
 The slot is peeked at: that moves nothing, and is possible only while nobody streams from it. The wait is
 bounded, and gives way to whoever holds something open meanwhile (`alive`).
 
-Called by `verify.proof`; `reach` is the deed of the request (`requesting`).
+Called by `verify.proof`; `reach` is the deed of the request (`commands.serve`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from headrace.core.errors import HeadraceError
-from headrace.pipeline import asking
+from headrace.pipeline.commands import ask
 from headrace.pipeline.state.table_state import State
 from headrace.testing.copies import Backup
 from headrace.testing.mirrored import Mirrored
@@ -47,7 +47,7 @@ def _of_late(source: Source, statement: str, *more: str) -> None:
 
 
 def _ask(source: Source, kind: str, *tables: str) -> None:
-    asking.ask(str(source.path), kind, {"tables": list(tables)}, url=source.database.url(user="app"))
+    ask.ask(str(source.path), kind, {"tables": list(tables)}, url=source.database.url(user="app"))
 
 
 @contextmanager

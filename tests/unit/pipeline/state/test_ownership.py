@@ -15,7 +15,7 @@ import pytest
 from headrace.core.errors import Misconfigured
 from headrace.lake import statusfile
 from headrace.lake.store.local import LocalStore
-from headrace.pipeline import dropping
+from headrace.pipeline.commands import drop_source
 from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.state import ownership
 from headrace.testing.postmaster import wait_for
@@ -81,7 +81,7 @@ def test_no_process_of_ours_is_ended_for_an_owner_in_another_container(
     monkeypatch.setattr(ownership, "_moves", lambda *_: True)
     _write(store, ownership.this_process("then") | {"realm": "another container"}, timedelta(0))
     with pytest.raises(Misconfigured) as caught:
-        dropping._free(store, "main", stop=True)
+        drop_source._free(store, "main", stop=True)
     assert caught.value.code == "SOURCE_OWNED"
     assert killed == []
 

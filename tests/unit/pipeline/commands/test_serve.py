@@ -19,8 +19,8 @@ from headrace.core.position import Lsn
 from headrace.lake import formatfile, requests, statusfile
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
-from headrace.pipeline import asking, requesting
-from headrace.pipeline.requesting import Deed, Desk
+from headrace.pipeline.commands import ask, serve
+from headrace.pipeline.commands.serve import Deed, Desk
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Answer, Owner, Steps
 from headrace.pipeline.state.ownership import this_process
@@ -167,13 +167,13 @@ def deeds(monkeypatch: pytest.MonkeyPatch) -> None:
         pid = yield os.getpid
         return {"pid": pid}
 
-    monkeypatch.setitem(requesting.DEEDS, "where", where)
+    monkeypatch.setitem(serve.DEEDS, "where", where)
 
 
 @pytest.mark.usefixtures("deeds")
 def test_a_command_that_finds_no_owner_does_it_itself(path: Path) -> None:
     before = Ledger(open_store(path), "main").mark.epoch
-    assert asking.ask(str(path), "where", {}) == {"pid": os.getpid()}
+    assert ask.ask(str(path), "where", {}) == {"pid": os.getpid()}
     assert Ledger(open_store(path), "main").mark.epoch == before + 2  # both took the fence
     assert requests.pending(open_store(path), "main") == []
 
@@ -191,7 +191,7 @@ def test_a_command_takes_its_request_back_when_the_owner_ends_without_an_answer(
 
     thread = threading.Thread(target=end)
     thread.start()
-    assert asking.ask(str(path), "where", {}) == {"pid": os.getpid()}
+    assert ask.ask(str(path), "where", {}) == {"pid": os.getpid()}
     thread.join()
     assert requests.pending(store, "main") == []
 
@@ -210,13 +210,13 @@ def test_a_living_owner_is_asked_and_its_error_is_raised(path: Path) -> None:
     thread = threading.Thread(target=answer)
     thread.start()
     with pytest.raises(Definite) as caught:
-        asking.ask(str(path), "anything", {})
+        ask.ask(str(path), "anything", {})
     thread.join()
     assert caught.value.code == "SO_IT_IS"
 
 
 def test_a_source_that_the_lake_does_not_know_is_named_back(path: Path) -> None:
     with pytest.raises(Misconfigured) as caught:
-        asking.ask(str(path), "where", {}, source="other")
+        ask.ask(str(path), "where", {}, source="other")
     assert caught.value.code == "LAKE_SOURCE_UNKNOWN"
     assert "main" in caught.value.hint

@@ -1,7 +1,7 @@
 """How a command gets something done that only the owner of a source may do.
 
     somebody owns the source and is alive   leave a request, wait for the answer
-    nobody does                             take the fence and do it here, with the same deed (`requesting`)
+    nobody does                             take the fence and do it here, with the same deed (`serve`)
 
 The wait is bounded by the owner's life alone: when it ends without an answer the command takes its request
 back and does it itself. If a run begins in between and takes the source over, the command asks that one.
@@ -20,7 +20,7 @@ from headrace.core.position import Lsn
 from headrace.lake import requests
 from headrace.lake.reader import Lake
 from headrace.lake.store.contract import Store
-from headrace.pipeline.requesting import at_once
+from headrace.pipeline.commands.serve import at_once
 from headrace.pipeline.state import last_config, policy
 from headrace.pipeline.state.config import Config
 from headrace.pipeline.state.ledger import Epoch, Ledger

@@ -16,7 +16,7 @@ from headrace.core.errors import Transient
 from headrace.lake import requests
 from headrace.lake.marks import Marks
 from headrace.lake.requests import Request
-from headrace.pipeline.requesting import at_once
+from headrace.pipeline.commands.serve import at_once
 from headrace.pipeline.state.owner import Owner, Warner
 
 EVERY_MARKS = 500

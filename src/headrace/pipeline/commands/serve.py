@@ -16,7 +16,7 @@ wait for something (a lock, a server) is a generator, and hands that part out:
         return {"tables": [...]}
 
 An owner may be ended between a deed and its answer, so a deed must bear being done twice. The same deeds
-serve a command that finds no living owner (`asking`): to them the owner is whoever has the fence.
+serve a command that finds no living owner (`ask`): to them the owner is whoever has the fence.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.lake import requests
 from headrace.lake.requests import Request
 from headrace.lake.store.local import LocalStore
-from headrace.pipeline import roster
+from headrace.pipeline.commands import add_drop
+from headrace.pipeline.commands.resync import resync
 from headrace.pipeline.maintain.maintenance import maintain
-from headrace.pipeline.resyncing import resync
 from headrace.pipeline.state import reach
 from headrace.pipeline.state.background import Errand, beside
 from headrace.pipeline.state.owner import Answer, Owner, Steps
@@ -45,8 +45,8 @@ LOOK_SECONDS_AFAR = 3.0  # of an object store, where each look is paid for
 Deed = Callable[[Owner, Mapping[str, Any]], Answer | Steps]
 
 DEEDS: dict[str, Deed] = {
-    "tables.add": roster.add,
-    "tables.drop": roster.drop,
+    "tables.add": add_drop.add,
+    "tables.drop": add_drop.drop,
     reach.REACH: reach.reach,
     "maintain": maintain,
     "resync": resync,

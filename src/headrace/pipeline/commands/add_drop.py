@@ -35,7 +35,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.lake import layout
-from headrace.pipeline import resyncing
+from headrace.pipeline.commands import resync
 from headrace.pipeline.state import choice, last_config
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Owner, Steps
@@ -59,7 +59,7 @@ class _Published:
 
 def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Choose further tables: those that the patterns name and that are not mirrored yet."""
-    resyncing.refuse_while_healing(owner.ledger)
+    resync.refuse_while_healing(owner.ledger)
     patterns = tuple(arguments["tables"])
     ledger, source = owner.ledger, _source(owner.ledger)
     site = (owner.address, owner.identity)
@@ -94,7 +94,7 @@ def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
 
 def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Let tables go; what the lake has of them stays readable at the marks that name them."""
-    resyncing.refuse_while_healing(owner.ledger)
+    resync.refuse_while_healing(owner.ledger)
     ledger, source = owner.ledger, _source(owner.ledger)
     chosen = select(arguments["tables"], ledger.tables).checked()
     leaving = chosen.names

@@ -1,0 +1,11 @@
+"""What a command may ask of whoever owns a source, and how it is done.
+
+    ask           the command's side: leave a request, or take the fence where nobody lives
+    serve         the owner's side: one request after another, between two epochs
+    add_drop      tables that come and go
+    resync        tables that get a new copy
+    upkeep        when a run asks itself to maintain its lake
+    drop_source   what was made upstream, taken back
+
+Everything is done through `headrace.pipeline.state.owner`, so that a run and a command do the same.
+"""
