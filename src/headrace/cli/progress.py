@@ -1,6 +1,6 @@
 """What a long command shows while it works: a bar on a terminal, plain lines in a pipe, JSON on request.
 
-It is fed with the status records of a run (`pipeline.reporting`), about one a second and source, and
+It is fed with the status records of a run (`pipeline.status_report`), about one a second and source, and
 shows only what a person wants to know: how far the copy is, how far behind the stream, what went wrong.
 """
 

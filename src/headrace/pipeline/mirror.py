@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.lake import formatfile
 from headrace.lake.store.open import open_store
-from headrace.pipeline.reporting import Listener, Reporter
 from headrace.pipeline.state import ownership, policy
 from headrace.pipeline.state.config import Config, settled
 from headrace.pipeline.state.place import Place, placed
 from headrace.pipeline.state.policy import Patience
 from headrace.pipeline.state.table_state import State
+from headrace.pipeline.status_report import Listener, Reporter
 from headrace.spool.layout import erase
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ def mirror(
 
 def _refuse_first(config: Config) -> None:
     """Find what stands against a first run before there is a lake: a refused run leaves none behind."""
-    from headrace.pipeline import choosing
+    from headrace.pipeline import first_run
 
     for source in config.sources.values():
         try:
-            choosing.preflight(source)
+            first_run.preflight(source)
         except Transient as error:
             if not policy.retries(error, met=False):
                 raise
@@ -111,8 +111,8 @@ def _keep_all(places: list[Place], control: Control) -> None:
 def keep(place: Place, control: Control) -> None:
     """Run a source, attempt after attempt, until it is done, stopped, or ended by an error."""
     from headrace.lake.commit import Claim
-    from headrace.pipeline.healing import Remedy
-    from headrace.pipeline.opening import opened
+    from headrace.pipeline.attempt import opened
+    from headrace.pipeline.recovery import Remedy
 
     reporter = Reporter(place.store, place.name, control.listener)
     # Before the first word of ours: the status record is how a living owner is told.

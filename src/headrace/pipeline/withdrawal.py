@@ -4,7 +4,7 @@
     no usable identity any more  the server refuses the application's own UPDATE and DELETE for as long as
                                 a publication that publishes updates holds the table
 
-Called once a turn by the loop of `lifecycle`. Without an identity counts from the moment that the server's
+Called once a turn by the loop of `loop`. Without an identity counts from the moment that the server's
 catalog says so, which is asked for each second: no mark is due where all the application does is fail. Such a
 table leaves the publication first and is looked at then, so that it stops with what was done to it.
 

@@ -13,7 +13,7 @@ import headrace
 from headrace.core.errors import Definite
 from headrace.core.position import Lsn
 from headrace.lake import statusfile
-from headrace.pipeline import lifecycle
+from headrace.pipeline import loop
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
@@ -204,7 +204,7 @@ def test_a_table_that_lost_its_key_leaves_our_publication_before_a_mark_is_due(
 def test_a_run_lets_go_when_commits_begin_to_wait_for_it_and_comes_back(
     mirrored: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lifecycle, "WATCH_SECONDS", 0.2)
+    monkeypatch.setattr(loop, "WATCH_SECONDS", 0.2)
     server = mirrored.database.server
     with serving(mirrored) as served:
         served.until(lambda: server.execute(_STREAMS) != [], "the stream")

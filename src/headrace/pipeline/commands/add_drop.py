@@ -4,7 +4,7 @@
     drop    epoch "drop": no later mark names it ─► taken out of our publication, which is then asked again
             of a table that a crash left there
 
-The publication comes first for a table that joins, as at the beginning (`choosing`): changes are captured
+The publication comes first for a table that joins, as at the beginning (`first_run`): changes are captured
 one by one, so the copy looks for the transactions that were open then (W) only after the change has
 committed. What a transaction that was open across it had written before is in no message; all of it is in
 the copy, since no snapshot that shows less is accepted. So nothing before the snapshot is applied or told: a

@@ -6,7 +6,7 @@
             Postponed      a table that can't be copied just now: another copy tries it again
             Lost, Broken   the copy as a whole: the world, a bug
 
-The events wait in `Site.finished` for the loop of `lifecycle`, which commits what came; nothing here does.
+The events wait in `Site.finished` for the loop of `loop`, which commits what came; nothing here does.
 """
 
 from __future__ import annotations

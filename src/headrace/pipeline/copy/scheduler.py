@@ -1,7 +1,7 @@
 """The copies that are under way: one at the beginning, and one more for each lot of tables that come later.
 
     begin    a lot of tables, under a snapshot of its own: nobody waits for a copy that takes hours
-    events   what they brought, for the loop of `lifecycle`
+    events   what they brought, for the loop of `loop`
     forget   a table left: its copy is given up, and what else that one held is begun again
 
 A table that can't be read just now (somebody holds it, a TRUNCATE overtook its snapshot) leaves its copy

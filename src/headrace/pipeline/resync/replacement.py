@@ -16,7 +16,7 @@ The mark before the difference leaves room for it (`stream.epoch.with_room`), si
 different contents may have one time. Where the source is so idle that its position does not move, a slot is
 made and dropped for a moment: that moves it.
 
-Called by `new_copy`, for the loop of `lifecycle`. What a comparison writes for itself lies in the copy's own
+Called by `new_copy`, for the loop of `loop`. What a comparison writes for itself lies in the copy's own
 folder, which is removed with it.
 """
 

@@ -11,7 +11,7 @@ megabytes, so that the source is acknowledged.
 A table that somebody holds exclusively is left out of marks. Whether it is free is asked by looks alone, and
 less and less often while nothing changes: a lock may be held for days.
 
-Called by the loop (`lifecycle`), which publishes.
+Called by the loop (`loop`), which publishes.
 """
 
 from __future__ import annotations

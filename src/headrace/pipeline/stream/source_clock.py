@@ -11,7 +11,7 @@ nothing from what marks say (`headrace.lake.seek`), but each mark behind which s
 kept. So from then on readings are taken to be as much earlier as transactions were seen to be dated back,
 within `MOST_BACK`.
 
-Called by the loop of a source (`lifecycle`); asks nobody.
+Called by the loop of a source (`loop`); asks nobody.
 """
 
 from __future__ import annotations

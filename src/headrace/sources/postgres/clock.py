@@ -17,7 +17,7 @@ they name, and commits behind it may be older than the keepalive.
 Transactions that are replicated from elsewhere bear the time of their first commit, and a clock may be set
 back: no reading is proof against those, and whoever uses one must bear it (`headrace.lake.seek`).
 
-Called by `pipeline.stream.source_clock`, and by `pipeline.choosing` where a stream begins. Reads only.
+Called by `pipeline.stream.source_clock`, and by `pipeline.first_run` where a stream begins. Reads only.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ application's every commit would wait for a mark, in a first copy for hours. To 
 lose data.
 
 So a stream is not begun where the setting names us (`stream`), preflight says so before anything is made,
-and a run that meets a new setting lets go (`pipeline.lifecycle`): the slot keeps everything, nobody waits
+and a run that meets a new setting lets go (`pipeline.loop`): the slot keeps everything, nobody waits
 for us. It comes back by itself once the setting is another: a cluster's own manager may say `*` only for as
 long as no standby is up. A name that `*` does not match does not exist.
 """

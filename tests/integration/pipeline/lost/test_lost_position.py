@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.core.errors import HeadraceError, Misconfigured
-from headrace.pipeline import healing
+from headrace.pipeline import recovery
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
 from headrace.pipeline.stream import batches
@@ -294,7 +294,7 @@ def test_what_a_power_cut_takes_of_a_reconcile_need_not_be_asked_for_again(
 ) -> None:
     """The new slot is there, and the lake knows nothing of it: neither of its making nor of its purpose."""
     disk = Disk(tmp_path / "lake", tmp_path / "journal")
-    ends = {"slot": (healing, "renewed"), "mark": (Ledger, "sync"), "sync": (healing.Remedy, "taken")}
+    ends = {"slot": (recovery, "renewed"), "mark": (Ledger, "sync"), "sync": (recovery.Remedy, "taken")}
 
     def ended(*_: object) -> None:
         raise Misconfigured("POWER_CUT", "the power went", hint="none")

@@ -16,8 +16,8 @@ from headrace.core.errors import Misconfigured
 from headrace.lake import statusfile
 from headrace.lake.store.local import LocalStore
 from headrace.pipeline.commands import drop_source
-from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.state import ownership
+from headrace.pipeline.status_report import Reporter
 from headrace.testing.postmaster import wait_for
 from tests.background import repeat
 

@@ -25,10 +25,10 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake import layout
-from headrace.pipeline import choosing
-from headrace.pipeline.choosing import Footing
+from headrace.pipeline import first_run
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.resync import Examined
+from headrace.pipeline.first_run import Footing
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.place import Place
@@ -128,7 +128,7 @@ def begin(
     place.store.sync([note])
     _clear(source, address, connection)
     limited = _limited(connection, source, found)
-    footing = choosing.found(source, address, connection, found.fit, waiting, anew=limited)
+    footing = first_run.found(source, address, connection, found.fit, waiting, anew=limited)
     erase(place.spool)
     again = renewed(source, footing, identity, ledger.position, upstream.wal_end(connection))
     found = resync.published(connection, source, found)

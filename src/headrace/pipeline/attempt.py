@@ -1,4 +1,4 @@
-"""How an attempt begins: from a configuration to everything that the loop of `lifecycle` holds open.
+"""How an attempt begins: from a configuration to everything that the loop of `loop` holds open.
 
 In this order, since each step stands on the one before:
 
@@ -22,12 +22,11 @@ from headrace.core.durations import duration
 from headrace.core.errors import Transient
 from headrace.lake.commit import Claim
 from headrace.lake.marks import Marks
-from headrace.pipeline import choosing
+from headrace.pipeline import first_run
 from headrace.pipeline.copy.scheduler import Underway
-from headrace.pipeline.healing import Remedy
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
-from headrace.pipeline.lifecycle import Run
-from headrace.pipeline.reporting import Reporter
+from headrace.pipeline.loop import Run
+from headrace.pipeline.recovery import Remedy
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.state import last_config, same_source
 from headrace.pipeline.state.acknowledger import Acknowledger
@@ -35,6 +34,7 @@ from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.repair import mend
 from headrace.pipeline.state.same_source import prove_same
+from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.eager import Site, Staging
 from headrace.pipeline.stream.epoch import Workshop
@@ -130,9 +130,9 @@ def _begin_or_agree(
 ) -> None:
     """The first run chooses; a later one may ask for nothing that the lake does not do."""
     if ledger.source is None:
-        choosing.begin(ledger, place, address, connection, identity, waiting)
+        first_run.begin(ledger, place, address, connection, identity, waiting)
         return
-    choosing.agree(place.config, ledger.source, ledger.tables)
+    first_run.agree(place.config, ledger.source, ledger.tables)
     last_config.remember(place.store, place.name, place.config, place.lake)
 
 

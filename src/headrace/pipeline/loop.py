@@ -32,7 +32,6 @@ from headrace.pipeline.copy.copied_parts import Harvest
 from headrace.pipeline.copy.scheduler import Underway
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.ingest.supervisor import Receiver
-from headrace.pipeline.reporting import Reporter
 from headrace.pipeline.resync import new_copy
 from headrace.pipeline.resync.new_copy import Renewal
 from headrace.pipeline.state import same_source, schema_check
@@ -42,6 +41,7 @@ from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.table_state import State
+from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.epoch import Workshop, catch_up, stream_epoch

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.position import Lsn
-from headrace.pipeline.choosing import Footing
-from headrace.pipeline.healing import Remedy, renewed
+from headrace.pipeline.first_run import Footing
+from headrace.pipeline.recovery import Remedy, renewed
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres.protocol import publication_missing, server_behind
 from headrace.sources.postgres.session import Identity
