@@ -1,5 +1,4 @@
-"""Makes docs/states.md from the transition table of `headrace.pipeline.state.table_state`. Run by `make
-docs`.
+"""Makes docs/states.md from the transitions of `pipeline.state.table_state`. Run by `make docs`.
 
 The table in the source is the truth; the diagram is drawn from it, so that the two cannot disagree.
 """

@@ -2,7 +2,7 @@
 
     a test's process ──► nursery         a process that has imported all and does nothing
                            └── minder    one for each receiver: tells its pid, then how it ended
-                                 └── receiver     `receive.main` in a process and session of its own
+                                 └── receiver     `worker.main` in a process and session of its own
 
 They are forked from one that is ready. Each is a process as `headrace.pipeline.ingest.supervisor` starts it,
 with the same pipes and the environment of that moment; only its parent is another, so its end is told by a
@@ -76,7 +76,7 @@ class Nursery:
         theirs.close()
 
     def start_process(self) -> Forked:
-        """As `receiver.start_process`."""
+        """As `supervisor.start_process`."""
         (orders, stdin), (stdout, said), (news, told) = os.pipe(), os.pipe(), os.pipe()
         environment = json.dumps(dict(os.environ)).encode()
         self._asking.sendall(len(environment).to_bytes(4, "big") + environment)

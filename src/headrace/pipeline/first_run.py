@@ -9,7 +9,7 @@ Such a slot may be older than a table's membership, as one of the user's may: th
 exact from their copies on.
 
 A later run finds its tables in the lake. What its configuration asks for beyond them is refused (`agree`)
-where it is named, and told (`unmirrored`) where only a pattern matches it.
+where it is named, and told (`choice.unmirrored`) where only a pattern matches it.
 """
 
 from __future__ import annotations

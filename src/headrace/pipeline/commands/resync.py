@@ -6,7 +6,7 @@
 
 For tables that are live and for those that stopped. What they hold now stays readable until the mark that
 replaces it. Asked twice, it is done once: a table that is being copied anew already is left alone. One that
-fails a check is refused, and the others go on: `headrace run --reconcile` (`healing`) asks here too.
+fails a check is refused, and the others go on: `headrace run --reconcile` (`recovery`) asks here too.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ this tells that its life is another one:
 One commit would do, the newest: where the server was set back to before it, it does not come again; where to
 behind it, nothing else may come before the position that we had reached. A few more say from where on the
 lives differ. Written by `stream.epoch` with the epoch that brings them, so that they hold without a spool and
-on another machine; compared by the receiver (`known`).
+on another machine; compared by the receiver (`replay_check`).
 
 `xid` is the newest transaction of them with all its 64 bits: a server that has not come so far, or where it
 was rolled back, is in another life too, whatever it sends.

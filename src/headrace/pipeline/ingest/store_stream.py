@@ -13,10 +13,10 @@ commits is the message of their commit.
 
 After a restart the server sends again what was not acknowledged. Transactions that are complete in the
 lake or in the spool (`commit LSN < floor`) are not stored a second time, but they are compared with what
-the spool has of them (`known`). Descriptions of tables are kept from them all the same, since they hold
-for what follows.
+the spool has of them (`replay_check`). Descriptions of tables are kept from them all the same, since they
+hold for what follows.
 
-The positions of a server that was set back are shifted here (`healing`), before anybody reads one.
+The positions of a server that was set back are shifted here (`recovery`), before anybody reads one.
 
 A keepalive says how far the server has read. That is a frontier only where no transaction is being sent.
 """

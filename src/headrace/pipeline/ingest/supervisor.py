@@ -9,7 +9,7 @@
 A thread of its own tells the process now and then that the driver lives; a driver that was frozen has none,
 and then the process ends, so that whoever takes the source over finds spool and slot free.
 
-Called by the life of a source. What the process does, and the lines that travel, is in `receive`. Nothing
+Called by the life of a source. What the process does, and the lines that travel, is in `worker`. Nothing
 here waits but `stop`; the driver sees new transactions by asking its own `SpoolReader`.
 
 The spool is kept over restarts as long as it is a spool of the same stream and holds everything from the

@@ -12,11 +12,11 @@ ordinary updates of no transaction (`_xid` 0). A table that was exact until then
 its interval; of one that was not, a new one begins there. The new copy is joined to the stream by the same
 handoffs and states as a first one (`copy.copied_parts`, `stream.epoch`); it only lies elsewhere.
 
-The mark before the difference leaves room for it (`stream.epoch.with_room`), since no two marks with
+The mark before the difference leaves room for it (`state.spacing.with_room`), since no two marks with
 different contents may have one time. Where the source is so idle that its position does not move, a slot is
 made and dropped for a moment: that moves it.
 
-Called by `new_copy`, for the loop of `loop`. What a comparison writes for itself lies in the copy's own
+Called by `new_copy`, for the `loop`. What a comparison writes for itself lies in the copy's own
 folder, which is removed with it.
 """
 

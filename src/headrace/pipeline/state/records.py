@@ -34,7 +34,7 @@ class SourceRecord:
 
     `address` is the connection string without its secrets: with the password it is enough to go on.
     `healing` is where the new copies of its tables stand while they are made for a position that was lost
-    (`healing`): the marks stay at the last frontier until then. `shift` is what is added to the server's
+    (`recovery`): the marks stay at the last frontier until then. `shift` is what is added to the server's
     positions, so that they grow for ever though the server was set back; `incarnation` counts such breaks.
     """
 

@@ -1,7 +1,7 @@
 """A task: a stretch of the stream becomes the events of groups of keys.
 
     bytes ─ decode ─► change batch ─┬─ held by the copy ──► history only (rewind) or nothing (skip)
-                                    └─ the others ─► events by key ─► one Part per group (`groups`)
+                                    └─ the others ─► events by key ─► one Part per group (`partition`)
 
 Where the copy was made in chunks, what is held is told by key: all changes become events, and the held ones
 among those go no further.
@@ -274,7 +274,7 @@ def _begun(context: _Context, task: TableTask) -> Iterator[tuple[str, int, bytes
         last_commit_ts=max(t.commit_ts for t in task.truncations),
     )
     if task.schema.full and task.met:
-        # Of other tables the raw texts come with the rows (`shadows.attach`).
+        # Of other tables the raw texts come with the rows (`raw_values.attach`).
         writing, time = context.writing, task.truncations[0].time
         standing = raw_values.standing(writing.store, task, writing.epoch, time)
         outcome = replace(outcome, errors=standing)

@@ -6,7 +6,7 @@ A group is one of
     a birth    the unknown keys of a range, when an epoch brings very many: they get files of their own
     a rest     what nothing touches of a file of a truncated table without a key (`merge_truncated`)
 
-Where the table is truncated no row of a file stays, and the file goes (see `groups`). Else the merge reads
+Where the table is truncated no row of a file stays, and the file goes (see `partition`). Else the merge reads
 the file, takes out the rows whose keys are touched, folds the events onto them, writes the file anew or
 leaves it alone, and writes exact history. It returns actions, never a commit. New files have
 names of their own, so that a task that runs twice leaves at most an orphan.
