@@ -19,7 +19,7 @@ import pytest
 
 from headrace.cli import main as cli
 from headrace.core.position import Lsn
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.testing import validators, workload
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database

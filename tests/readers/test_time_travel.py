@@ -14,10 +14,10 @@ import pytest
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import datafile, formatfile, layout, schemas
 from headrace.lake.commit import open_log
+from headrace.lake.format import datafile, formatfile, layout, schemas
+from headrace.lake.format.plan import Plan, TableStep
 from headrace.lake.marks import Mark
-from headrace.lake.plan import Plan, TableStep
 from headrace.lake.reader import Lake
 from headrace.lake.store.open import open_store
 from headrace.spark.session import SparkConfig, open_session

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headrace.core.errors import Definite
-from headrace.lake import layout
-from headrace.lake.plan import Plan
+from headrace.lake.format import layout
+from headrace.lake.format.plan import Plan
 
 INTERVAL = 100
 

@@ -45,9 +45,10 @@ from typing import Protocol
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.failpoint import failpoint
-from headrace.lake import layout, syncing
+from headrace.lake import syncing
+from headrace.lake.format import layout
+from headrace.lake.format.plan import Plan, TableStep, attempts
 from headrace.lake.marks import Mark, Marks, mark_of, repeating
-from headrace.lake.plan import Plan, TableStep, attempts
 from headrace.lake.store.contract import Store
 from headrace.lake.syncing import Syncing, fenced
 from headrace.lake.table import Entry, LakeTable, Stamp, tables_of

@@ -24,7 +24,8 @@ import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
-from headrace.lake import datafile, histories, layout, pruning, schemas, travel
+from headrace.lake import histories, pruning, travel
+from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.marks import Mark
 from headrace.lake.seek import Place
 from headrace.lake.standing import Name, Standings

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.lake import layout
+from headrace.lake.format import layout
 
 
 class Files(Protocol):

@@ -25,8 +25,8 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.core.names import TableName
-from headrace.lake import datafile
-from headrace.lake.plan import DataFile
+from headrace.lake.format import datafile
+from headrace.lake.format.plan import DataFile
 from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
 

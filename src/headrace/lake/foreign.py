@@ -21,9 +21,10 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from headrace.core.names import TableName
-from headrace.lake import layout, logs
+from headrace.lake import logs
+from headrace.lake.format import layout
+from headrace.lake.format.plan import TableStep, attempts
 from headrace.lake.marks import Marks
-from headrace.lake.plan import TableStep, attempts
 from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable, TornLog, columns
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.lake import datafile, schemas
+from headrace.lake.format import datafile, schemas
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store

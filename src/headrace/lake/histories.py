@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 
 from headrace.core.history import OWN
 from headrace.core.names import TableName
-from headrace.lake import catalog, datafile, layout
+from headrace.lake import catalog
+from headrace.lake.format import datafile, layout
 from headrace.lake.marks import Mark
 from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable

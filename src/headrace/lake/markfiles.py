@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.changes import TIMESTAMP
-from headrace.lake import datafile, layout
+from headrace.lake.format import datafile, layout
+from headrace.lake.format.plan import DataFile
 from headrace.lake.keeping import Keeping, Known, folded, thinned
 from headrace.lake.marks import Block, Kept, Mark, rows_of
-from headrace.lake.plan import DataFile
 from headrace.lake.store.contract import Store
 
 MARKS_PER_FILE = 1000

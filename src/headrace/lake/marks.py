@@ -30,8 +30,8 @@ from typing import Any, overload
 import pyarrow as pa
 
 from headrace.core.changes import TIMESTAMP
-from headrace.lake import datafile, layout, schemas
-from headrace.lake.plan import Plan, TableStep
+from headrace.lake.format import datafile, layout, schemas
+from headrace.lake.format.plan import Plan, TableStep
 from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable, Stamp
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.lake import layout, schemas
+from headrace.lake.format import layout, schemas
 from headrace.lake.frames import Frames
 from headrace.lake.table import LakeTable
 from headrace.lake.travel import quoted

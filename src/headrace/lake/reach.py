@@ -18,7 +18,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
 

@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Lsn
-from headrace.lake import catalog, changing, formatfile, histories, layout, seek, unseen
+from headrace.lake import catalog, changing, histories, seek, unseen
 from headrace.lake.cut import Cut
+from headrace.lake.format import formatfile, layout
 from headrace.lake.marks import Kept, Mark, Marks
 from headrace.lake.seek import Place
 from headrace.lake.store.open import open_store

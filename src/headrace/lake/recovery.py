@@ -40,10 +40,11 @@ from datetime import UTC, datetime
 from headrace.core.errors import Transient
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.lake import datafile, durable, foreign, layout, logs
+from headrace.lake import durable, foreign, logs
 from headrace.lake.durable import Durable
+from headrace.lake.format import datafile, layout
+from headrace.lake.format.plan import DataFile, Plan, TableStep, attempts
 from headrace.lake.marks import Mark, Marks, mark_of, repeating, rows_of
-from headrace.lake.plan import DataFile, Plan, TableStep, attempts
 from headrace.lake.store.contract import Store
 from headrace.lake.table import PLAN_ID, LakeTable, Stamp
 from headrace.lake.table import columns as columns_of

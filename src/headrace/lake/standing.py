@@ -29,7 +29,8 @@ import pyarrow as pa
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName, quote_identifier, split_identifiers
 from headrace.core.position import Lsn
-from headrace.lake import catalog, histories, layout, reach, travel
+from headrace.lake import catalog, histories, reach, travel
+from headrace.lake.format import layout
 from headrace.lake.histories import Part
 from headrace.lake.marks import Kept, Mark, Marks
 from headrace.lake.seek import Place

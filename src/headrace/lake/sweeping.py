@@ -32,7 +32,8 @@ from typing import Any
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.lake import catalog, datafile, layout, markfiles, requests
+from headrace.lake import catalog, markfiles
+from headrace.lake.format import datafile, layout, requests
 from headrace.lake.keeping import Keeping
 from headrace.lake.marks import MARKS, Marks
 from headrace.lake.store.contract import Store

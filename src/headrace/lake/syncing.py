@@ -15,9 +15,10 @@ from typing import Protocol
 
 from headrace.core.errors import Misconfigured
 from headrace.core.failpoint import failpoint
-from headrace.lake import durable, layout
+from headrace.lake import durable
 from headrace.lake.durable import Durable
-from headrace.lake.plan import Plan, attempts
+from headrace.lake.format import layout
+from headrace.lake.format.plan import Plan, attempts
 
 
 class Files(durable.Files, Protocol):

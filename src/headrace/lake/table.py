@@ -42,8 +42,8 @@ from deltalake.transaction import (
 )
 
 from headrace.core.errors import Definite, Transient
-from headrace.lake import datafile, schemas
-from headrace.lake.plan import DataFile, TableStep
+from headrace.lake.format import datafile, schemas
+from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.store.contract import Store
 
 PLAN_ID = "headracePlan"  # what a commit of ours says of itself

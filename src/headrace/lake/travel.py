@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from headrace.core.collection import DIFF, as_multiset, consolidate, of_rows
 from headrace.core.errors import Definite
-from headrace.lake import datafile, schemas
+from headrace.lake.format import datafile, schemas
 from headrace.lake.frames import Frames
 from headrace.lake.histories import Part
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import Definite, HeadraceError, Transient
-from headrace.lake import formatfile
+from headrace.lake.format import formatfile
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import ownership, policy
 from headrace.pipeline.state.config import Config, settled

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.pipeline import first_run
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.resync import Examined

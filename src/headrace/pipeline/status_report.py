@@ -22,9 +22,9 @@ import numpy as np
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Lsn
-from headrace.lake import statusfile
+from headrace.lake.format import statusfile
+from headrace.lake.format.plan import Plan
 from headrace.lake.marks import Mark
-from headrace.lake.plan import Plan
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.ownership import ENDED, this_process
 from headrace.pipeline.state.records import TableRecord

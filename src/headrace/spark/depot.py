@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Final
 
 from headrace.core.errors import Transient
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.store.open import open_store
 
 LARGEST: Final = 64 << 20

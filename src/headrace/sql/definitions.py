@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headrace.core.names import quote_identifier
 from headrace.core.schema import Column, TableSchema
-from headrace.lake import schemas
+from headrace.lake.format import schemas
 
 # An element of an array as it is printed: in quotes, or bare.
 _ELEMENTS = r"""regexp_extract_all(substr({x}, 2, length({x}) - 2), r'("(?:[^"\\]|\\.)*"|[^,]+)', 1)"""

@@ -23,8 +23,8 @@ import pyarrow as pa
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.lake.cut import Cut
+from headrace.lake.format.registry import RegisteredView, Registry
 from headrace.lake.reader import Lake
-from headrace.lake.registry import RegisteredView, Registry
 from headrace.lake.standing import Name, ambiguous
 from headrace.spark import queries
 from headrace.sql import rawrows, register

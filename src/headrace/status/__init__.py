@@ -1,6 +1,6 @@
 """One read-only picture of a lake and its sources, for the command line, the web page and metrics.
 
 It is put together from what stands in the lake: the record that a run writes about once a second
-(`lake.statusfile`), and the catalog, which knows the tables also when nobody runs. So it needs no
+(`lake.format.statusfile`), and the catalog, which knows the tables also when nobody runs. So it needs no
 connection, no password and no Spark, and it never writes.
 """

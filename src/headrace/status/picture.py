@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.lake import statusfile
+from headrace.lake.format import statusfile
 from headrace.lake.marks import Marks
 from headrace.lake.reader import Lake
 

@@ -22,7 +22,7 @@ from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import Column, TableSchema
-from headrace.lake import datafile, formatfile
+from headrace.lake.format import datafile, formatfile
 from headrace.lake.reader import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store

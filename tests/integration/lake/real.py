@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from headrace.lake import datafile, layout, schemas
+from headrace.lake.format import datafile, layout, schemas
+from headrace.lake.format.plan import DataFile, Plan
 from headrace.lake.marks import Mark, Marks
-from headrace.lake.plan import DataFile, Plan
 from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable, tables_of
 from tests.laws.lake.writers import SOURCE, Writer

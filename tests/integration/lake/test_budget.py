@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.lake import sweeping, table
+from headrace.lake.format.plan import TableStep
 from headrace.lake.keeping import Keeping
-from headrace.lake.plan import TableStep
 from headrace.lake.store.contract import Store
 from headrace.lake.sweeping import Broom
 from headrace.lake.table import LakeTable, Stamp

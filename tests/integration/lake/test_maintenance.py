@@ -14,7 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.position import Lsn
-from headrace.lake import datafile, layout, reach, requests, table
+from headrace.lake import reach, table
+from headrace.lake.format import datafile, layout, requests
 from headrace.lake.store.contract import Store
 from headrace.pipeline.maintain.maintenance import maintain
 from headrace.pipeline.state.ledger import Epoch

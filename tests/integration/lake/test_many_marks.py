@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.lake import datafile, formatfile, layout, schemas
+from headrace.lake.format import datafile, formatfile, layout, schemas
+from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.marks import MARKS, Marks
-from headrace.lake.plan import DataFile, TableStep
 from headrace.lake.reader import Lake
 from headrace.lake.store.open import open_store
 from headrace.lake.table import LakeTable, Stamp

@@ -12,7 +12,7 @@ import pytest
 
 import headrace
 from headrace.core.errors import HeadraceError
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.reader import Lake
 from headrace.testing.postgres import Database
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from headrace.core.position import Lsn
-from headrace.lake import requests
+from headrace.lake.format import requests
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import reach
 from headrace.testing.postgres import Database, Server

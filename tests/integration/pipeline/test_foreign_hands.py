@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 import headrace
 from headrace.core.errors import Definite
 from headrace.core.position import Lsn
-from headrace.lake import statusfile
+from headrace.lake.format import statusfile
 from headrace.pipeline import loop
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.ledger import Ledger

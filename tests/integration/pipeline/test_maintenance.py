@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.pipeline.commands import upkeep
 from headrace.pipeline.maintain import maintenance
 from headrace.testing import validators, workload

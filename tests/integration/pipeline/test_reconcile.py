@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.reader import Lake
 from headrace.lake.table import LakeTable
 from headrace.pipeline.commands import ask

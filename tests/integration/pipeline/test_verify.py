@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.errors import Definite
 from headrace.core.keycode import keycode
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.pipeline.verify.proof import MOST_NAMED
 from headrace.pipeline.verify.verdicts import Difference, objection
 from headrace.testing.postgres import Database

@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.pipeline.commands import ask
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.state.table_state import State

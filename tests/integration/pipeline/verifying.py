@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 import headrace
 from headrace.core.names import TableName
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.reader import Lake
 from headrace.lake.table import LakeTable
 from headrace.pipeline.state import config as configuration

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from headrace.lake import catalog, layout
+from headrace.lake import catalog
+from headrace.lake.format import layout
+from headrace.lake.format.plan import DataFile, Plan
 from headrace.lake.marks import Mark
-from headrace.lake.plan import DataFile, Plan
 from headrace.lake.table import Entry
 from tests.laws.lake.schedule import Actor, Choices, RandomChoices, run
 from tests.laws.lake.world import TwinFiles, TwinMarks, TwinTable, Version, World

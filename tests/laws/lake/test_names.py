@@ -7,7 +7,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.lake import layout
+from headrace.lake.format import layout
 
 NAMES = st.text(
     st.one_of(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), st.sampled_from("_x0A2 ")),

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from headrace.lake import layout
+from headrace.lake.format import layout
+from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.marks import Mark
-from headrace.lake.plan import DataFile, TableStep
 from headrace.lake.table import Entry, Stamp
 
 Rows = frozenset[int]

@@ -19,8 +19,8 @@ from typing import Any, Protocol, TypeVar
 from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.lake import catalog
 from headrace.lake.commit import EpochLog, Files, MarkLog, Tables, plan_base
+from headrace.lake.format.plan import DataFile, Plan, TableStep
 from headrace.lake.marks import Mark
-from headrace.lake.plan import DataFile, Plan, TableStep
 from tests.laws.lake.schedule import Actor
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.cli import main as cli
 from headrace.cli import run
-from headrace.lake import formatfile, statusfile
+from headrace.lake.format import formatfile, statusfile
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state.ownership import this_process
 

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.names import TableName
-from headrace.lake import errors_table, layout, reach, schemas
+from headrace.lake import errors_table, reach
 from headrace.lake.errors_table import ERRORS
-from headrace.lake.plan import TableStep
+from headrace.lake.format import layout, schemas
+from headrace.lake.format.plan import TableStep
 from headrace.lake.reach import Reach
 from headrace.lake.store.local import LocalStore
 from headrace.lake.table import LakeTable, Stamp

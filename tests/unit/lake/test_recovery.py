@@ -7,10 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.lake import datafile, durable, layout, recovery, schemas
+from headrace.lake import durable, recovery
 from headrace.lake.commit import open_log
 from headrace.lake.durable import Durable
-from headrace.lake.plan import Plan, TableStep
+from headrace.lake.format import datafile, layout, schemas
+from headrace.lake.format.plan import Plan, TableStep
 from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Definite, Misconfigured, Transient
-from headrace.lake import formatfile
+from headrace.lake.format import formatfile
 from headrace.lake.store import s3
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore

@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
-from headrace.lake import datafile, layout, schemas
 from headrace.lake.commit import plan_base
-from headrace.lake.plan import DataFile, TableStep
+from headrace.lake.format import datafile, layout, schemas
+from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.store.contract import Store
 from headrace.lake.table import Entry, LakeTable, Stamp
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Definite, Transient
-from headrace.lake import datafile
+from headrace.lake.format import datafile
 from headrace.lake.store import s3
 from headrace.lake.store.local import LocalStore
 

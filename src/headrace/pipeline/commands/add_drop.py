@@ -34,7 +34,7 @@ from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
 from headrace.pipeline.state import choice, last_config
 from headrace.pipeline.state.ledger import Epoch, Ledger

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.errors import Misconfigured, Transient
-from headrace.lake.formatfile import open_lake
+from headrace.lake.format.formatfile import open_lake
 from headrace.lake.reader import Lake
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state import last_config

@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.errors import HeadraceError, Misconfigured
-from headrace.lake import requests
-from headrace.lake.requests import Request
+from headrace.lake.format import requests
+from headrace.lake.format.requests import Request
 from headrace.lake.store.local import LocalStore
 from headrace.pipeline.commands import add_drop
 from headrace.pipeline.commands.resync import resync

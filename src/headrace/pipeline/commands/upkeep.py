@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.core.errors import Transient
-from headrace.lake import requests
+from headrace.lake.format import requests
+from headrace.lake.format.requests import Request
 from headrace.lake.marks import Marks
-from headrace.lake.requests import Request
 from headrace.pipeline.commands.serve import at_once
 from headrace.pipeline.state.owner import Owner, Warner
 

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from headrace.lake import catalog, histories, layout, markfiles, reach
+from headrace.lake import catalog, histories, markfiles, reach
+from headrace.lake.format import layout
+from headrace.lake.format.plan import DataFile
 from headrace.lake.keeping import Keeping, Known
 from headrace.lake.markfiles import Tidied
 from headrace.lake.marks import Mark, Marks
-from headrace.lake.plan import DataFile
 from headrace.lake.reach import Reach
 from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable

@@ -25,8 +25,9 @@ from typing import Any
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Lsn
-from headrace.lake import layout, reach
+from headrace.lake import reach
 from headrace.lake.commit import plan_base
+from headrace.lake.format import layout
 from headrace.lake.keeping import Keeping
 from headrace.lake.marks import Mark
 from headrace.lake.reach import Reach

@@ -32,7 +32,7 @@ from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import Column, TableSchema
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.pipeline.resync.comparison import Balance
 from headrace.pipeline.state.ledger import RECONCILE, Epoch, Ledger

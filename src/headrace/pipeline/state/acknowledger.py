@@ -15,7 +15,7 @@ from collections.abc import Callable
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Lsn
-from headrace.lake.plan import Plan
+from headrace.lake.format.plan import Plan
 
 Published = tuple[Plan | None, Lsn]
 

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
 KEY = "late/"  # how the keys of these records begin in the catalog

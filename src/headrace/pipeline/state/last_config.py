@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
-from headrace.lake import catalog, layout
+from headrace.lake import catalog
+from headrace.lake.format import layout
+from headrace.lake.format.registry import RegisteredSource, Registry
 from headrace.lake.marks import Marks
 from headrace.lake.reader import Lake
-from headrace.lake.registry import RegisteredSource, Registry
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig
 from headrace.pipeline.state.records import SourceRecord, source_of

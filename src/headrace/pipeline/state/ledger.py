@@ -22,10 +22,11 @@ from headrace.core.failpoint import failpoint
 from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import catalog, datafile, errors_table, foreign, layout, schemas, unseen
+from headrace.lake import catalog, errors_table, foreign, unseen
 from headrace.lake.commit import Blocked, Claim, EpochLog, open_log, plan_base
+from headrace.lake.format import datafile, layout, schemas
+from headrace.lake.format.plan import DataFile, Plan, TableStep
 from headrace.lake.marks import Mark
-from headrace.lake.plan import DataFile, Plan, TableStep
 from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable, LiveFile
 from headrace.lake.unseen import Stretch

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.core.errors import Misconfigured
-from headrace.lake import statusfile
+from headrace.lake.format import statusfile
 from headrace.lake.store.contract import Store
 from headrace.spool.origin import running_since
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.lake import formatfile, layout
+from headrace.lake.format import formatfile, layout
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store

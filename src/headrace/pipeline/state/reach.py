@@ -20,7 +20,7 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Lsn
-from headrace.lake import requests
+from headrace.lake.format import requests
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.owner import Owner

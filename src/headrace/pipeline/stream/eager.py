@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.core.errors import Definite, HeadraceError
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.schema_check import Look
 from headrace.pipeline.stream.batches import Pieces, own_files

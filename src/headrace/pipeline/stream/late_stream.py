@@ -31,7 +31,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes, Flags
 from headrace.decode.pgoutput import Messages, scan
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state.kept_files import FOOTER_BYTES, Kept, needed

@@ -19,9 +19,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.lake import compaction, datafile, errors_table, histories, layout, reach
+from headrace.lake import compaction, errors_table, histories, reach
 from headrace.lake.compaction import Small
-from headrace.lake.plan import DataFile
+from headrace.lake.format import datafile, layout
+from headrace.lake.format.plan import DataFile
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.lake.table import LakeTable

@@ -18,8 +18,8 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.core.history import OWN
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
-from headrace.lake import datafile, layout
-from headrace.lake.plan import DataFile
+from headrace.lake.format import datafile, layout
+from headrace.lake.format.plan import DataFile
 from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.routing import WIDTH

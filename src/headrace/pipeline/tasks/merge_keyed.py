@@ -41,7 +41,7 @@ from headrace.core.keycode import keycode
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import of_truncations
-from headrace.lake.plan import DataFile
+from headrace.lake.format.plan import DataFile
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import (

@@ -23,7 +23,7 @@ from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncations
-from headrace.lake.plan import DataFile
+from headrace.lake.format.plan import DataFile
 from headrace.pipeline.tasks.routing import Routes
 from headrace.sources.postgres.decoding import Inside, Wanted
 from headrace.spool.streamed import Streamed

@@ -33,7 +33,8 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transie
 from headrace.core.handoff import ByXid, moved
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import catalog, errors_table, histories, layout, reach, seek
+from headrace.lake import catalog, errors_table, histories, reach, seek
+from headrace.lake.format import layout
 from headrace.lake.marks import Mark, Marks
 from headrace.lake.reader import Lake
 from headrace.pipeline.copy.context import shared

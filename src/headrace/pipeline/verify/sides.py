@@ -20,7 +20,8 @@ from headrace.core.checksum import Sums
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.handoff import ByXid
 from headrace.core.names import TableName
-from headrace.lake import histories, layout, travel
+from headrace.lake import histories, travel
+from headrace.lake.format import layout
 from headrace.lake.marks import Mark
 from headrace.lake.store.contract import Store
 from headrace.lake.table import LakeTable

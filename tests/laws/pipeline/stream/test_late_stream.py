@@ -24,7 +24,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.kernel import Bytes
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import kept_files

@@ -20,7 +20,7 @@ from headrace.core.events import events
 from headrace.core.history import history
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
-from headrace.lake import datafile
+from headrace.lake.format import datafile
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import partition
 from headrace.pipeline.tasks.files import Writing, read_file, write_sorted

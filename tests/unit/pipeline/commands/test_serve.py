@@ -16,7 +16,7 @@ import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.position import Lsn
-from headrace.lake import formatfile, requests, statusfile
+from headrace.lake.format import formatfile, requests, statusfile
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask, serve

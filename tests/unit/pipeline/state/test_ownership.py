@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.lake import statusfile
+from headrace.lake.format import statusfile
 from headrace.lake.store.local import LocalStore
 from headrace.pipeline.commands import drop_source
 from headrace.pipeline.state import ownership

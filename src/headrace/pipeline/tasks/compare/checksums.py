@@ -35,7 +35,7 @@ from headrace.decode import copytext
 from headrace.decode.digest import digests
 from headrace.decode.kernel import Bytes
 from headrace.decode.values import decode_column, raw
-from headrace.lake import datafile
+from headrace.lake.format import datafile
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.key_text import key_texts
 from headrace.pipeline.tasks.table_task import LakeAddress, from_ipc, pack, to_ipc, unpack

@@ -29,7 +29,7 @@ from headrace.core.columns import Ints, row_bytes, wide
 from headrace.core.difference import Moment
 from headrace.core.keycode import keycode
 from headrace.decode.digest import digests
-from headrace.lake import datafile
+from headrace.lake.format import datafile
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import partition, raw_values

@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 
 from headrace.core.columns import narrow
 from headrace.core.errors import Definite
-from headrace.lake import layout, schemas
-from headrace.lake.plan import DataFile
-from headrace.lake.statistics import delta_statistics
+from headrace.lake.format import layout, schemas
+from headrace.lake.format.plan import DataFile
+from headrace.lake.format.statistics import delta_statistics
 from headrace.lake.store.contract import Store, told
 
 _RANGE = b"headrace.range"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
 _ANSWER = ".answer.json"

@@ -1,8 +1,8 @@
 """Schemas on their way between Arrow, Delta and Spark.
 
 A schema travels in a plan as text (`encode`/`decode`); it stands in Delta's log and in Parquet under the
-lake's spelling of the columns (`to_lake`/`from_lake`: `headrace.lake.layout` says why); Spark is told it as
-a line of DDL (`spark_ddl`), so that this room needs no Spark.
+lake's spelling of the columns (`to_lake`/`from_lake`: `headrace.lake.format.layout` says why); Spark is told
+it as a line of DDL (`spark_ddl`), so that this room needs no Spark.
 
 Only types that Delta holds without loss are let in. A column of another type is refused here, once, with
 its name, before anything is written.
@@ -15,7 +15,7 @@ import base64
 import pyarrow as pa
 
 from headrace.core.errors import Definite
-from headrace.lake import layout
+from headrace.lake.format import layout
 
 _SPARK = {
     pa.bool_(): "BOOLEAN",

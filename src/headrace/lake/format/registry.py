@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace.core.errors import Misconfigured
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
 

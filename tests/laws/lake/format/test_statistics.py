@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.lake.statistics import delta_statistics
+from headrace.lake.format.statistics import delta_statistics
 
 
 def _bounds(values: list[Any], kind: pa.DataType) -> tuple[Any, Any, dict[str, Any]]:

@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.lake import layout
+from headrace.lake.format import layout
 
 _TEXT_LENGTH = 32
 _DIGITS = 15

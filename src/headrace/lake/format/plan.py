@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from headrace.lake import layout
+from headrace.lake.format import layout
 
 Json = Any
 

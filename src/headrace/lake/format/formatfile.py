@@ -14,7 +14,7 @@ import uuid
 from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
-from headrace.lake import layout
+from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
 VERSION = 1

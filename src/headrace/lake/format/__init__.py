@@ -1,0 +1,14 @@
+"""The shapes of all that a lake keeps.
+
+    layout      names on disk
+    schemas     between Arrow, Delta and Spark
+    datafile    Parquet files: written once, described for Delta's log
+    statistics  bounds that let readers skip files, never wrongly
+    plan        what an epoch will do, as it is written down before it is done
+    formatfile  what makes a directory a lake
+    statusfile  what the owner of a source last said
+    requests    what is asked of that owner, and its answers
+    registry    what was registered by SQL
+
+Nothing here commits, and nothing here knows what a mark is.
+"""
