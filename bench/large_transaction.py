@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.core.position import Lsn
-from headrace.lake.marks import Marks
+from headrace.lake.log.marks import Marks
 from headrace.testing.memory import Peak
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database, postgres

@@ -19,8 +19,8 @@ from deltalake import DeltaTable
 from headrace.core import failpoint
 from headrace.core.errors import Transient
 from headrace.core.position import Lsn
-from headrace.lake import recovery
-from headrace.lake.table import LakeTable
+from headrace.lake.log import recovery
+from headrace.lake.log.table import LakeTable
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.ledger import Epoch
 from headrace.pipeline.state.repair import mend

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from headrace.core.history import OWN
-from headrace.lake.errors_table import ERRORS
 from headrace.lake.format.plan import Plan, TableStep
-from headrace.lake.marks import MARKS
+from headrace.lake.log.errors_table import ERRORS
+from headrace.lake.log.marks import MARKS
 from tests.meta.tracked import ROOT
 
 PAGE = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")

@@ -20,10 +20,10 @@ import pyarrow as pa
 from headrace.core.changes import TIMESTAMP
 from headrace.core.history import OWN
 from headrace.core.names import TableName
-from headrace.lake.commit import open_log
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan, TableStep
-from headrace.lake.marks import Mark
+from headrace.lake.log.commit import open_log
+from headrace.lake.log.marks import Mark
 from headrace.lake.store.contract import Store
 
 SOURCE = "main"

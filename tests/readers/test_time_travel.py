@@ -14,10 +14,10 @@ import pytest
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake.commit import open_log
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep
-from headrace.lake.marks import Mark
+from headrace.lake.log.commit import open_log
+from headrace.lake.log.marks import Mark
 from headrace.lake.reader import Lake
 from headrace.lake.store.open import open_store
 from headrace.spark.session import SparkConfig, open_session

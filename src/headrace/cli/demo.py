@@ -17,7 +17,7 @@ from rich.console import Console
 from headrace.core.errors import Definite, Misconfigured
 
 if TYPE_CHECKING:
-    from headrace.lake.marks import Mark
+    from headrace.lake.log.marks import Mark
     from headrace.lake.reader import Lake
     from headrace.testing.mirrored import Mirrored
     from headrace.testing.postgres import Database

@@ -16,10 +16,11 @@ import pyarrow as pa
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.history import own_names
 from headrace.core.position import Lsn
-from headrace.lake import histories, travel
+from headrace.lake import travel
 from headrace.lake.cut import Cut
 from headrace.lake.format import schemas
-from headrace.lake.histories import Part
+from headrace.lake.log import histories
+from headrace.lake.log.histories import Part
 from headrace.lake.seek import Place
 from headrace.lake.standing import Name
 from headrace.lake.store.contract import Store

@@ -24,13 +24,14 @@ import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
-from headrace.lake import histories, pruning, travel
+from headrace.lake import pruning, travel
 from headrace.lake.format import datafile, layout, schemas
-from headrace.lake.marks import Mark
+from headrace.lake.log import histories
+from headrace.lake.log.marks import Mark
+from headrace.lake.log.table import LakeTable
 from headrace.lake.seek import Place
 from headrace.lake.standing import Name, Standings
 from headrace.lake.store.contract import Store
-from headrace.lake.table import LakeTable
 
 
 class Cut:

@@ -30,7 +30,7 @@ from itertools import pairwise
 
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
-from headrace.lake.marks import Mark
+from headrace.lake.log.marks import Mark
 
 # By table: from which frontier on it is exact, and whatever must not have changed for history to lead on.
 Known = Mapping[str, tuple[int | None, object]]

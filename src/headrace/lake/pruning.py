@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from headrace.lake.format import layout, schemas
 from headrace.lake.frames import Frames
-from headrace.lake.table import LakeTable
+from headrace.lake.log.table import LakeTable
 from headrace.lake.travel import quoted
 
 # Each group costs Spark some milliseconds of planning.

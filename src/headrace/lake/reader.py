@@ -23,10 +23,11 @@ import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Lsn
-from headrace.lake import catalog, changing, histories, seek, unseen
+from headrace.lake import changing, seek
 from headrace.lake.cut import Cut
 from headrace.lake.format import formatfile, layout
-from headrace.lake.marks import Kept, Mark, Marks
+from headrace.lake.log import catalog, histories, unseen
+from headrace.lake.log.marks import Kept, Mark, Marks
 from headrace.lake.seek import Place
 from headrace.lake.store.open import open_store
 

@@ -10,8 +10,8 @@ Whether `since` is early enough is asked of the catalog as of mark b: after a ta
 newest record tells of another interval. `since`, the version of the `schema`, which numbers the table's
 histories, and of a table that stopped `stopped_at` and the code of its `error` are all that this room knows
 of the pipeline's records.
-Nothing is told of times before the source's reach (`headrace.lake.reach`), whatever old catalogs say: history
-that ran out of its retention is gone from there.
+Nothing is told of times before the source's reach (`headrace.lake.log.horizon`), whatever old catalogs say:
+history that ran out of its retention is gone from there.
 
 Called by `cut` and `changing`. It opens tables and looks into logs, and reads no row.
 """
@@ -29,13 +29,14 @@ import pyarrow as pa
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName, quote_identifier, split_identifiers
 from headrace.core.position import Lsn
-from headrace.lake import catalog, histories, reach, travel
+from headrace.lake import travel
 from headrace.lake.format import layout
-from headrace.lake.histories import Part
-from headrace.lake.marks import Kept, Mark, Marks
+from headrace.lake.log import catalog, histories, horizon
+from headrace.lake.log.histories import Part
+from headrace.lake.log.marks import Kept, Mark, Marks
+from headrace.lake.log.table import LakeTable
 from headrace.lake.seek import Place
 from headrace.lake.store.contract import Store
-from headrace.lake.table import LakeTable
 
 Name = tuple[str, TableName]  # of a table in the lake: its source, and its name there
 _TABLE = "table/"  # how the keys of tables begin in the catalog
@@ -57,7 +58,7 @@ class Past:
     def __init__(self, store: Store, source: str) -> None:
         self._store = store
         self._source = source
-        self._told = reach.read(store, source)
+        self._told = horizon.read(store, source)
         self._catalogs: dict[int, Mapping[str, Any]] = {}
 
     @cached_property
@@ -83,7 +84,7 @@ class Past:
         since = None if record is None else record.get("since")
         if since is None:
             return None
-        now = reach.read(self._store, self._source)
+        now = horizon.read(self._store, self._source)
         told = -1 if self._told is None else self._told.time
         gone = -1 if now is None or now.gone is None else now.gone
         return max(int(since), told + 1, gone + 1)

@@ -32,12 +32,13 @@ from typing import Any
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.lake import catalog, markfiles
+from headrace.lake import markfiles
 from headrace.lake.format import datafile, layout, requests
 from headrace.lake.keeping import Keeping
-from headrace.lake.marks import MARKS, Marks
+from headrace.lake.log import catalog
+from headrace.lake.log.marks import MARKS, Marks
+from headrace.lake.log.table import LakeTable
 from headrace.lake.store.contract import Store
-from headrace.lake.table import LakeTable
 
 # So much longer than asked for files are kept: clocks differ, and a sweep takes its time. What it does not
 # get to within a part of that it leaves for the next one.

@@ -33,7 +33,7 @@ from headrace.core.collection import DIFF, as_multiset, consolidate, of_rows
 from headrace.core.errors import Definite
 from headrace.lake.format import datafile, schemas
 from headrace.lake.frames import Frames
-from headrace.lake.histories import Part
+from headrace.lake.log.histories import Part
 
 NEGATIVE = "COLLECTION_NEGATIVE"
 

@@ -20,8 +20,8 @@ from functools import partial
 
 from headrace.core.durations import duration
 from headrace.core.errors import Transient
-from headrace.lake.commit import Claim
-from headrace.lake.marks import Marks
+from headrace.lake.log.commit import Claim
+from headrace.lake.log.marks import Marks
 from headrace.pipeline import first_run
 from headrace.pipeline.copy.scheduler import Underway
 from headrace.pipeline.ingest.supervisor import Feed, Receiver

@@ -110,7 +110,7 @@ def _keep_all(places: list[Place], control: Control) -> None:
 
 def keep(place: Place, control: Control) -> None:
     """Run a source, attempt after attempt, until it is done, stopped, or ended by an error."""
-    from headrace.lake.commit import Claim
+    from headrace.lake.log.commit import Claim
     from headrace.pipeline.attempt import opened
     from headrace.pipeline.recovery import Remedy
 

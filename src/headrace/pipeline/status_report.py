@@ -24,7 +24,7 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Lsn
 from headrace.lake.format import statusfile
 from headrace.lake.format.plan import Plan
-from headrace.lake.marks import Mark
+from headrace.lake.log.marks import Mark
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.ownership import ENDED, this_process
 from headrace.pipeline.state.records import TableRecord

@@ -27,10 +27,10 @@ import pyarrow as pa
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.decode.printing import printed
-from headrace.lake import catalog, errors_table
 from headrace.lake.cut import Cut
 from headrace.lake.format import datafile, layout
 from headrace.lake.frames import own_python
+from headrace.lake.log import catalog, errors_table
 from headrace.lake.standing import Name
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.lake.format import statusfile
-from headrace.lake.marks import Marks
+from headrace.lake.log.marks import Marks
 from headrace.lake.reader import Lake
 
 SILENT_SECONDS = 15.0

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Mark(Protocol):
-    """A published cut; see `headrace.lake.marks`."""
+    """A published cut; see `headrace.lake.log.marks`."""
 
     @property
     def epoch(self) -> int: ...

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 
-from headrace.lake.commit import Blocked, EpochLog
 from headrace.lake.format.plan import Plan
-from headrace.lake.marks import Mark
+from headrace.lake.log.commit import Blocked, EpochLog
+from headrace.lake.log.marks import Mark
 from headrace.lake.store.open import open_store
 from tests.integration.lake.real import Real
 from tests.laws.lake.writers import SOURCE, Writer

@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan
-from headrace.lake.marks import Mark, Marks
+from headrace.lake.log.marks import Mark, Marks
+from headrace.lake.log.table import LakeTable, tables_of
 from headrace.lake.store.contract import Store
-from headrace.lake.table import LakeTable, tables_of
 from tests.laws.lake.writers import SOURCE, Writer
 
 _SCHEMA = pa.schema([pa.field("row", pa.int64(), nullable=False)])

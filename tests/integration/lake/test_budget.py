@@ -12,12 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.lake import sweeping, table
+from headrace.lake import sweeping
 from headrace.lake.format.plan import TableStep
 from headrace.lake.keeping import Keeping
+from headrace.lake.log import table
+from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.store.contract import Store
 from headrace.lake.sweeping import Broom
-from headrace.lake.table import LakeTable, Stamp
 from headrace.pipeline.commands.upkeep import EVERY_MARKS
 from tests.integration.lake.household import Household
 

@@ -14,8 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.position import Lsn
-from headrace.lake import reach, table
 from headrace.lake.format import datafile, layout, requests
+from headrace.lake.log import horizon, table
 from headrace.lake.store.contract import Store
 from headrace.pipeline.maintain.maintenance import maintain
 from headrace.pipeline.state.ledger import Epoch
@@ -127,7 +127,7 @@ def test_history_goes_after_its_retention_and_reading_before_says_what_is_kept(h
     early = sorted(household.states)[3]
     report = household.maintained(retention="2d", **AT_ONCE)
     household.maintained(retention="2d", **AT_ONCE)
-    found = reach.read(household.place.store, "main")
+    found = horizon.read(household.place.store, "main")
     assert found is not None
     assert report["history"]["reaches_back_to"] == str(Lsn(found.time + 1))
     assert household.wrong(since=found.time) == []
@@ -142,7 +142,7 @@ def test_history_goes_after_its_retention_and_reading_before_says_what_is_kept(h
     assert late.value.code == "LAKE_NO_MARK"
     # Reaching back further again is not to be had, and asking for it harms nothing.
     household.maintained(retention="30d", **AT_ONCE)
-    assert reach.read(household.place.store, "main") == found
+    assert horizon.read(household.place.store, "main") == found
 
 
 def test_all_history_can_go(household: Household) -> None:
@@ -150,7 +150,7 @@ def test_all_history_can_go(household: Household) -> None:
     for name in NAMES:
         assert _live(household, layout.history_folder("main", name, 1)) == 0
     household.live(2)
-    found = reach.read(household.place.store, "main")
+    found = horizon.read(household.place.store, "main")
     assert found is not None
     assert household.wrong(since=found.time) == []
 
@@ -249,7 +249,7 @@ def test_logs_and_plans_are_let_go_and_what_is_kept_is_opened(tmp_path: Path, se
         household.maintained(retention="5d", **AT_ONCE)
     assert len(store.list(f"{folder}/_delta_log")) < before
     assert len(store.list(layout.plans_folder("main"))) < 10
-    found = reach.read(store, "main")
+    found = horizon.read(store, "main")
     assert found is not None
     assert household.wrong(since=found.time) == []
     household.again()
@@ -285,7 +285,7 @@ def test_a_lake_in_a_bucket_is_maintained_alike(tmp_path: Path, seed: int, any_s
         report = household.maintained(retention="2d", **AT_ONCE)
         assert report["left_alone"] == {}
     assert report["deleted"]["files"] > 0
-    found = reach.read(any_store, "main")
+    found = horizon.read(any_store, "main")
     assert found is not None
     household.live(2)
     assert household.wrong(since=found.time, most=4) == []

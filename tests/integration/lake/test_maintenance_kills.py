@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.failpoint import VARIABLE
-from headrace.lake import reach
+from headrace.lake.log import horizon
 from headrace.lake.store.open import open_store
 from tests.integration.lake.household import Household
 
@@ -54,13 +54,13 @@ def test_maintenance_that_is_killed_anywhere_loses_nothing_and_is_begun_again(
     words = ("--marks", "0s", "--grace", "0s", "--retention", "2d")
     killed = _maintain(household.path, *words, failpoint=place)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    found = reach.read(open_store(household.path), "main")
+    found = horizon.read(open_store(household.path), "main")
     assert household.wrong(since=0 if found is None else found.time, most=5) == []
     household.again()
     again = _maintain(household.path, *words, "--json")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["main"]["left_alone"] == {}
-    found = reach.read(open_store(household.path), "main")
+    found = horizon.read(open_store(household.path), "main")
     assert found is not None
     assert found.gone == found.time
     household.again()

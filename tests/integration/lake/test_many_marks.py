@@ -13,10 +13,10 @@ import pytest
 
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
-from headrace.lake.marks import MARKS, Marks
+from headrace.lake.log.marks import MARKS, Marks
+from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.reader import Lake
 from headrace.lake.store.open import open_store
-from headrace.lake.table import LakeTable, Stamp
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
 EACH = 1000  # marks in a compacted file

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from headrace.lake.marks import Mark
+from headrace.lake.log.marks import Mark
 from headrace.lake.store.contract import Store
 from tests.integration.lake.real import RealStage
 from tests.laws.lake.scenes import CASTS, Cast, Scene, play

@@ -21,7 +21,7 @@ from psycopg import sql
 
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
-from headrace.lake import errors_table
+from headrace.lake.log import errors_table
 from headrace.lake.reader import Lake
 from headrace.testing.canonical import Connection, pin
 from headrace.testing.postgres import Database

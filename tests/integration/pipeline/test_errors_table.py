@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
-from headrace.lake import errors_table
+from headrace.lake.log import errors_table
 from headrace.lake.reader import Lake
 from headrace.lake.store.contract import Store
 from headrace.pipeline.commands.ask import ask

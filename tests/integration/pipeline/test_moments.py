@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.lake import commit
+from headrace.lake.log import commit
 from headrace.lake.reader import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask as asking

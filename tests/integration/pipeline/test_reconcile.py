@@ -15,8 +15,8 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake.format import layout
+from headrace.lake.log.table import LakeTable
 from headrace.lake.reader import Lake
-from headrace.lake.table import LakeTable
 from headrace.pipeline.commands import ask
 from headrace.pipeline.resync.comparison import NEAR_ROWS
 from headrace.testing import validators

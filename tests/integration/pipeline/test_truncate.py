@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from headrace.core.names import TableName
-from headrace.lake import errors_table
+from headrace.lake.log import errors_table
 from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors

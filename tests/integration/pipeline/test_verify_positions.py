@@ -10,9 +10,9 @@ import pytest
 
 import headrace
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
-from headrace.lake import reach
-from headrace.lake.marks import Marks
-from headrace.lake.reach import Reach
+from headrace.lake.log import horizon
+from headrace.lake.log.horizon import Reach
+from headrace.lake.log.marks import Marks
 from headrace.pipeline.state.place import placed
 from headrace.pipeline.state.records import source_of, tables_of
 from headrace.pipeline.state.table_state import State
@@ -103,7 +103,7 @@ def test_a_mirror_at_rest_is_verified_while_nothing_was_committed_that_it_lacks(
     assert set(outcomes(verified(tables)).values()) == {"equal"}
     # History is gone up to where nobody has been yet.
     gone = tables.lake.marks()[-1].time + 1
-    reach.write(tables.lake.store, "main", Reach(gone, datetime.now(UTC), gone))
+    horizon.write(tables.lake.store, "main", Reach(gone, datetime.now(UTC), gone))
     assert {each.error and each.error.code for each in verified(tables).tables} == {"VERIFY_NO_HISTORY"}
 
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import headrace
 from headrace.core.names import TableName
 from headrace.lake.format import layout
+from headrace.lake.log.table import LakeTable
 from headrace.lake.reader import Lake
-from headrace.lake.table import LakeTable
 from headrace.pipeline.state import config as configuration
 from headrace.pipeline.state.config import Config
 from headrace.pipeline.verify.verdicts import Difference, Verdict

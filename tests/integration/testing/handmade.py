@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from headrace.core.history import OWN
 from headrace.core.names import TableName
-from headrace.lake.commit import EpochLog
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep
-from headrace.lake.marks import Mark, Marks
+from headrace.lake.log.commit import EpochLog
+from headrace.lake.log.marks import Mark, Marks
+from headrace.lake.log.table import tables_of
 from headrace.lake.reader import Lake
 from headrace.lake.store.open import open_store
-from headrace.lake.table import tables_of
 from headrace.testing.canonical import counted, difference
 from headrace.testing.validators import Recording
 

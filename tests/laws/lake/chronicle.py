@@ -23,13 +23,13 @@ from headrace.core.changes import TIMESTAMP
 from headrace.core.history import OWN, own_names
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
-from headrace.lake.commit import EpochLog
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan, TableStep
-from headrace.lake.marks import Mark, Marks
+from headrace.lake.log.commit import EpochLog
+from headrace.lake.log.marks import Mark, Marks
+from headrace.lake.log.table import tables_of
 from headrace.lake.reader import Lake
 from headrace.lake.store.open import open_store
-from headrace.lake.table import tables_of
 
 SOURCE = "main"
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

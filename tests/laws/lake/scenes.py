@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from headrace.lake import catalog
 from headrace.lake.format import layout
 from headrace.lake.format.plan import DataFile, Plan
-from headrace.lake.marks import Mark
-from headrace.lake.table import Entry
+from headrace.lake.log import catalog
+from headrace.lake.log.marks import Mark
+from headrace.lake.log.table import Entry
 from tests.laws.lake.schedule import Actor, Choices, RandomChoices, run
 from tests.laws.lake.world import TwinFiles, TwinMarks, TwinTable, Version, World
 from tests.laws.lake.writers import (

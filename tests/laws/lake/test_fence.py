@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from headrace.core.errors import Definite, Misconfigured, Transient
-from headrace.lake.commit import Blocked, Claim, EpochLog
 from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan, TableStep
-from headrace.lake.marks import Mark
+from headrace.lake.log.commit import Blocked, Claim, EpochLog
+from headrace.lake.log.marks import Mark
 from tests.laws.lake.scenes import Twin
 from tests.laws.lake.world import TwinFiles, TwinMarks, TwinTable, World
 from tests.laws.lake.writers import SOURCE, folder

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace.core.errors import Misconfigured
 from headrace.lake import seek
 from headrace.lake.keeping import Keeping, thinned
-from headrace.lake.marks import Mark
+from headrace.lake.log.marks import Mark
 from headrace.lake.seek import Late
 
 START = datetime(2026, 11, 20, tzinfo=UTC)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from headrace.lake.format import layout
 from headrace.lake.format.plan import DataFile, TableStep
-from headrace.lake.marks import Mark
-from headrace.lake.table import Entry, Stamp
+from headrace.lake.log.marks import Mark
+from headrace.lake.log.table import Entry, Stamp
 
 Rows = frozenset[int]
 

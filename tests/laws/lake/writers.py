@@ -17,10 +17,10 @@ from functools import cache, partial
 from typing import Any, Protocol, TypeVar
 
 from headrace.core.errors import Definite, Misconfigured, Transient
-from headrace.lake import catalog
-from headrace.lake.commit import EpochLog, Files, MarkLog, Tables, plan_base
 from headrace.lake.format.plan import DataFile, Plan, TableStep
-from headrace.lake.marks import Mark
+from headrace.lake.log import catalog
+from headrace.lake.log.commit import EpochLog, Files, MarkLog, Tables, plan_base
+from headrace.lake.log.marks import Mark
 from tests.laws.lake.schedule import Actor
 
 T = TypeVar("T")

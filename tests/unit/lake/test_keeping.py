@@ -11,7 +11,7 @@ from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
 from headrace.lake.compaction import SMALL, TARGET, Small, groups
 from headrace.lake.keeping import Keeping, Known, thinned
-from headrace.lake.marks import Mark
+from headrace.lake.log.marks import Mark
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

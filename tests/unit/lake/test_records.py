@@ -13,9 +13,9 @@ from headrace.core.errors import Definite, Misconfigured
 from headrace.core.history import history_schema, own_names
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
-from headrace.lake import catalog
 from headrace.lake.format import formatfile, layout, requests, statusfile
 from headrace.lake.format.plan import Plan
+from headrace.lake.log import catalog
 from headrace.lake.store.contract import Store
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

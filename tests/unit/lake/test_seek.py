@@ -9,9 +9,9 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.lake import seek
-from headrace.lake.marks import Mark
+from headrace.lake.log.marks import Mark
+from headrace.lake.log.unseen import Stretch
 from headrace.lake.seek import Place
-from headrace.lake.unseen import Stretch
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

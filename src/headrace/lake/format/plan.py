@@ -1,6 +1,6 @@
 """The plan of an epoch: everything that one epoch will do to the lake, written down before it is done.
 
-The pipeline makes plans; `headrace.lake.commit` carries them out. A plan is a value: whoever finds it
+The pipeline makes plans; `headrace.lake.log.commit` carries them out. A plan is a value: whoever finds it
 without its mark (the writer after a crash, or a successor) finishes exactly this plan, and needs no
 stream, no spool and no determinism for it.
 

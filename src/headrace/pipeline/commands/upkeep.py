@@ -15,7 +15,7 @@ from typing import Protocol
 from headrace.core.errors import Transient
 from headrace.lake.format import requests
 from headrace.lake.format.requests import Request
-from headrace.lake.marks import Marks
+from headrace.lake.log.marks import Marks
 from headrace.pipeline.commands.serve import at_once
 from headrace.pipeline.state.owner import Owner, Warner
 

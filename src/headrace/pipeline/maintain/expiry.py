@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from headrace.lake import catalog, histories, markfiles, reach
+from headrace.lake import markfiles
 from headrace.lake.format import layout
 from headrace.lake.format.plan import DataFile
 from headrace.lake.keeping import Keeping, Known
+from headrace.lake.log import catalog, histories, horizon
+from headrace.lake.log.horizon import Reach
+from headrace.lake.log.marks import Mark, Marks
+from headrace.lake.log.table import LakeTable
 from headrace.lake.markfiles import Tidied
-from headrace.lake.marks import Mark, Marks
-from headrace.lake.reach import Reach
 from headrace.lake.store.contract import Store
-from headrace.lake.table import LakeTable
 from headrace.pipeline.state.ledger import Rewrite
 from headrace.pipeline.state.records import TABLE_PREFIX
 
@@ -44,7 +45,7 @@ def wanted(store: Store, source: str, now: datetime, keeping: Keeping) -> Mark |
         return None
     kept = Marks(store, source).kept()
     at = bisect_right(kept, now - keeping.retention, key=lambda mark: mark.published_at)
-    known = reach.read(store, source)
+    known = horizon.read(store, source)
     if not at or kept[at - 1].time < 0 or (known is not None and kept[at - 1].time <= known.time):
         return None
     return kept[at - 1]
@@ -75,7 +76,7 @@ def _before(folder: LakeTable, time: int) -> tuple[str, ...]:
 def tidy(store: Store, source: str, now: datetime, keeping: Keeping, least: int, *, dry: bool) -> Tidying:
     """Thin out the marks and put their files together."""
     marks = Marks(store, source)
-    floor = reach.read(store, source)
+    floor = horizon.read(store, source)
     seen: dict[int, Known] = {}
 
     def known(mark: Mark) -> Known:

@@ -25,12 +25,12 @@ from typing import Any
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Lsn
-from headrace.lake import reach
-from headrace.lake.commit import plan_base
 from headrace.lake.format import layout
 from headrace.lake.keeping import Keeping
-from headrace.lake.marks import Mark
-from headrace.lake.reach import Reach
+from headrace.lake.log import horizon
+from headrace.lake.log.commit import plan_base
+from headrace.lake.log.horizon import Reach
+from headrace.lake.log.marks import Mark
 from headrace.lake.sweeping import Broom
 from headrace.pipeline.maintain import expiry
 from headrace.pipeline.state.background import Errand
@@ -196,12 +196,12 @@ def _expire(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
     yield from _let_go(owner, order, report)
     store, name = owner.place.store, owner.ledger.name
     now = datetime.now(UTC)
-    pending = reach.read(store, name)
+    pending = horizon.read(store, name)
     if pending is None or expiry.ripe(pending, now, order.keeping.grace):
         begin: Mark | None = yield partial(expiry.wanted, store, name, now, order.keeping)
         if begin is not None and not order.dry:
             failpoint("maintain.reach.before")
-            reach.write(store, name, Reach(begin.time, now, None if pending is None else pending.gone))
+            horizon.write(store, name, Reach(begin.time, now, None if pending is None else pending.gone))
             failpoint("maintain.reach.after")
             yield from _let_go(owner, order, report)
         elif begin is not None:
@@ -215,7 +215,7 @@ def _expire(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
 def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
     """Carry out what the reach says, as far as it is time."""
     store, ledger = owner.place.store, owner.ledger
-    found = reach.read(store, ledger.name)
+    found = horizon.read(store, ledger.name)
     if found is None:
         return
     report.history["reaches_back_to"] = str(Lsn(found.time + 1))
@@ -226,7 +226,7 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
     if expiry.ripe(found, datetime.now(UTC), order.keeping.grace):
         if found.gone != found.time and not order.dry:
             failpoint("maintain.gone.before")
-            reach.write(store, ledger.name, replace(found, gone=found.time))
+            horizon.write(store, ledger.name, replace(found, gone=found.time))
             failpoint("maintain.gone.after")
         gone = yield partial(expiry.spent, store, ledger.name, found.time)
     gone = [each for each in gone if set(each.remove) <= _live(ledger, each.folder, report)]

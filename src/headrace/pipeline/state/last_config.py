@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
-from headrace.lake import catalog
 from headrace.lake.format import layout
 from headrace.lake.format.registry import RegisteredSource, Registry
-from headrace.lake.marks import Marks
+from headrace.lake.log import catalog
+from headrace.lake.log.marks import Marks
 from headrace.lake.reader import Lake
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig

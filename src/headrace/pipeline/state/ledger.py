@@ -1,6 +1,6 @@
 """What a source has in the lake, as its one writer sees it, and how an epoch gets there.
 
-    outcomes ─► plan ─► tables, histories, errors ─► mark        `lake.commit` does and redoes this
+    outcomes ─► plan ─► tables, histories, errors ─► mark        `lake.log.commit` does and redoes this
                                                       │
                                     in memory: records, files, versions are moved on only now
 
@@ -22,14 +22,14 @@ from headrace.core.failpoint import failpoint
 from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import catalog, errors_table, foreign, unseen
-from headrace.lake.commit import Blocked, Claim, EpochLog, open_log, plan_base
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan, TableStep
-from headrace.lake.marks import Mark
+from headrace.lake.log import catalog, errors_table, foreign, unseen
+from headrace.lake.log.commit import Blocked, Claim, EpochLog, open_log, plan_base
+from headrace.lake.log.marks import Mark
+from headrace.lake.log.table import LakeTable, LiveFile
+from headrace.lake.log.unseen import Stretch
 from headrace.lake.store.contract import Store
-from headrace.lake.table import LakeTable, LiveFile
-from headrace.lake.unseen import Stretch
 from headrace.pipeline.ingest.last_commits import COMMITS_KEY, LastCommits, last_commits_of
 from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.kept_files import KEY, Kept, kept_of

@@ -1,6 +1,6 @@
 """Who owns a source of a lake: one `run` at a time.
 
-The lake's commit protocol keeps a second writer from doing harm (`lake.commit`: the newer one wins, the
+The lake's commit protocol keeps a second writer from doing harm (`lake.log.commit`: the newer one wins, the
 older one's next plan fails). That is the safety; this is the manners: a second `run` on a source whose
 owner is alive is told so, instead of taking the source from it.
 

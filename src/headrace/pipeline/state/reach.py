@@ -21,7 +21,7 @@ from typing import Any
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Lsn
 from headrace.lake.format import requests
-from headrace.lake.marks import Mark, Marks
+from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.ownership import living_owner

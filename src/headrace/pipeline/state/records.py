@@ -1,6 +1,6 @@
 """What the lake's catalog remembers of a source and of each of its tables.
 
-The catalog (`headrace.lake.catalog`) stores opaque JSON records under keys and knows nothing of
+The catalog (`headrace.lake.log.catalog`) stores opaque JSON records under keys and knows nothing of
 them; here they become values. They change only inside a plan, so that what is remembered and what
 the tables hold are always of the same epoch.
 

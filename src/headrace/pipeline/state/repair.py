@@ -4,13 +4,13 @@
     a command   before it looks what the lake knows, if nobody lives who owns the source
     a reader    never: what it can't read says that a run will mend it
 
-The judging and the mending are `headrace.lake.recovery`; here is what the pipeline adds: its own files that
-an epoch rests on, and the question whether somebody is alive.
+The judging and the mending are `headrace.lake.log.recovery`; here is what the pipeline adds: its own files
+that an epoch rests on, and the question whether somebody is alive.
 """
 
 from __future__ import annotations
 
-from headrace.lake import recovery
+from headrace.lake.log import recovery
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.ownership import living_owner
 

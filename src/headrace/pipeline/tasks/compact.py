@@ -19,13 +19,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.lake import compaction, errors_table, histories, reach
+from headrace.lake import compaction
 from headrace.lake.compaction import Small
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile
+from headrace.lake.log import errors_table, histories, horizon
+from headrace.lake.log.table import LakeTable
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
-from headrace.lake.table import LakeTable
 from headrace.pipeline.tasks.files import Writing, write_sorted
 from headrace.pipeline.tasks.routing import WIDTH
 from headrace.pipeline.tasks.table_task import LakeAddress, NewFile, TableTask, pack, unpack
@@ -115,7 +116,7 @@ class Survey:
         table = LakeTable(store, folder)
         if table.refresh() < 0:
             return
-        found = reach.read(store, self.source)
+        found = horizon.read(store, self.source)
         until = None if found is None else found.gone
         files = table.described().to_pylist()
         files.sort(key=lambda file: (file.get("min.table") or "", file.get("min.key") or "", file["path"]))

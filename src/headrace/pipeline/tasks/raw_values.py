@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from headrace.core.history import OWN
 from headrace.core.schema import Column, TableSchema
 from headrace.core.truncation import generations
-from headrace.lake import errors_table
 from headrace.lake.format import layout
+from headrace.lake.log import errors_table
 from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks.key_text import key_texts
 from headrace.pipeline.tasks.table_task import Errors, TableTask, to_ipc

@@ -33,9 +33,10 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transie
 from headrace.core.handoff import ByXid, moved
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import catalog, errors_table, histories, reach, seek
+from headrace.lake import seek
 from headrace.lake.format import layout
-from headrace.lake.marks import Mark, Marks
+from headrace.lake.log import catalog, errors_table, histories, horizon
+from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.reader import Lake
 from headrace.pipeline.copy.context import shared
 from headrace.pipeline.state import schema_check
@@ -302,8 +303,8 @@ def _placed(
         if not kept and before.versions.get(str(table.name)) != mark.versions[str(table.name)]:
             raise untold(table.name)
         bench.place(table, mark, old.since or 0)
-        # Asked after history was looked into, as it is said in `lake.reach`.
-        told = reach.read(bench.store, bench.name)
+        # Asked after history was looked into, as it is said in `lake.log.horizon`.
+        told = horizon.read(bench.store, bench.name)
         if told is not None and told.gone is not None and told.gone > before.time:
             raise untold(table.name)
     except HeadraceError as error:

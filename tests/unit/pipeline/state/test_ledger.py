@@ -14,10 +14,10 @@ from headrace.core import failpoint
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import durable
-from headrace.lake.commit import Claim
-from headrace.lake.durable import Durable
 from headrace.lake.format import formatfile, layout
+from headrace.lake.log import durable
+from headrace.lake.log.commit import Claim
+from headrace.lake.log.durable import Durable
 from headrace.lake.reader import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.resync.replacement import staged

@@ -16,11 +16,11 @@ from headrace.core.handoff import ByPosition, ByXid, Handoff
 from headrace.core.names import TableName
 from headrace.core.origins import origins, traces, with_origins
 from headrace.core.position import Lsn
-from headrace.lake import errors_table
 from headrace.lake.format import schemas
 from headrace.lake.format.plan import DataFile, TableStep
+from headrace.lake.log import errors_table
+from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.store.open import open_store
-from headrace.lake.table import LakeTable, Stamp
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import Writing, write_sorted
 from headrace.pipeline.tasks.merge_keyed import merge, merge_events

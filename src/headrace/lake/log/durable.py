@@ -4,8 +4,8 @@
         {"epoch": 41}                            all up to mark 41 is on the disk
         {"epoch": 41, "until": 44, "id": ...}    42 to 44 are being taken back
 
-`lake.commit` writes it after each sync and before the acknowledgement, durably itself: so it is never ahead
-of the disk, and never behind what the source was told. `lake.recovery` reads it when a source is taken
+`lake.log.commit` writes it after each sync and before the acknowledgement, durably itself: so it is never
+ahead of the disk, and never behind what the source was told. `lake.recovery` reads it when a source is taken
 over, and looks only at what came after it. What is deleted, is deleted only where no epoch after it can be
 taken back.
 

@@ -11,14 +11,14 @@ anything else of their epoch is (`Store.put_if_absent`). So at a takeover every 
 epoch is held against the lake: the files that it adds, their sizes and ends; its lines in the tables' logs;
 its mark. From the first that is not whole on, all go:
 
-    what goes      is written down first (`headrace.lake.durable`): whoever is ended here is continued, and
+    what goes      is written down first (`durable`): whoever is ended here is continued, and
                    who finds it done by another meanwhile takes nothing more back
     tables         a torn line of a log gets a filler in its place, then one commit brings the table back to
                    what it held: numbers are not used twice, and a program that holds the table open is
                    told by that commit, or meets files that are gone. Where the columns changed a commit
                    before it says which they were
     new tables     made by an epoch that goes: their folders are emptied
-    plans          each gets a withdrawal that changes nothing (`headrace.lake.commit`): epochs stay gapless
+    plans          each gets a withdrawal that changes nothing (`commit`): epochs stay gapless
     marks          those that go are removed by one commit; its own mark, at the last of their epochs,
                    says again what the last durable one said
 
@@ -40,14 +40,14 @@ from datetime import UTC, datetime
 from headrace.core.errors import Transient
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.lake import durable, foreign, logs
-from headrace.lake.durable import Durable
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile, Plan, TableStep, attempts
-from headrace.lake.marks import Mark, Marks, mark_of, repeating, rows_of
+from headrace.lake.log import durable, foreign, log_lines
+from headrace.lake.log.durable import Durable
+from headrace.lake.log.marks import Mark, Marks, mark_of, repeating, rows_of
+from headrace.lake.log.table import PLAN_ID, LakeTable, Stamp
+from headrace.lake.log.table import columns as columns_of
 from headrace.lake.store.contract import Store
-from headrace.lake.table import PLAN_ID, LakeTable, Stamp
-from headrace.lake.table import columns as columns_of
 
 _FILLER = "/filler"
 _COLUMNS = "/columns"
@@ -118,18 +118,18 @@ def _first_torn(store: Store, source: str, known: int, last: int, whole: Whole) 
         for step in plan.steps:
             folders.setdefault(step.path, step.base)
     for folder in folders if last > known else ():
-        logs.spare_checkpoints(store, folder)
+        log_lines.spare_checkpoints(store, folder)
     return None
 
 
 def _published(store: Store, folder: str, known: int) -> set[int | None]:
     """The epochs of whole marks after the one that is known, in order; None where a torn line ends them."""
     found: set[int | None] = set()
-    versions = logs.versions(store, folder)
+    versions = log_lines.versions(store, folder)
     base = _version_at(store, folder, known)
     for version in range(base + 1, max(versions, default=-1) + 1):
-        line = logs.line(store, folder, version)
-        if line is None or not logs.files_whole(store, folder, line.files):
+        line = log_lines.line(store, folder, version)
+        if line is None or not log_lines.files_whole(store, folder, line.files):
             return {*found, None}
         # A plan's own step on this table is a commit of the same epoch; its mark comes after it.
         names = [path for path, _ in line.files]
@@ -150,18 +150,18 @@ def _pins_whole(store: Store, source: str, plan: Plan, before: Mapping[str, int]
 
 
 def _step_whole(store: Store, step: TableStep, plan: Plan, marked: bool) -> bool:
-    if not logs.files_whole(store, step.path, ((file.path, file.size) for file in step.add)):
+    if not log_lines.files_whole(store, step.path, ((file.path, file.size) for file in step.add)):
         return False
-    line = logs.line(store, step.path, step.base + 1)
+    line = log_lines.line(store, step.path, step.base + 1)
     if line is not None:
         return not marked or line.plan_id == plan.plan_id
-    return not marked and not store.exists(logs.line_key(step.path, step.base + 1))
+    return not marked and not store.exists(log_lines.line_key(step.path, step.base + 1))
 
 
 def _version_at(store: Store, folder: str, epoch: int) -> int:
     """The last version of a log that an epoch up to this one made; -1 where there is none."""
-    for version in reversed(logs.versions(store, folder)):
-        line = logs.line(store, folder, version)
+    for version in reversed(log_lines.versions(store, folder)):
+        line = log_lines.line(store, folder, version)
         if line is not None and line.epoch is not None and line.epoch <= epoch:
             return version
     return -1
@@ -218,12 +218,12 @@ def _restore(store: Store, folder: str, base: int, steps: list[TableStep], stamp
         for key in store.list(folder):
             store.delete(key)
         return
-    logs.spare_checkpoints(store, folder, above=base)
+    log_lines.spare_checkpoints(store, folder, above=base)
     if _restored(store, folder, base, stamp):
         return
     # Versions that were lost, name and all, may have been read as well.
-    newest = max([*logs.versions(store, folder), *(step.base + 1 for step in steps)])
-    logs.fill(store, folder, range(base + 1, newest + 1), _line(stamp, _FILLER))
+    newest = max([*log_lines.versions(store, folder), *(step.base + 1 for step in steps)])
+    log_lines.fill(store, folder, range(base + 1, newest + 1), _line(stamp, _FILLER))
     table = LakeTable(store, folder)
     if any(step.schema for step in steps):
         _put_columns(table, base, newest + 1, stamp)
@@ -256,7 +256,11 @@ def _moved(what: str) -> Transient:
 
 
 def _restored(store: Store, folder: str, base: int, stamp: Stamp) -> bool:
-    lines = (logs.line(store, folder, version) for version in logs.versions(store, folder) if version > base)
+    lines = (
+        log_lines.line(store, folder, version)
+        for version in log_lines.versions(store, folder)
+        if version > base
+    )
     return any(line is not None and line.plan_id == stamp.plan_id for line in lines)
 
 
@@ -264,14 +268,14 @@ def _put_columns(table: LakeTable, base: int, version: int, stamp: Stamp) -> Non
     """Say again which columns the table has: a line that replaced them is torn, or stands, and was read."""
     columns = {"metaData": columns_of(table.at(base))}
     line = _line(stamp, _COLUMNS, columns)
-    if not table.store.put_if_absent(logs.line_key(table.folder, version), line):
+    if not table.store.put_if_absent(log_lines.line_key(table.folder, version), line):
         raise _moved(table.folder)
 
 
 def _line(stamp: Stamp, what: str, *actions: Mapping[str, object]) -> bytes:
     """A commit of ours that names no file."""
     txn = {"txn": {"appId": stamp.app, "version": stamp.epoch}}
-    return logs.text(*actions, txn, **{PLAN_ID: stamp.plan_id + what})
+    return log_lines.text(*actions, txn, **{PLAN_ID: stamp.plan_id + what})
 
 
 def _start_over(store: Store, source: str, plans: Mapping[int, list[Plan]]) -> None:
@@ -299,7 +303,7 @@ def _mark_at(store: Store, source: str, epoch: int) -> Mark:
     marks = Marks(store, source)
     folder = marks.table.folder
     base = _version_at(store, folder, epoch)
-    logs.spare_checkpoints(store, folder, above=base)
+    log_lines.spare_checkpoints(store, folder, above=base)
     return marks.at(base)[-1]
 
 
@@ -311,8 +315,8 @@ def _restore_marks(store: Store, source: str, known: Durable, mark: Mark, steps:
     if _restored(store, folder, base, stamp):
         return
     # One commit a mark, and one a step, were perhaps made.
-    newest = max([*logs.versions(store, folder), base + mark.epoch - known.epoch + len(steps)])
-    logs.fill(store, folder, range(base + 1, newest + 1), _line(stamp, _FILLER))
+    newest = max([*log_lines.versions(store, folder), base + mark.epoch - known.epoch + len(steps)])
+    log_lines.fill(store, folder, range(base + 1, newest + 1), _line(stamp, _FILLER))
     table = LakeTable(store, folder)
     newest = table.refresh()
     step = table.restoration(base) or TableStep(folder, newest)

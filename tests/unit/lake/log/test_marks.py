@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.lake.format.plan import Plan
-from headrace.lake.marks import Mark, Marks, mark_of
+from headrace.lake.log.marks import Mark, Marks, mark_of
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 

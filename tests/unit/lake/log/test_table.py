@@ -10,11 +10,11 @@ from deltalake import DeltaTable
 
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
-from headrace.lake.commit import plan_base
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
+from headrace.lake.log.commit import plan_base
+from headrace.lake.log.table import Entry, LakeTable, Stamp
 from headrace.lake.store.contract import Store
-from headrace.lake.table import Entry, LakeTable, Stamp
 
 FOLDER = layout.table_folder("main", TableName("Sales Data", 'odd"né%me'))
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a b", pa.string())])

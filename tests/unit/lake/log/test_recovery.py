@@ -7,13 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.lake import durable, recovery
-from headrace.lake.commit import open_log
-from headrace.lake.durable import Durable
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep
+from headrace.lake.log import durable, recovery
+from headrace.lake.log.commit import open_log
+from headrace.lake.log.durable import Durable
+from headrace.lake.log.table import LakeTable
 from headrace.lake.store.contract import Store
-from headrace.lake.table import LakeTable
 
 FOLDER = "tables/main/public/t"
 OLD = pa.table({"id": [1, 2], "s": ["x", "y"]})

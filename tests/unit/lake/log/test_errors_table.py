@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.names import TableName
-from headrace.lake import errors_table, reach
-from headrace.lake.errors_table import ERRORS
 from headrace.lake.format import layout, schemas
 from headrace.lake.format.plan import TableStep
-from headrace.lake.reach import Reach
+from headrace.lake.log import errors_table, horizon
+from headrace.lake.log.errors_table import ERRORS
+from headrace.lake.log.horizon import Reach
+from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.store.local import LocalStore
-from headrace.lake.table import LakeTable, Stamp
 from headrace.pipeline.tasks.compact import Bundled, Survey, bundled
 from headrace.pipeline.tasks.table_task import LakeAddress, pack, unpack
 
@@ -168,7 +168,7 @@ def test_what_was_taken_back_goes_with_the_history_that_tells_of_it(tmp_path: Pa
     _commit(store, 3, _rows([(95, "infinity", 40, -1), (95, "-infinity", 40, 1)]))
     survey = Survey("main", 4, LakeAddress(str(tmp_path)), (), least=2)
     assert survey.bundles() == [], "history is whole: all that was said can still be read"
-    reach.write(store, "main", Reach(30, datetime.now(UTC), gone=30))
+    horizon.write(store, "main", Reach(30, datetime.now(UTC), gone=30))
     [bundle] = survey.bundles()
     done = unpack(bundled(pack(bundle)), Bundled)
     table = LakeTable(store, FOLDER)

@@ -21,12 +21,12 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from headrace.core.names import TableName
-from headrace.lake import logs
 from headrace.lake.format import layout
 from headrace.lake.format.plan import TableStep, attempts
-from headrace.lake.marks import Marks
+from headrace.lake.log import log_lines
+from headrace.lake.log.marks import Marks
+from headrace.lake.log.table import LakeTable, TornLog, columns
 from headrace.lake.store.contract import Store
-from headrace.lake.table import LakeTable, TornLog, columns
 
 
 def is_newest(table: LakeTable) -> bool:
@@ -56,28 +56,30 @@ def undo(store: Store, source: str, folder: str) -> bool:
     own = None if store.durable_at_once else _last_own(store, source, folder)
     if own is None:
         return False
-    newest = max(logs.versions(store, folder), default=own)
-    torn = next((at for at in range(own + 1, newest + 1) if not logs.is_whole(store, folder, at)), None)
+    newest = max(log_lines.versions(store, folder), default=own)
+    torn = next((at for at in range(own + 1, newest + 1) if not log_lines.is_whole(store, folder, at)), None)
     if torn is None:
         return False
-    logs.spare_checkpoints(store, folder, above=torn - 1)
-    logs.fill(store, folder, range(torn, newest + 1), logs.text())
+    log_lines.spare_checkpoints(store, folder, above=torn - 1)
+    log_lines.fill(store, folder, range(torn, newest + 1), log_lines.text())
     table = LakeTable(store, folder)
     table.refresh()
     step = table.restoration(torn - 1)
     if step is not None:
-        store.put_if_absent(logs.line_key(folder, newest + 1), logs.text(*_actions(table, step, torn - 1)))
+        store.put_if_absent(
+            log_lines.line_key(folder, newest + 1), log_lines.text(*_actions(table, step, torn - 1))
+        )
     return True
 
 
 def firm(store: Store, source: str, epoch: int, step: TableStep) -> int:
     """The last whole version that an epoch's step builds on: its base, or one below another program's."""
-    base = logs.line(store, step.path, step.base)
+    base = log_lines.line(store, step.path, step.base)
     if step.base < 0 or (base is not None and base.plan_id is not None):
         return step.base
     own = _last_own(store, source, step.path, epoch - 1)
     others = range(step.base + 1 if own is None else own + 1, step.base + 1)
-    return next((at - 1 for at in others if not logs.is_whole(store, step.path, at)), step.base)
+    return next((at - 1 for at in others if not log_lines.is_whole(store, step.path, at)), step.base)
 
 
 def _last_own(store: Store, source: str, folder: str, until: int | None = None) -> int | None:

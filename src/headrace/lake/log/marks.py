@@ -32,8 +32,8 @@ import pyarrow as pa
 from headrace.core.changes import TIMESTAMP
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep
+from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.store.contract import Store
-from headrace.lake.table import LakeTable, Stamp
 
 MARKS = pa.schema(
     [

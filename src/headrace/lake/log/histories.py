@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 
 from headrace.core.history import OWN
 from headrace.core.names import TableName
-from headrace.lake import catalog
 from headrace.lake.format import datafile, layout
-from headrace.lake.marks import Mark
+from headrace.lake.log import catalog
+from headrace.lake.log.marks import Mark
+from headrace.lake.log.table import LakeTable
 from headrace.lake.store.contract import Store
-from headrace.lake.table import LakeTable
 
 Times = tuple[int | None, int]  # after < _time <= until; None: since the beginning
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
+from headrace.lake.log.table import PLAN_ID
 from headrace.lake.store.contract import Store
-from headrace.lake.table import PLAN_ID
 
 _LINE = re.compile(r"/(\d{20})\.json\Z")
 _CHECKPOINT = re.compile(r"/(\d{20})\.checkpoint\.parquet\Z")

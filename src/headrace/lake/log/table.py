@@ -1,6 +1,6 @@
 """One Delta table of the lake, by delta-rs: what its log says, and one commit at exactly one version.
 
-This is the mechanics under `headrace.lake.commit`, which decides. Here is only what one look or one
+This is the mechanics under `headrace.lake.log.commit`, which decides. Here is only what one look or one
 attempt does; each is atomic, and everything that must hold *between* them is the commit machine's.
 
     refresh()            read the log's end

@@ -18,8 +18,9 @@ newest mark, read again after the put, is already there. What it did before that
 successor finished. A process that begins again after an error (`Claim`) goes on without such an epoch while
 the newest mark and the newest plan are its own, and takes nothing back from a successor where they are not.
 
-**Power.** What a sync has finished is written down (`headrace.lake.durable`) and only then acknowledged; what
-came after it may be torn by a power cut, and `headrace.lake.recovery` judges it before anybody takes over.
+**Power.** What a sync has finished is written down (`headrace.lake.log.durable`) and only then acknowledged;
+what came after it may be torn by a power cut, and `headrace.lake.log.recovery` judges it before anybody takes
+over.
 
 **What cannot be finished is withdrawn.** Another program's commit may sit at base+1 of a table, for ever;
 then no writer can ever get past that step, and none has touched the tables that come after it. `withdraw`
@@ -45,19 +46,19 @@ from typing import Protocol
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.failpoint import failpoint
-from headrace.lake import syncing
 from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan, TableStep, attempts
-from headrace.lake.marks import Mark, Marks, mark_of, repeating
+from headrace.lake.log import syncing
+from headrace.lake.log.marks import Mark, Marks, mark_of, repeating
+from headrace.lake.log.syncing import Syncing, fenced
+from headrace.lake.log.table import Entry, LakeTable, Stamp, tables_of
 from headrace.lake.store.contract import Store
-from headrace.lake.syncing import Syncing, fenced
-from headrace.lake.table import Entry, LakeTable, Stamp, tables_of
 
 _ROUNDS = 20
 
 
 class Tables(syncing.Table, Protocol):
-    """One Delta table as the machine needs it; `headrace.lake.table` tells what each operation does."""
+    """One Delta table as the machine needs it; `headrace.lake.log.table` tells what each operation does."""
 
     def refresh(self) -> int: ...
 
@@ -71,7 +72,7 @@ class Tables(syncing.Table, Protocol):
 
 
 class MarkLog(syncing.MarkLog, Protocol):
-    """The marks of the source; see `headrace.lake.marks`."""
+    """The marks of the source; see `headrace.lake.log.marks`."""
 
     def newest(self) -> Mark | None: ...
 
@@ -236,7 +237,7 @@ class EpochLog:
         return self.syncing.durable
 
     def sync(self, plan: Plan | None = None) -> None:
-        """Make all that this plan and its mark rest on durable (`headrace.lake.syncing`)."""
+        """Make all that this plan and its mark rest on durable (`headrace.lake.log.syncing`)."""
         self.syncing.sync(plan)
 
     def _settle(self, plan: Plan) -> list[Blocked]:

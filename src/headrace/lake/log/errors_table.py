@@ -27,8 +27,8 @@ import pyarrow as pa
 from headrace.core.names import TableName
 from headrace.lake.format import datafile
 from headrace.lake.format.plan import DataFile
+from headrace.lake.log.table import LakeTable
 from headrace.lake.store.contract import Store
-from headrace.lake.table import LakeTable
 
 ERRORS = pa.schema(
     [

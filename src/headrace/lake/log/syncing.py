@@ -2,7 +2,7 @@
 
     sync_all, once        whatever an earlier owner left: nobody knows what that is
     sync by name          the plan, data files, lines of logs, the mark: tells what the disk refuses
-    durable               up to which epoch that is done, written down (`headrace.lake.durable`)
+    durable               up to which epoch that is done, written down (`headrace.lake.log.durable`)
 
 Part of `commit.EpochLog`, called by the thread that acknowledges. Only after it has returned may anything
 be acknowledged, or deleted that an epoch before it still needed.
@@ -15,10 +15,10 @@ from typing import Protocol
 
 from headrace.core.errors import Misconfigured
 from headrace.core.failpoint import failpoint
-from headrace.lake import durable
-from headrace.lake.durable import Durable
 from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan, attempts
+from headrace.lake.log import durable
+from headrace.lake.log.durable import Durable
 
 
 class Files(durable.Files, Protocol):
