@@ -28,7 +28,7 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # Imported late, as in every command: --help and --version answer at once.
-    from headrace.lake.keeping import Keeping
+    from headrace.lake.retain.thinning import Keeping
     from headrace.pipeline.commands import ask
     from headrace.pipeline.state import last_config
 

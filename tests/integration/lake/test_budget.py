@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.lake import sweeping
 from headrace.lake.format.plan import TableStep
-from headrace.lake.keeping import Keeping
 from headrace.lake.log import table
 from headrace.lake.log.table import LakeTable, Stamp
+from headrace.lake.retain import sweep
+from headrace.lake.retain.sweep import Broom
+from headrace.lake.retain.thinning import Keeping
 from headrace.lake.store.contract import Store
-from headrace.lake.sweeping import Broom
 from headrace.pipeline.commands.upkeep import EVERY_MARKS
 from tests.integration.lake.household import Household
 
@@ -60,7 +60,7 @@ def hours(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> Hours:
 
     monkeypatch.setattr(table, "time", SimpleNamespace(time=lambda: household.now.timestamp()))
     monkeypatch.setattr(LakeTable, "write", noted)
-    monkeypatch.setattr(sweeping, "_made", lambda log, at: times.get((log.folder, at), household.now))
+    monkeypatch.setattr(sweep, "_made", lambda log, at: times.get((log.folder, at), household.now))
     hours = Hours(household, 0)
     household.live(BEFORE, ago=(BEFORE + SINCE) * EVERY, every=EVERY)
     hours.made = hours.files

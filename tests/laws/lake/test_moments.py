@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Misconfigured
 from headrace.lake import seek
-from headrace.lake.keeping import Keeping, thinned
 from headrace.lake.log.marks import Mark
+from headrace.lake.retain.thinning import Keeping, thinned
 from headrace.lake.seek import Late
 
 START = datetime(2026, 11, 20, tzinfo=UTC)

@@ -1,9 +1,9 @@
 """Marks: the published cuts through a source's tables, in a Delta table of their own.
 
 One row per mark, published as epochs 1, 2, 3, ... without a gap; maintenance leaves old ones out and puts
-files together (`markfiles`). What a mark says is true for ever: `versions` names every table that is exact
-at it with the Delta version that holds exactly the contents at `time`. A table that is missing there is not
-exact at that mark.
+files together (`retain.mark_files`). What a mark says is true for ever: `versions` names every table that is
+exact at it with the Delta version that holds exactly the contents at `time`. A table that is missing there is
+not exact at that mark.
 
 `newest` and `append` are the two atomic operations that the commit machine is built on: `append` succeeds
 only if nothing was committed since this object's last look, so the machine, which looked at the newest

@@ -5,8 +5,8 @@
     history up to E goes,  E is the first place to read          a grace time later the files go
 
 Two steps that may be days apart, since somebody may read what lies before at this moment. Whoever looks
-later finds the reach first. Also here: which marks stay (`lake.keeping` decides) and what is known of the
-tables at each. Called by `maintenance`; what only reads and writes files runs in a thread.
+later finds the reach first. Also here: which marks stay (`lake.retain.thinning` decides) and what is known of
+the tables at each. Called by `maintenance`; what only reads and writes files runs in a thread.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from headrace.lake import markfiles
 from headrace.lake.format import layout
 from headrace.lake.format.plan import DataFile
-from headrace.lake.keeping import Keeping, Known
 from headrace.lake.log import catalog, histories, horizon
 from headrace.lake.log.horizon import Reach
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.log.table import LakeTable
-from headrace.lake.markfiles import Tidied
+from headrace.lake.retain import mark_files
+from headrace.lake.retain.mark_files import Tidied
+from headrace.lake.retain.thinning import Keeping, Known
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.ledger import Rewrite
 from headrace.pipeline.state.records import TABLE_PREFIX
@@ -84,7 +84,7 @@ def tidy(store: Store, source: str, now: datetime, keeping: Keeping, least: int,
             seen[mark.epoch] = _known(catalog.load(store, source, mark.epoch).records)
         return seen[mark.epoch]
 
-    found = markfiles.tidied(marks.kept(), now, keeping, floor.time if floor else None, known, least)
+    found = mark_files.tidied(marks.kept(), now, keeping, floor.time if floor else None, known, least)
     return Tidying(found, () if dry else found.write(store, marks.table.folder))
 
 

@@ -26,12 +26,12 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Lsn
 from headrace.lake.format import layout
-from headrace.lake.keeping import Keeping
 from headrace.lake.log import horizon
 from headrace.lake.log.commit import plan_base
 from headrace.lake.log.horizon import Reach
 from headrace.lake.log.marks import Mark
-from headrace.lake.sweeping import Broom
+from headrace.lake.retain.sweep import Broom
+from headrace.lake.retain.thinning import Keeping
 from headrace.pipeline.maintain import expiry
 from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.ledger import MAINTAIN, Epoch, Ledger, Rewrite

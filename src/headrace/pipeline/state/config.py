@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
-from headrace.lake.keeping import GRACE, MARKS, Keeping
+from headrace.lake.retain.thinning import GRACE, MARKS, Keeping
 
 T = TypeVar("T")
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.lake import compaction
-from headrace.lake.compaction import Small
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile
 from headrace.lake.log import errors_table, histories, horizon
 from headrace.lake.log.table import LakeTable
+from headrace.lake.retain import compaction
+from headrace.lake.retain.compaction import Small
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.files import Writing, write_sorted

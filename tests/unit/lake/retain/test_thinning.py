@@ -9,9 +9,9 @@ import pytest
 
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
-from headrace.lake.compaction import SMALL, TARGET, Small, groups
-from headrace.lake.keeping import Keeping, Known, thinned
 from headrace.lake.log.marks import Mark
+from headrace.lake.retain.compaction import SMALL, TARGET, Small, groups
+from headrace.lake.retain.thinning import Keeping, Known, thinned
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from headrace.core.changes import TIMESTAMP
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile
-from headrace.lake.keeping import Keeping, Known, folded, thinned
 from headrace.lake.log.marks import Block, Kept, Mark, rows_of
+from headrace.lake.retain.thinning import Keeping, Known, folded, thinned
 from headrace.lake.store.contract import Store
 
 MARKS_PER_FILE = 1000

@@ -32,12 +32,12 @@ from typing import Any
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.lake import markfiles
 from headrace.lake.format import datafile, layout, requests
-from headrace.lake.keeping import Keeping
 from headrace.lake.log import catalog
 from headrace.lake.log.marks import MARKS, Marks
 from headrace.lake.log.table import LakeTable
+from headrace.lake.retain import mark_files
+from headrace.lake.retain.thinning import Keeping
 from headrace.lake.store.contract import Store
 
 # So much longer than asked for files are kept: clocks differ, and a sweep takes its time. What it does not
@@ -130,7 +130,7 @@ class Broom:
         """Every mark of which a file is there, but for the young ones."""
         marks = Marks(self.store, self.source)
         kept = marks.kept()
-        first = markfiles.first_young(kept, self.before)
+        first = mark_files.first_young(kept, self.before)
         old = list(takewhile(lambda mark: mark.epoch < first, kept))
         versions: dict[str, set[int]] = {}
         for mark in old:
@@ -153,7 +153,7 @@ class Broom:
         for key in self.store.list(table.folder):
             path = key.removeprefix(f"{table.folder}/")
             left = path.endswith(".parquet") and "/" not in path and path not in live
-            if left and not markfiles.young(path, first):
+            if left and not mark_files.young(path, first):
                 yield from datafile.read(self.store, table.folder, path, schema=MARKS).to_pylist()
 
     # --- a table --------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ versions and its epoch never change.
 A mark ends the prefix of each moment until which it is complete (`seek`). Where what follows it carries a
 timestamp no later than that, nothing else tells so, and the mark stays.
 
-Pure: called by `markfiles`, with marks in the order of their epochs. What is known of the tables at a mark is
-handed in, since only the pipeline can read its records.
+Pure: called by `mark_files`, with marks in the order of their epochs. What is known of the tables at a mark
+is handed in, since only the pipeline can read its records.
 """
 
 from __future__ import annotations

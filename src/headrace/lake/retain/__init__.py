@@ -1,0 +1,9 @@
+"""What stays in a lake, and for how long.
+
+    thinning    which marks stay
+    mark_files  the files of a marks table, put in order
+    compaction  which small files are put together
+    sweep       deleting what nobody needs
+
+Called by the pipeline, which commits what follows from it.
+"""
