@@ -24,7 +24,7 @@ from headrace import interpreter as interpreter
 
 if TYPE_CHECKING:
     from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
-    from headrace.lake.reader import Lake
+    from headrace.lake.read.lake import Lake
     from headrace.pipeline.mirror import mirror
     from headrace.pipeline.verify.proof import verify
 
@@ -44,7 +44,7 @@ __all__ = [
 _HOMES = {
     "Definite": "headrace.core.errors",
     "HeadraceError": "headrace.core.errors",
-    "Lake": "headrace.lake.reader",
+    "Lake": "headrace.lake.read.lake",
     "Misconfigured": "headrace.core.errors",
     "Transient": "headrace.core.errors",
     "mirror": "headrace.pipeline.mirror",

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.testing import workload
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database, Server, postgres

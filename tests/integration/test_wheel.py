@@ -87,7 +87,7 @@ def test_the_wheel_runs_where_there_is_no_spark(installed: Path, tmp_path: Path)
         "import headrace; print(headrace.Lake.__module__, headrace.__file__)"
     )
     module, _, file = _run(installed / "python", "-c", program, cwd=tmp_path).strip().partition(" ")
-    assert module == "headrace.lake.reader"
+    assert module == "headrace.lake.read.lake"
     assert Path(file).is_relative_to(installed.parent)
 
 

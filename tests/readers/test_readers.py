@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.core.errors import HeadraceError
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.spark.session import SparkConfig, open_session

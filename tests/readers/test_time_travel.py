@@ -18,7 +18,7 @@ from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep
 from headrace.lake.log.commit import open_log
 from headrace.lake.log.marks import Mark
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.spark.session import SparkConfig, open_session
 from tests.laws.lake.chronicle import AWKWARD, VALUES, Chronicle, Row, Transaction, counted

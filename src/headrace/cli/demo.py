@@ -18,7 +18,7 @@ from headrace.core.errors import Definite, Misconfigured
 
 if TYPE_CHECKING:
     from headrace.lake.log.marks import Mark
-    from headrace.lake.reader import Lake
+    from headrace.lake.read.lake import Lake
     from headrace.testing.mirrored import Mirrored
     from headrace.testing.postgres import Database
 

@@ -37,7 +37,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from headrace.lake.frames import own_python
+from headrace.lake.read.frames import own_python
 from headrace.spark.depot import LARGEST, Depot, arrived, sent, shared
 from headrace.spark.failures import engine_errors, of_job
 from headrace.spark.session import Session, unnoticed

@@ -27,11 +27,11 @@ import pyarrow as pa
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.decode.printing import printed
-from headrace.lake.cut import Cut
 from headrace.lake.format import datafile, layout
-from headrace.lake.frames import own_python
 from headrace.lake.log import catalog, errors_table
-from headrace.lake.standing import Name
+from headrace.lake.read.cut import Cut
+from headrace.lake.read.frames import own_python
+from headrace.lake.read.intervals import Name
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state.records import TableRecord, tables_of

@@ -21,11 +21,11 @@ import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier, split_identifiers
-from headrace.lake.cut import Cut
 from headrace.lake.format import formatfile
 from headrace.lake.format.registry import RegisteredSource, RegisteredView, Registry
-from headrace.lake.reader import Lake
-from headrace.lake.standing import Name, ambiguous, matches
+from headrace.lake.read.cut import Cut
+from headrace.lake.read.intervals import Name, ambiguous, matches
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask, drop_source
 from headrace.pipeline.state import last_config

@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
-from headrace.lake.cut import Cut
 from headrace.lake.format.registry import RegisteredView, Registry
-from headrace.lake.reader import Lake
-from headrace.lake.standing import Name, ambiguous
+from headrace.lake.read.cut import Cut
+from headrace.lake.read.intervals import Name, ambiguous
+from headrace.lake.read.lake import Lake
 from headrace.spark import queries
 from headrace.sql import rawrows, register
 from headrace.sql.relations import Mention, Rewritten, mentioned, rewritten

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.lake.format import statusfile
 from headrace.lake.log.marks import Marks
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 
 SILENT_SECONDS = 15.0
 ENDED = ("stopped", "failed")

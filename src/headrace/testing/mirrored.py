@@ -27,7 +27,7 @@ from typing import Any
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headrace.core.errors import HeadraceError
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.status.picture import Source, pictures
 from headrace.testing.powercut import Disk
 

@@ -8,7 +8,7 @@ The validators are equations between these. All frames have the table's columns 
 see `headrace.testing.canonical`) and a count `n`. The history is read once, when the timeline is made;
 the contents of a mark when they are asked for, which costs a read of the whole table.
 
-`Lake`, `Cut` and `Mark` are what is asked of `headrace.lake.reader`; tests hand in lakes made by hand.
+`Lake`, `Cut` and `Mark` are what is asked of `headrace.lake.read.lake`; tests hand in lakes made by hand.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Mark(Protocol):
 
 
 class Cut(Protocol):
-    """The tables at a mark; see `headrace.lake.cut`."""
+    """The tables at a mark; see `headrace.lake.read.cut`."""
 
     def arrow(self, name: str) -> Any: ...
 
@@ -51,7 +51,7 @@ class Cut(Protocol):
 
 
 class Lake(Protocol):
-    """The public door of a lake; see `headrace.lake.reader`."""
+    """The public door of a lake; see `headrace.lake.read.lake`."""
 
     def marks(self, source: str | None = None) -> Sequence[Mark]: ...
 

@@ -23,7 +23,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import Column, TableSchema
 from headrace.lake.format import datafile, formatfile
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.maintain.maintenance import maintain

@@ -15,7 +15,7 @@ from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.log.marks import MARKS, Marks
 from headrace.lake.log.table import LakeTable, Stamp
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 
 START = datetime(2026, 11, 20, tzinfo=UTC)

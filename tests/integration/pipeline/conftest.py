@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.spark.jobs import DriverRunner
 from headrace.spark.session import SparkConfig, open_session

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from headrace.lake.cut import Cut
+from headrace.lake.read.cut import Cut
 
 
 def readings(cut: Cut, spark: Any, name: str) -> dict[str, pa.Table]:

@@ -13,7 +13,7 @@ import pytest
 import headrace
 from headrace.core.errors import HeadraceError
 from headrace.lake.format import layout
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.testing.postgres import Database
 
 

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from headrace.core import chunks
 from headrace.core.chunks import ByChunk
 from headrace.core.handoff import ByXid
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators, workload

@@ -13,7 +13,7 @@ import pytest
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.lake.log import errors_table
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.state.table_state import State

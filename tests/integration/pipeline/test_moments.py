@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.lake.log import commit
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask as asking
 from headrace.pipeline.state.ledger import Ledger

@@ -15,8 +15,8 @@ from psycopg import sql
 from headrace.core.errors import HeadraceError
 from headrace.core.history import own_names
 from headrace.core.names import TableName, quote_identifier
-from headrace.lake.cut import Cut
 from headrace.lake.log import errors_table
+from headrace.lake.read.cut import Cut
 from headrace.testing import validators
 from headrace.testing.canonical import lake_rows
 from headrace.testing.postgres import Database

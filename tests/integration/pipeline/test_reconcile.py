@@ -16,7 +16,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake.format import layout
 from headrace.lake.log.table import LakeTable
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
 from headrace.pipeline.resync.comparison import NEAR_ROWS
 from headrace.testing import validators

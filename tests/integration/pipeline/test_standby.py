@@ -12,7 +12,7 @@ import pytest
 
 import headrace
 from headrace.core.errors import HeadraceError
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
 from headrace.testing import validators
 from headrace.testing.copies import caught_up, standby

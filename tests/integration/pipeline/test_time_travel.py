@@ -10,8 +10,8 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake.cut import Cut
-from headrace.lake.reader import Lake
+from headrace.lake.read.cut import Cut
+from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
 from headrace.testing import validators
 from headrace.testing.canonical import lake_rows, source_rows

@@ -14,7 +14,7 @@ import headrace
 from headrace.core.names import TableName
 from headrace.lake.format import layout
 from headrace.lake.log.table import LakeTable
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.pipeline.state import config as configuration
 from headrace.pipeline.state.config import Config
 from headrace.pipeline.verify.verdicts import Difference, Verdict

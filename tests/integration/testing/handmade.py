@@ -20,7 +20,7 @@ from headrace.lake.format.plan import Plan, TableStep
 from headrace.lake.log.commit import EpochLog
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.log.table import tables_of
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.testing.canonical import counted, difference
 from headrace.testing.validators import Recording

@@ -28,7 +28,7 @@ from headrace.lake.format.plan import DataFile, Plan, TableStep
 from headrace.lake.log.commit import EpochLog
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.log.table import tables_of
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 
 SOURCE = "main"

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import Misconfigured
-from headrace.lake import seek
 from headrace.lake.log.marks import Mark
+from headrace.lake.read import resolve
+from headrace.lake.read.resolve import Late
 from headrace.lake.retain.thinning import Keeping, thinned
-from headrace.lake.seek import Late
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
 LONG_AFTER = START + timedelta(days=30)
@@ -40,7 +40,7 @@ class Source:
     def holds(self, marks: list[Mark], moment: int) -> list[int] | None:
         """The transactions that there were at a moment; None where it is refused."""
         try:
-            place = seek.at_timestamp(marks, _at(moment), self.late(moment))
+            place = resolve.at_timestamp(marks, _at(moment), self.late(moment))
         except Misconfigured:
             return None
         return [time for time in self.committed if time <= place.time]

@@ -88,7 +88,7 @@ def said(store: Store, folder: str, table: TableName, keys: pl.Series | None = N
 
 
 def standing_in_parts(store: Store, folder: str, table: TableName) -> Iterator[pl.DataFrame]:
-    """As `standing`, in parts of about `PART_ROWS`."""
+    """As `read.intervals`, in parts of about `PART_ROWS`."""
     for said_of_some in said_in_parts(store, folder, table):
         part = standing_of(said_of_some)
         if part.height:

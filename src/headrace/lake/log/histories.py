@@ -7,7 +7,7 @@ A table's history is read as of now, always cut to times that a mark has reached
 history before its mark, and a plan that was withdrawn took its rows with it. Files outside the times are
 left out by what Delta's log says of their `_time`.
 
-Called by `travel` for contents between marks, by `reader` for `changes`, and to find out where in an epoch
+Called by `travel` for contents between marks, by `read.lake` for `changes`, and to find out where in an epoch
 a moment lies. It never nets anything.
 """
 

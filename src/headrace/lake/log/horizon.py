@@ -9,7 +9,7 @@ Each is written before what it announces. A cut takes notice of `time` when it i
 time that it has looked into history: so it reads on for the grace time, and is never shown a part of what was
 there. Both only ever move on.
 
-Written by the source's owner (`headrace maintain`), read by `standing`.
+Written by the source's owner (`headrace maintain`), read by `read.intervals`.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Mark:
     """A published cut: where the source was, and which version of each lake table is exact there.
 
     Whatever the source commits behind its frontier counts as later than `complete_until`, a moment of the
-    source's own clock (`seek`). None where nothing is known of that.
+    source's own clock (`read.resolve`). None where nothing is known of that.
     """
 
     epoch: int

@@ -9,8 +9,8 @@ whatever comes later: `until` is read from the source's clock once the stream's 
 what lies before the start bears an earlier time. `after` is the moment until which the last mark before a
 loss is complete. Neither has anything to do with the lake's own clock.
 
-Written by the pipeline with the epoch that begins a stream (a record in the catalog); read by `seek`. A lake
-from before there was this record has none.
+Written by the pipeline with the epoch that begins a stream (a record in the catalog); read by `read.resolve`.
+A lake from before there was this record has none.
 """
 
 from __future__ import annotations

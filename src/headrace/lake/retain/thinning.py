@@ -14,8 +14,8 @@ A mark that stays takes over what the marks before it told that went: the latest
 timestamp, by which a time of day is found, and the numbers of transactions and changes. Its place, its
 versions and its epoch never change.
 
-A mark ends the prefix of each moment until which it is complete (`seek`). Where what follows it carries a
-timestamp no later than that, nothing else tells so, and the mark stays.
+A mark ends the prefix of each moment until which it is complete (`read.resolve`). Where what follows it
+carries a timestamp no later than that, nothing else tells so, and the mark stays.
 
 Pure: called by `mark_files`, with marks in the order of their epochs. What is known of the tables at a mark
 is handed in, since only the pipeline can read its records.

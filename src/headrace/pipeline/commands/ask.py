@@ -18,7 +18,7 @@ from typing import Any
 from headrace.core.errors import HeadraceError, Misconfigured, from_record
 from headrace.core.position import Lsn
 from headrace.lake.format import requests
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.pipeline.commands.serve import at_once
 from headrace.pipeline.state import last_config, policy

@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.core.errors import Misconfigured, Transient
 from headrace.lake.format.formatfile import open_lake
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.ownership import is_beside, living_owner

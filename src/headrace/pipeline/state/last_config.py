@@ -24,7 +24,7 @@ from headrace.lake.format import layout
 from headrace.lake.format.registry import RegisteredSource, Registry
 from headrace.lake.log import catalog
 from headrace.lake.log.marks import Marks
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig
 from headrace.pipeline.state.records import SourceRecord, source_of

@@ -7,9 +7,9 @@ A reading is taken before each mark of the stream and every few seconds; it beco
 come as far as its position. Until then the marks go on saying what those before them did.
 
 Where the source replicates from elsewhere, its transactions bear the times of their first commits. That takes
-nothing from what marks say (`headrace.lake.seek`), but each mark behind which such a one follows has to be
-kept. So from then on readings are taken to be as much earlier as transactions were seen to be dated back,
-within `MOST_BACK`.
+nothing from what marks say (`headrace.lake.read.resolve`), but each mark behind which such a one follows has
+to be kept. So from then on readings are taken to be as much earlier as transactions were seen to be dated
+back, within `MOST_BACK`.
 
 Called by the loop of a source (`loop`); asks nobody.
 """

@@ -33,11 +33,11 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transie
 from headrace.core.handoff import ByXid, moved
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.lake import seek
 from headrace.lake.format import layout
 from headrace.lake.log import catalog, errors_table, histories, horizon
 from headrace.lake.log.marks import Mark, Marks
-from headrace.lake.reader import Lake
+from headrace.lake.read import resolve
+from headrace.lake.read.lake import Lake
 from headrace.pipeline.copy.context import shared
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import unmirrored
@@ -101,7 +101,7 @@ def verify(
         )
     chosen = {source: config.sources[source]} if source is not None else dict(config.sources)
     for name in chosen:
-        seek.newest([newest] if (newest := Marks(lake.store, name).newest()) else [])
+        resolve.newest([newest] if (newest := Marks(lake.store, name).newest()) else [])
     with placed(replace(config, sources=chosen), spark, soon=True, brief=True) as places:
         return [_of_source(place, asked) for place in places]
 

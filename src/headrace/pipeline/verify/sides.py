@@ -20,11 +20,11 @@ from headrace.core.checksum import Sums
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.handoff import ByXid
 from headrace.core.names import TableName
-from headrace.lake import travel
 from headrace.lake.format import layout
 from headrace.lake.log import histories
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable
+from headrace.lake.read import travel
 from headrace.lake.store.contract import Store
 from headrace.pipeline.copy.context import SMALL_BYTES
 from headrace.pipeline.state.records import TableRecord

@@ -15,7 +15,7 @@ replayed tells the time. The keepalives of the stream can't serve: the log may g
 they name, and commits behind it may be older than the keepalive.
 
 Transactions that are replicated from elsewhere bear the time of their first commit, and a clock may be set
-back: no reading is proof against those, and whoever uses one must bear it (`headrace.lake.seek`).
+back: no reading is proof against those, and whoever uses one must bear it (`headrace.lake.read.resolve`).
 
 Called by `pipeline.stream.source_clock`, and by `pipeline.first_run` where a stream begins. Reads only.
 """

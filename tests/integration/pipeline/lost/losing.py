@@ -18,7 +18,7 @@ import headrace
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Lsn
 from headrace.lake.format import layout
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.records import TableRecord, source_of, tables_of
 from headrace.sources.postgres.session import Address, connect, identify

@@ -18,7 +18,7 @@ from headrace.lake.format import formatfile, layout
 from headrace.lake.log import durable
 from headrace.lake.log.commit import Claim
 from headrace.lake.log.durable import Durable
-from headrace.lake.reader import Lake
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.resync.replacement import staged
 from headrace.pipeline.state.kept_files import Kept

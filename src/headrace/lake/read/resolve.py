@@ -3,9 +3,9 @@
     place      (time, frontier, mark)     all updates with `_time <= time`, and none after it
     mark       the mark that is exactly there, or None between two marks
 
-A place need not be at a mark: what tables held between marks is made from history (`headrace.lake.travel`).
-A question that the lake cannot answer exactly is refused with what is kept; nothing here picks a place that
-is merely near.
+A place need not be at a mark: what tables held between marks is made from history
+(`headrace.lake.read.travel`). A question that the lake cannot answer exactly is refused with what is kept;
+nothing here picks a place that is merely near.
 
 Commit timestamps are not monotone in commit order, so `at_timestamp` takes the longest prefix of the
 order whose timestamps are all <= T: a transaction with an early timestamp behind one with a late one is

@@ -7,8 +7,8 @@
 
 All tables of a cut are at the same position of the source: nobody who reads through it sees half of a
 transaction. Columns are named, ordered and typed as the table's schema says, whatever the engine and
-however old the files are. A table that is not exact there (`headrace.lake.standing`) is an error that says
-where it is; it is never shown as it happens to be.
+however old the files are. A table that is not exact there (`headrace.lake.read.intervals`) is an error that
+says where it is; it is never shown as it happens to be.
 
 Spark is used only through the session that is handed in; this room does not import it. Files are named by
 the lake's own addresses, never by delta-rs's, which are percent-encoded.
@@ -24,13 +24,13 @@ import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
-from headrace.lake import pruning, travel
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.log import histories
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable
-from headrace.lake.seek import Place
-from headrace.lake.standing import Name, Standings
+from headrace.lake.read import pruning, travel
+from headrace.lake.read.intervals import Name, Standings
+from headrace.lake.read.resolve import Place
 from headrace.lake.store.contract import Store
 
 

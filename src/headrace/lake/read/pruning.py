@@ -28,9 +28,9 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.lake.format import layout, schemas
-from headrace.lake.frames import Frames
 from headrace.lake.log.table import LakeTable
-from headrace.lake.travel import quoted
+from headrace.lake.read.frames import Frames
+from headrace.lake.read.travel import quoted
 
 # Each group costs Spark some milliseconds of planning.
 MOST_GROUPS = 24

@@ -32,8 +32,8 @@ import pyarrow.compute as pc
 from headrace.core.collection import DIFF, as_multiset, consolidate, of_rows
 from headrace.core.errors import Definite
 from headrace.lake.format import datafile, schemas
-from headrace.lake.frames import Frames
 from headrace.lake.log.histories import Part
+from headrace.lake.read.frames import Frames
 
 NEGATIVE = "COLLECTION_NEGATIVE"
 

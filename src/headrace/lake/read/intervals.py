@@ -1,7 +1,7 @@
 """Where the tables of a cut stand: which mark's version each is had from, and what history adds to that.
 
 A table is exact at a mark that names it; and anywhere else from the `since` of its record on, up to the last
-mark that has it: those contents are made of the nearest mark and history (`headrace.lake.travel`).
+mark that has it: those contents are made of the nearest mark and history (`headrace.lake.read.travel`).
 
                 since                    mark a       t       mark b         the last mark that has it
     ──────────────┼─────── exact ──────────●──────────┼──────────●────────── exact ──────●──── not exact
@@ -13,7 +13,7 @@ of the pipeline's records.
 Nothing is told of times before the source's reach (`headrace.lake.log.horizon`), whatever old catalogs say:
 history that ran out of its retention is gone from there.
 
-Called by `cut` and `changing`. It opens tables and looks into logs, and reads no row.
+Called by `cut` and `changes`. It opens tables and looks into logs, and reads no row.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ import pyarrow as pa
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName, quote_identifier, split_identifiers
 from headrace.core.position import Lsn
-from headrace.lake import travel
 from headrace.lake.format import layout
 from headrace.lake.log import catalog, histories, horizon
 from headrace.lake.log.histories import Part
 from headrace.lake.log.marks import Kept, Mark, Marks
 from headrace.lake.log.table import LakeTable
-from headrace.lake.seek import Place
+from headrace.lake.read import travel
+from headrace.lake.read.resolve import Place
 from headrace.lake.store.contract import Store
 
 Name = tuple[str, TableName]  # of a table in the lake: its source, and its name there

@@ -2,7 +2,7 @@
 
     contents(until)  =  contents(after)  +  Σ changes(after, until)
 
-Called by `reader` for `Lake.changes`. The rows are history's own, nothing is netted: an update is a row with
+Called by `lake` for `Lake.changes`. The rows are history's own, nothing is netted: an update is a row with
 `_diff` -1 and one with +1, at one `_time`. Where history does not lead from one place to the other (the
 table was copied anew in between, or began later) that is an error which says from where on it does.
 """
@@ -16,13 +16,13 @@ import pyarrow as pa
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.history import own_names
 from headrace.core.position import Lsn
-from headrace.lake import travel
-from headrace.lake.cut import Cut
 from headrace.lake.format import schemas
 from headrace.lake.log import histories
 from headrace.lake.log.histories import Part
-from headrace.lake.seek import Place
-from headrace.lake.standing import Name
+from headrace.lake.read import travel
+from headrace.lake.read.cut import Cut
+from headrace.lake.read.intervals import Name
+from headrace.lake.read.resolve import Place
 from headrace.lake.store.contract import Store
 
 SHOWN = ("_time", "_diff")

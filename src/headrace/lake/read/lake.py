@@ -23,12 +23,13 @@ import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Lsn
-from headrace.lake import changing, seek
-from headrace.lake.cut import Cut
 from headrace.lake.format import formatfile, layout
 from headrace.lake.log import catalog, histories, unseen
 from headrace.lake.log.marks import Kept, Mark, Marks
-from headrace.lake.seek import Place
+from headrace.lake.read import changes as changing
+from headrace.lake.read import resolve
+from headrace.lake.read.cut import Cut
+from headrace.lake.read.resolve import Place
 from headrace.lake.store.open import open_store
 
 Moment = int | str | Lsn | datetime | Cut  # an epoch, a position, a timestamp, or another cut's place
@@ -80,7 +81,7 @@ class Lake:
         by_number = epoch is not None or position is not None
         sources = self.sources() if source is None and not by_number else [self._source(source)]
         if not sources:
-            seek.newest([])
+            resolve.newest([])
         places = {}
         for name in sources:
             try:
@@ -125,23 +126,23 @@ class Lake:
         if epoch is not None:
             return self._at_epoch(marks.kept(), source, epoch)
         if position is not None:
-            return seek.at_position(marks.kept(), str(position))
+            return resolve.at_position(marks.kept(), str(position))
         if timestamp is not None:
-            late = partial(histories.first_later, self.store, source, seek.instant(timestamp))
+            late = partial(histories.first_later, self.store, source, resolve.instant(timestamp))
             kept = marks.kept()
             known = catalog.load(self.store, source, kept[-1].epoch).records if kept else {}
-            return seek.at_timestamp(kept, timestamp, late, unseen.of(known))
+            return resolve.at_timestamp(kept, timestamp, late, unseen.of(known))
         newest = marks.newest()
-        return seek.place_of(seek.newest([newest] if newest else []))
+        return resolve.place_of(resolve.newest([newest] if newest else []))
 
     def _at_epoch(self, kept: Kept, source: str, epoch: int) -> Place:
         """The mark, or where it was if its plan is still there."""
         plan = catalog.final_plan(self.store, source, epoch) if kept and epoch <= kept[-1].epoch else None
         if plan is not None and plan.time >= 0:
-            place = seek.at_time(kept, plan.time)
+            place = resolve.at_time(kept, plan.time)
             if place.mark is None:
                 return place
-        return seek.at_epoch(kept, epoch)
+        return resolve.at_epoch(kept, epoch)
 
     def cut(self, moment: Moment | None, source: str | None = None) -> Cut:
         """The cut at what somebody named in one word, whatever kind of word it is; None: the newest mark."""
@@ -163,7 +164,7 @@ class Lake:
         if source in sources:
             return str(source)
         if not sources:
-            seek.newest([])
+            resolve.newest([])
         if source is None:
             raise Misconfigured(
                 "LAKE_SOURCE_AMBIGUOUS",

@@ -1,0 +1,13 @@
+"""Reading a lake at a mark or between two, in any engine: `headrace.Lake`.
+
+    lake       a lake, and who opens it
+    resolve    which place among the marks somebody means
+    cut        the tables at that place
+    intervals  which mark a table is read from there
+    travel     what history adds to it
+    changes    the updates between two times
+    frames     files as DataFrames
+    pruning    the files that Spark skips by Delta's statistics
+
+Nothing here writes.
+"""
