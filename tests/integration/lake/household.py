@@ -91,7 +91,9 @@ class Household:
         self.frontier = START
         self.ledger = self._owned()
         records = tuple(
-            TableRecord(name, State.LIVE, number, SCHEMA, {"attributes": []}, None, since=int(START))
+            TableRecord(
+                name, State.LIVE, number, SCHEMA, {"attributes": [], "types": []}, None, since=int(START)
+            )
             for number, name in enumerate(NAMES, 1)
         )
         created = tuple(record.name for record in records)
