@@ -13,6 +13,7 @@ import pytest
 
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
+from headrace.lake.log import catalog
 from headrace.lake.log.marks import MARKS, Marks
 from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.read.lake import Lake
@@ -59,6 +60,7 @@ def _lake(path: Path, count: int) -> Lake:
             step = TableStep(table.folder, table.version, tuple(files), schema=schema)
             assert table.write(step, Stamp("headrace/main", start, f"p{start}"))
             files = []
+    catalog.write(store, catalog.Catalog("main", count))
     return Lake(path)
 
 
