@@ -121,10 +121,10 @@ def _write(stack: ExitStack, database: Database, seed: int) -> None:
         workload.Large(pause=0.3),
     )
     for number, kind in enumerate(kinds):
-        running = workload.running(kind, url, seed=seed + number, writers=1, pause=0.02)
+        running = workload.running(kind, url, seed=seed + number, writers=1, pause=0.05)
         stack.enter_context(running)
     database.execute("UPDATE keyed SET note = %s WHERE id <= 50", [SECRET])
-    stack.enter_context(database.pgbench(clients=4, rate=60))
+    stack.enter_context(database.pgbench(clients=4, rate=40))
 
 
 def _weather(mirror: Mirrored, proxy: Proxy, server: Server) -> None:
