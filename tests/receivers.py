@@ -131,9 +131,14 @@ def _mind(life: Any, environment: dict[str, str], given: list[int]) -> None:
 
 def running() -> list[psutil.Process]:
     """The receivers of this process, which lead sessions of their own."""
-    below = psutil.Process().children(recursive=True)
-    named = [each for each in below if worker.__name__ in each.cmdline()]
-    return [each for each in named if os.getsid(each.pid) == each.pid]
+    return [each for each in psutil.Process().children(recursive=True) if _receives(each)]
+
+
+def _receives(process: psutil.Process) -> bool:
+    try:
+        return worker.__name__ in process.cmdline() and os.getsid(process.pid) == process.pid
+    except (psutil.Error, ProcessLookupError):
+        return False  # it has ended
 
 
 @contextmanager
