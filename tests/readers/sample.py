@@ -22,6 +22,7 @@ from headrace.core.history import OWN
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan, TableStep
+from headrace.lake.log import unseen
 from headrace.lake.log.commit import open_log
 from headrace.lake.log.marks import Mark
 from headrace.lake.store.contract import Store
@@ -166,7 +167,9 @@ class Sample:
         self._mark = mark
 
     def _records(self) -> dict[str, Any]:
-        return {f"table/{name}": {"since": None} for name in self._versions}
+        begun = (unseen.Stretch(None, datetime(2026, 1, 1, tzinfo=UTC)),)
+        tables = {f"table/{name}": {"since": None} for name in self._versions}
+        return {unseen.KEY: unseen.record(begun), **tables}
 
     def _expect(self, tables: dict[str, pa.Table]) -> None:
         self.expected |= {(self._mark.epoch, name): table for name, table in tables.items()}
