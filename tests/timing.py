@@ -27,7 +27,7 @@ LIST = Path(__file__).parent / "meta" / "long-tests.txt"
 LOAD = 4.0  # of two lanes that have two cores to themselves
 DOUBT = 2.0  # by how much one run differs from another on a machine that others share
 
-# Seconds of a lane, of which there are two. They may only shrink: twenty minutes leave 1200 for all rooms of one.
+# Seconds of a lane, of which there are two. They may only shrink: a lane has twenty minutes for its rooms.
 SHARES: Mapping[str, float] = {
     "guarantees": 800,
     "integration/pipeline": 600,
