@@ -5,7 +5,7 @@
 
 Every test is run every day by everybody, so its seconds are paid for a thousand times. `SHARES` says what a
 room may take. A test of more than `LONGEST` seconds stands in
-`tests/meta/long-tests.txt`, a list that may only shrink: an entry that is no longer needed fails as well.
+`tests/meta/long-tests.txt`, a list that may only shrink: an entry that is no longer needed is named as well.
 
 The machines are shared. A figure is doubted while others keep them busy: the more, the longer it may be. What
 is too long is said at the end of `make test`; whoever reads it mends it.
