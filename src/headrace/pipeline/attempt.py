@@ -24,6 +24,7 @@ from headrace.lake.log.commit import Claim
 from headrace.lake.log.marks import Marks
 from headrace.pipeline import first_run
 from headrace.pipeline.copy.scheduler import Underway
+from headrace.pipeline.first_run import Met
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.loop import Run
 from headrace.pipeline.recovery import Remedy
@@ -43,7 +44,6 @@ from headrace.sources.postgres import upstream
 from headrace.sources.postgres.session import (
     Address,
     Identity,
-    Session,
     connect,
     identify,
 )
@@ -73,9 +73,9 @@ def opened(
         address = said.settled(connection)
         identity = identify(connection)
         ledger = Ledger(place.store, place.name, strict=place.config.strict, claim=claim)
-        waiting = _waiting(stop, reporter)
-        _begin_or_agree(ledger, place, address, connection, identity, waiting)
-        source = remedy.applied(ledger, place, address, connection, identity, waiting)
+        met = Met(ledger, place, address, connection, identity, _waiting(stop, reporter))
+        _begin_or_agree(met)
+        source = remedy.applied(met)
         prove_same(source, identity)
         same_source.check_publication(source, upstream.publication_oid(connection, source.publication))
         reporter.beside.look(connection, place.config, ledger)
@@ -120,17 +120,11 @@ def _waiting(stop: threading.Event, reporter: Reporter) -> upstream.Waiting:
     return upstream.Waiting(check, partial(reporter.settle, "waiting"))
 
 
-def _begin_or_agree(
-    ledger: Ledger,
-    place: Place,
-    address: Address,
-    connection: Session,
-    identity: Identity,
-    waiting: upstream.Waiting,
-) -> None:
+def _begin_or_agree(met: Met) -> None:
     """The first run chooses; a later one may ask for nothing that the lake does not do."""
+    ledger, place = met.ledger, met.place
     if ledger.source is None:
-        first_run.begin(ledger, place, address, connection, identity, waiting)
+        first_run.begin(met)
         return
     first_run.agree(place.config, ledger.source, ledger.tables)
     last_config.remember(place.store, place.name, place.config, place.lake)

@@ -71,27 +71,33 @@ def _whose(what: str, name: str | None) -> str:
     return f"a {what} of its own" if name is None else f'the {what} "{name}"'
 
 
-def begin(
-    ledger: Ledger,
-    place: Place,
-    address: Address,
-    connection: Session,
-    identity: Identity,
-    waiting: upstream.Waiting,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Met:
+    """An attempt before its loop: what the lake knows of the source, and the source as it was met."""
+
+    ledger: Ledger
+    place: Place
+    address: Address
+    connection: Session
+    identity: Identity
+    waiting: upstream.Waiting  # for transactions of others
+
+
+def begin(met: Met) -> None:
     """Choose the tables, make what is needed upstream, and publish the source's first records."""
+    place, connection = met.place, met.connection
     report = preflight(place.config)
     names = [look.name for look in report.tables]
-    source = _source(place, identity)
+    source = _source(place, met.identity)
     # From here on there may be something upstream, of which `headrace drop` must know.
     last_config.remember(place.store, place.name, place.config, place.lake)
-    footing = found(source, address, connection, names, waiting, undo=True)
+    footing = found(source, met.address, connection, names, met.waiting, undo=True)
     source = replace(source, start=footing.start, publication_oid=footing.publication_oid)
     looks = catalog.look(connection, [look.oid for look in report.tables], [source.publication])
     late = not footing.fresh
     records = tuple(replace(chosen(look, source.start), late=late) for look in looks.values())
     commits = LastCommits(source.start)
-    ledger.publish(
+    met.ledger.publish(
         Epoch("open", source.start, records=records, source=source, commits=commits, begun=footing.begun)
     )
 

@@ -28,10 +28,9 @@ from headrace.lake.format import layout
 from headrace.pipeline import first_run
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.resync import Examined
-from headrace.pipeline.first_run import Footing
+from headrace.pipeline.first_run import Footing, Met
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state.ledger import Epoch, Ledger
-from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import upstream
@@ -79,22 +78,14 @@ class Remedy:
         """The new copies have been begun; the next loss is a matter of its own."""
         self.now, self.asked, self.begun = None, False, False
 
-    def applied(
-        self,
-        ledger: Ledger,
-        place: Place,
-        address: Address,
-        connection: Session,
-        identity: Identity,
-        waiting: upstream.Waiting,
-    ) -> SourceRecord:
+    def applied(self, met: Met) -> SourceRecord:
         """The source, its lost position left where that is due."""
-        self.begun = begun(ledger)
+        self.begun = begun(met.ledger)
         if self.now is not None:
-            begin(ledger, place, address, connection, identity, waiting)
+            begin(met)
             self.taken()
-        assert ledger.source is not None
-        return ledger.source
+        assert met.ledger.source is not None
+        return met.ledger.source
 
 
 def begun(ledger: Ledger) -> bool:
@@ -108,15 +99,9 @@ def _note(source: SourceRecord) -> bytes:
     return json.dumps({"start": str(source.start)}).encode()
 
 
-def begin(
-    ledger: Ledger,
-    place: Place,
-    address: Address,
-    connection: Session,
-    identity: Identity,
-    waiting: upstream.Waiting,
-) -> None:
+def begin(met: Met) -> None:
     """Leave the lost position: publication and slot as on a first run, new copies for all tables."""
+    ledger, place, connection = met.ledger, met.place, met.connection
     source = ledger.source
     assert source is not None
     known = _concerned(ledger)
@@ -126,11 +111,11 @@ def begin(
     note = layout.healing_key(ledger.name)
     place.store.put(note, _note(source))
     place.store.sync([note])
-    _clear(source, address, connection)
+    _clear(source, met.address, connection)
     limited = _limited(connection, source, found)
-    footing = first_run.found(source, address, connection, found.fit, waiting, anew=limited)
+    footing = first_run.found(source, met.address, connection, found.fit, met.waiting, anew=limited)
     erase(place.spool)
-    again = renewed(source, footing, identity, ledger.position, upstream.wal_end(connection))
+    again = renewed(source, footing, met.identity, ledger.position, upstream.wal_end(connection))
     found = resync.published(connection, source, found)
     records = _copied_anew(ledger, known, found, again.start)
     anew = {record.name for record in records if record.stage is not None}
