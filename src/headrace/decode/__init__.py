@@ -2,7 +2,7 @@
 
     replication stream ─ copydata ─▶ pgoutput ─┐
                                                ├─▶ text columns ─ values ─▶ Arrow, and what is bad
-    COPY rows ───────── copydata ─▶ copytext ──┘
+    COPY rows ───────── copydata ─▶ copytext ──┘              (`copyrows`: all of this way, for whole rows)
 
 Snapshot and stream meet at the `TextColumn`, and share everything behind it: the same value always
 decodes to the same bits, whichever way it came. Called by the receiver (framing only), by the Spark

@@ -21,9 +21,8 @@ import pyarrow as pa
 from headrace.core.chunks import exact_from
 from headrace.core.errors import Definite
 from headrace.core.handoff import ByXid, moved
-from headrace.decode import copytext
+from headrace.decode import copyrows
 from headrace.decode.kernel import Bytes
-from headrace.decode.values import decode_column, raw
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import Writing, without_form, write_sorted
@@ -180,16 +179,13 @@ def _gathered(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
 
 def _decode(table: TableTask, data: Bytes, time: int) -> Piece:
     """Rows of COPY as the lake types them, and rows for `errors/`."""
-    columns = table.schema.columns
-    texts = copytext.columns(data, len(columns))
-    decoded = [decode_column(text, c.form, c.type) for text, c in zip(texts, columns, strict=True)]
-    rows = pa.Table.from_arrays([each.array for each in decoded], schema=table.schema.arrow())
-    errors: list[pa.Table] = []
-    met = tuple(number for number, each in enumerate(decoded) if len(each.bad))
-    for number in met:
-        if table.strict or columns[number].name in table.schema.key:
-            raise without_form(table, columns[number].name)
-        bad = decoded[number].bad
-        raws = raw(texts[number], bad)
-        errors.append(raw_values.copied(table, rows.take(pa.array(bad)), number, raws, time))
-    return rows, Met(met, tuple(errors))
+    copied = copyrows.decode(data, table.schema.columns)
+    for values in copied.unrepresentable:
+        name = table.schema.names[values.column]
+        if table.strict or name in table.schema.key:
+            raise without_form(table, name)
+    errors = (
+        raw_values.copied(table, copied.those(values), values.column, values.texts, time)
+        for values in copied.unrepresentable
+    )
+    return copied.rows, Met(tuple(values.column for values in copied.unrepresentable), tuple(errors))

@@ -31,8 +31,7 @@ from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName, quote_identifier
 from headrace.core.schema import TableSchema
-from headrace.decode import copytext
-from headrace.decode.values import decode_column
+from headrace.decode import copyrows
 from headrace.sources.postgres.catalog import TableLook, look, schema_of
 from headrace.sources.postgres.locks import TableBusy
 from headrace.sources.postgres.refusals import Cancelled
@@ -148,11 +147,10 @@ def bound(schema: TableSchema, texts: Sequence[str]) -> Bound | None:
     """A bound from the texts of its key columns; None for a key without a lake form (an infinite date)."""
     line = "\t".join(_escaped(text) for text in texts) + "\n"
     columns = [next(c for c in schema.columns if c.name == name) for name in schema.key]
-    read = copytext.columns(np.frombuffer(line.encode(), np.uint8).copy(), len(columns))
-    values = [decode_column(text, c.form, c.type) for text, c in zip(read, columns, strict=True)]
-    if any(len(value.bad) for value in values):
+    copied = copyrows.decode(np.frombuffer(line.encode(), np.uint8).copy(), columns)
+    if copied.unrepresentable:
         return None  # whoever copies that row will stop the table
-    [code] = keycode([value.array for value in values]).to_pylist()
+    [code] = keycode(copied.rows.columns).to_pylist()
     return Bound(tuple(texts), code)
 
 

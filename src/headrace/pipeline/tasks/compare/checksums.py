@@ -31,10 +31,9 @@ from headrace.core.errors import HeadraceError
 from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.schema import Column, TableSchema
-from headrace.decode import copytext
+from headrace.decode import copyrows
 from headrace.decode.digest import digests
 from headrace.decode.kernel import Bytes
-from headrace.decode.values import decode_column, raw
 from headrace.lake.format import datafile
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.key_text import key_texts
@@ -225,18 +224,14 @@ def _decoded(
     sieve: Sieve, columns: tuple[Column, ...], buffers: Iterable[Bytes]
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Rows as the lake types them, and the texts of values that it has no form for."""
-    schema = pa.schema([pa.field(c.name, c.type) for c in columns])
     for data in buffers:
-        texts = copytext.columns(data, len(columns))
-        decoded = [decode_column(text, c.form, c.type) for text, c in zip(texts, columns, strict=True)]
-        rows = pa.Table.from_arrays([each.array for each in decoded], schema=schema)
+        copied = copyrows.decode(data, columns)
         said = [TEXTS.empty_table()]
-        for column, text, each in zip(columns, texts, decoded, strict=True):
-            if len(each.bad):
-                keys = key_texts(sieve.schema, rows.take(pa.array(each.bad))).to_arrow().cast(pa.string())
-                names = pa.array([column.name] * len(each.bad), pa.string())
-                said.append(pa.table([keys, names, raw(text, each.bad)], schema=TEXTS))
-        yield rows, pa.concat_tables(said)
+        for values in copied.unrepresentable:
+            keys = key_texts(sieve.schema, copied.those(values)).to_arrow().cast(pa.string())
+            names = pa.array([columns[values.column].name] * len(values.rows), pa.string())
+            said.append(pa.table([keys, names, values.texts], schema=TEXTS))
+        yield copied.rows, pa.concat_tables(said)
 
 
 # --- the lake -------------------------------------------------------------------------------------

@@ -1,0 +1,59 @@
+"""COPY's text as rows of the lake, and the texts of values that the lake has no form for.
+
+    COPY text ─ copytext ─► texts, column by column ─ values ─► rows as the lake types them
+                                                          └───► Unrepresentable: NULL there, its text here
+
+The one way from a row that the source hands over to a row of the lake: a copy, a proof and the bound of a
+chunk all go it, so that what is equal to one is equal to the others. Called by the tasks that
+copy and compare, and for the keys between chunks. Pure. Which columns may not lose a value (keys, a strict
+table's) the caller decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.core.schema import Column
+from headrace.decode import copytext
+from headrace.decode.kernel import Bytes, Ints
+from headrace.decode.values import decode_column, raw
+
+
+@dataclass(frozen=True, slots=True)
+class Unrepresentable:
+    """The values of one column that its lake type cannot hold."""
+
+    column: int
+    rows: Ints
+    texts: Any  # as the source prints them, one for each of these rows
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRows:
+    """A piece of COPY's text, decoded."""
+
+    rows: pa.Table
+    unrepresentable: tuple[Unrepresentable, ...]  # in the order of their columns
+
+    def those(self, values: Unrepresentable) -> pa.Table:
+        """The rows that have these values."""
+        return self.rows.take(pa.array(values.rows))
+
+
+def decode(data: Bytes, columns: Sequence[Column]) -> CopiedRows:
+    """The rows of a buffer of whole lines, which hold these columns and no others."""
+    texts = copytext.columns(data, len(columns))
+    decoded = [decode_column(text, c.form, c.type) for text, c in zip(texts, columns, strict=True)]
+    schema = pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in columns])
+    return CopiedRows(
+        pa.Table.from_arrays([each.array for each in decoded], schema=schema),
+        tuple(
+            Unrepresentable(number, each.bad, raw(text, each.bad))
+            for number, (text, each) in enumerate(zip(texts, decoded, strict=True))
+            if len(each.bad)
+        ),
+    )
