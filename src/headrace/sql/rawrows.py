@@ -33,7 +33,6 @@ from headrace.lake.read.cut import Cut
 from headrace.lake.read.frames import own_python
 from headrace.lake.read.intervals import Name
 from headrace.lake.store.contract import Store
-from headrace.lake.store.open import open_store
 from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.pipeline.tasks.key_text import key_texts
 from headrace.pipeline.tasks.table_task import LakeAddress
@@ -56,7 +55,7 @@ class Printing:
 
     def texts(self, keys: pl.Series) -> pl.DataFrame:
         """What the lake's types could not hold of the rows with these keys."""
-        store = open_store(self.lake.url, dict(self.lake.options) or None)
+        store = self.lake.open()
         return errors_table.standing(store, self.errors, self.table, self.time, keys)
 
 

@@ -21,7 +21,6 @@ from headrace.core.chunks import MOST_ROUNDS, ByChunk, Span, exact_from
 from headrace.core.columns import contiguous
 from headrace.core.keycode import keycode
 from headrace.core.position import Lsn
-from headrace.lake.store.open import open_store
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import Event
 from headrace.pipeline.tasks import raw_values
@@ -99,7 +98,7 @@ def _may_hold(file: FileRange, span: Span) -> bool:
 def empty(item: bytes) -> bytes:
     """The task: a file without the rows of the spans."""
     given = unpack(item, Emptying)
-    writing = Writing(open_store(given.lake.url, dict(given.lake.options) or None), given.epoch)
+    writing = Writing(given.lake.open(), given.epoch)
     rows = read_file(writing.store, given.table, given.file.path)
     inside = _inside(keycode([rows.column(name) for name in given.table.schema.key]), given.spans)
     gone = rows.filter(inside)

@@ -26,7 +26,6 @@ from headrace.lake.log.table import LakeTable
 from headrace.lake.retain import compaction
 from headrace.lake.retain.compaction import Small
 from headrace.lake.store.contract import Store
-from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.files import Writing, write_sorted
 from headrace.pipeline.tasks.routing import WIDTH
 from headrace.pipeline.tasks.table_task import LakeAddress, NewFile, TableTask, pack, unpack
@@ -72,7 +71,7 @@ class Survey:
 
     def bundles(self) -> list[Bundle]:
         """All that is worth it, as of now."""
-        store = open_store(self.lake.url, dict(self.lake.options) or None)
+        store = self.lake.open()
         return list(self._found(store))
 
     def _found(self, store: Store) -> Iterator[Bundle]:
@@ -161,7 +160,7 @@ def batches(bundles: Iterable[Bundle], most: int) -> Iterator[list[Bundle]]:
 def bundled(item: bytes) -> bytes:
     """The task: read the files of a bundle, write their rows as one."""
     bundle = unpack(item, Bundle)
-    store = open_store(bundle.lake.url, dict(bundle.lake.options) or None)
+    store = bundle.lake.open()
     if bundle.table is not None:
         rows = _rows(store, bundle, bundle.table.schema.arrow())
         return pack(Bundled(bundle, keyed=write_sorted(Writing(store, bundle.epoch), bundle.table, rows)))

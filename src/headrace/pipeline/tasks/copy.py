@@ -23,7 +23,6 @@ from headrace.core.errors import Definite
 from headrace.core.handoff import ByXid, moved
 from headrace.decode import copyrows
 from headrace.decode.kernel import Bytes
-from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import Writing, without_form, write_sorted
 from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile, TableTask, pack, unpack
@@ -138,7 +137,7 @@ def _copied(
     size: int,
     handoff: ByXid | None,
 ) -> RangeDone:
-    writing = Writing(open_store(errand.lake.url, dict(errand.lake.options) or None), errand.epoch)
+    writing = Writing(errand.lake.open(), errand.epoch)
     files: list[NewFile] = []
     rows = 0
     errors: Errors = ()

@@ -42,7 +42,6 @@ from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import of_truncations
 from headrace.lake.format.plan import DataFile
-from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import (
     SMALL_FILE,
@@ -81,7 +80,7 @@ def merge(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
     # And each tells of the truncations that matter to its own.
     truncations = tuple(sorted({place for part in parts for place in part.task.truncations}))
     first = replace(parts[0], task=replace(parts[0].task, truncations=truncations))
-    writing = Writing(open_store(first.lake.url, dict(first.lake.options) or None), first.epoch)
+    writing = Writing(first.lake.open(), first.epoch)
     yield pack(merge_events(writing, first.task, events))
 
 

@@ -24,6 +24,8 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncations
 from headrace.lake.format.plan import DataFile
+from headrace.lake.store.contract import Store
+from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.routing import Routes
 from headrace.sources.postgres.decoding import Inside, Wanted
 from headrace.spool.streamed import Streamed
@@ -41,6 +43,10 @@ class LakeAddress:
 
     url: str
     options: tuple[tuple[str, str], ...] = ()
+
+    def open(self) -> Store:
+        """Its store."""
+        return open_store(self.url, dict(self.options) or None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ from headrace.decode import copyrows
 from headrace.decode.digest import digests
 from headrace.decode.kernel import Bytes
 from headrace.lake.format import datafile
-from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.key_text import key_texts
 from headrace.pipeline.tasks.table_task import LakeAddress, from_ipc, pack, to_ipc, unpack
 from headrace.sources.postgres import keyrange, snapshot
@@ -283,7 +282,7 @@ def _undone(task: HistoryTask) -> Reduced:
 
 
 def _read(task: FileTask, schema: pa.Schema) -> pa.Table:
-    store = open_store(task.lake.url, dict(task.lake.options) or None)
+    store = task.lake.open()
     return datafile.read(store, task.folder, task.path, schema=schema)
 
 

@@ -31,7 +31,6 @@ from headrace.core.keycode import keycode
 from headrace.decode.digest import digests
 from headrace.lake.format import datafile
 from headrace.lake.store.contract import Store
-from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import partition, raw_values
 from headrace.pipeline.tasks.files import Writing, write_history, write_sorted
 from headrace.pipeline.tasks.routing import FileRange, Prefixes, Routes, prefixes
@@ -70,7 +69,7 @@ class Comparison:
 
     @property
     def store(self) -> Store:
-        return open_store(self.lake.url, dict(self.lake.options) or None)
+        return self.lake.open()
 
 
 @dataclass(frozen=True, slots=True)
