@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.schema import Column, TableSchema
-from headrace.pipeline.tasks.compare.checksums import TEXTS
+from headrace.pipeline.tasks.compare.proofs import TEXTS
 from headrace.pipeline.verify.drill_down import TextDifferences, text_differences
 
 SCHEMA = TableSchema(

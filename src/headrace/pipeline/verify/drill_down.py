@@ -33,7 +33,7 @@ from headrace.core.groups import by_group, group
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
 from headrace.decode.printing import printed
-from headrace.pipeline.tasks.compare.checksums import TEXTS, Reduced, Sieve, net, united
+from headrace.pipeline.tasks.compare.proofs import TEXTS, Reduced, Sieve, net, united
 from headrace.pipeline.tasks.table_task import from_ipc
 from headrace.pipeline.verify.sides import Bench, Keys, Weighed
 from headrace.pipeline.verify.verdicts import CHANGED, EXTRA, MISSING, Difference, Texts

@@ -48,7 +48,7 @@ from headrace.pipeline.state.records import SourceRecord, TableRecord, source_of
 from headrace.pipeline.state.same_source import prove_same
 from headrace.pipeline.state.schema_check import Look
 from headrace.pipeline.state.table_state import State
-from headrace.pipeline.tasks.compare.checksums import Answer, Reduced, Sieve
+from headrace.pipeline.tasks.compare.proofs import Answer, Reduced, Sieve
 from headrace.pipeline.tasks.copy import FILE_BYTES
 from headrace.pipeline.tasks.table_task import from_ipc
 from headrace.pipeline.verify.drill_down import Narrowed, narrow, text_differences

@@ -28,7 +28,7 @@ from headrace.lake.read import travel
 from headrace.lake.store.contract import Store
 from headrace.pipeline.copy.context import SMALL_BYTES
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.tasks.compare.checksums import (
+from headrace.pipeline.tasks.compare.proofs import (
     Answer,
     FileTask,
     Found,

@@ -1,7 +1,7 @@
 """Two contents of one table, compared by tasks.
 
     differences   two sets of files of the lake: which rows differ, and the events that say so; for a resync
-    checksums     rows of the source or of the lake, as checksums or as they are; for verify
+    proofs        rows of the source or of the lake, as checksums or as they are; for verify
 
 Nothing here knows what the answer is good for: see `headrace.pipeline.resync` and `headrace.pipeline.verify`.
 """
