@@ -62,6 +62,16 @@ class Sums:
     def __sub__(self, other: Sums) -> Sums:
         return Sums(self.counts - other.counts, self.low - other.low, self.high - other.high)
 
+    def only(self, buckets: Ints) -> Sums:
+        """Those of these buckets, and of no others."""
+        return Sums(self.counts[buckets], self.low[buckets], self.high[buckets])
+
+    def spread(self, buckets: Ints, count: int) -> Sums:
+        """These as the sums of these buckets, of so many; the inverse of `only`."""
+        sums = Sums.zero(count)
+        sums.counts[buckets], sums.low[buckets], sums.high[buckets] = self.counts, self.low, self.high
+        return sums
+
     @property
     def rows(self) -> int:
         """How many rows there are in all."""

@@ -6,6 +6,7 @@ add up to more than zero, that many times each; a table of contents is a table o
 
     consolidate   one update for each row and time, the sum of them; none where the sum is zero
     negate        the same updates, undone
+    between       what leads from one collection to another
     contents      what the updates below a frontier add up to
 
 Rows are told apart by their keycodes: floats by their bits, NULL equal to NULL. Consolidation keeps the
@@ -41,6 +42,11 @@ def consolidate(updates: pa.Table) -> pa.Table:
 def negate(updates: pa.Table) -> pa.Table:
     """The updates that undo these."""
     return with_diff(updates, pc.negate(column(updates, DIFF)))
+
+
+def between(old: pa.Table, new: pa.Table) -> pa.Table:
+    """The updates that lead from the one to the other; of equal rows, where they first appear."""
+    return consolidate(pa.concat_tables([negate(old), new]))
 
 
 def accumulate(updates: pa.Table, frontier: AnyFrontier) -> pa.Table:

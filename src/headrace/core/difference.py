@@ -4,10 +4,10 @@
                             only the old has it, PUT where the rows differ in any bit
     any table   old, new ─► history: each row as often as its copies went (-1) or came (+1)
 
-Folding the events onto the old rows gives the new ones, and the sum of the history is what was there less in
-the one than in the other. Rows are told apart by keycode, so that -0.0 and 0.0, or two NaNs, differ. What
-comes out has wide offsets (`core.columns`): rows of one key range may pass 2 GiB in a column. Called by a
-reconcile, for one range of keys at a time.
+Both say what `updates` finds, the difference of two collections (`core.collection`), which is what a proof
+says of rows that differ, too. Folding the events onto the old rows gives the new ones, and the sum of the
+history is what was there less in the one than in the other. What comes out has wide offsets (`core.columns`):
+rows of one key range may pass 2 GiB in a column. Called by a reconcile, for one range of keys at a time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.core.changes import TIMESTAMP
-from headrace.core.columns import Ints, wide, wide_schema
+from headrace.core.collection import DIFF, between, with_diff
+from headrace.core.columns import Ints, ints, wide, wide_schema
 from headrace.core.events import Event
-from headrace.core.groups import group
 from headrace.core.history import history_schema
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
@@ -46,52 +46,46 @@ def doubled(schema: TableSchema, rows: pa.Table) -> bool:
 
 def events(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) -> pa.Table:
     """The key events that make the new rows of the old; no two rows of either have one key."""
-    both = _frame(schema, old).join(_frame(schema, new), on="key", how="full", coalesce=True, suffix="_new")
-    came, went = pl.col("row").is_null(), pl.col("row_new").is_null()
-    changed = both.filter(came | went | (pl.col("whole") != pl.col("whole_new"))).sort("key")
+    found = updates(schema, old, new)
+    codes = keycode([found.column(f"c{schema.names.index(name)}") for name in schema.key])
+    frame = pl.DataFrame({"key": pl.Series(codes), "diff": ints(found, DIFF), "row": np.arange(len(codes))})
+    row = {diff: pl.col("row").filter(pl.col("diff") == diff).first() for diff in (-1, 1)}
+    changed = frame.group_by("key").agg(old=row[-1], new=row[1]).sort("key")
+    came, went = pl.col("old").is_null(), pl.col("new").is_null()
     kinds = changed.select(
         pl.when(came).then(int(Event.INSERT)).when(went).then(int(Event.DELETE)).otherwise(int(Event.PUT))
     ).to_series()
-    # Of rows that go, the old one stands in the event; the new ones follow all old ones here.
-    source = changed.select(
-        pl.when(went).then(pl.col("row")).otherwise(pl.col("row_new") + old.num_rows)
-    ).to_series()
-    chosen = pa.array(source.to_numpy().astype(np.int64))
-    rows = _together(old, new)
+    # Of rows that go, the old one stands in the event.
+    chosen = pa.array(changed.select(pl.coalesce("new", "old")).to_series().to_numpy().astype(np.int64))
     named = {"_key": changed["key"].to_arrow().cast(pa.large_binary())}
     named |= _meta(moment, np.arange(changed.height, dtype=np.int64))
     named["_event"] = pa.array(kinds.to_numpy().astype(np.uint8))
-    named |= {f"c{i}": rows.column(name).take(chosen) for i, name in enumerate(schema.names)}
+    named |= {f"c{i}": found.column(f"c{i}").take(chosen) for i in range(len(schema.names))}
     named["_from"] = pa.nulls(changed.height, pa.large_binary())
     return pa.table(named)
 
 
 def history(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) -> pa.Table:
     """What went and what came, row by row, as history tells it."""
-    rows = _together(old, new)
-    codes = _codes(rows, schema.names)
-    groups = group(codes)
-    sums = groups.sums(np.where(np.arange(rows.num_rows) < old.num_rows, -1, 1))
-    uneven = np.flatnonzero(sums)
-    copies = np.abs(sums[uneven])
-    chosen = pa.array(np.repeat(groups.first[uneven], copies))
-    diffs = np.repeat(np.sign(sums[uneven]), copies)
+    found = updates(schema, old, new)
+    copies = np.abs(ints(found, DIFF))
+    chosen = pa.array(np.repeat(np.arange(found.num_rows), copies))
+    diffs = np.repeat(np.sign(ints(found, DIFF)), copies)
     meta = _meta(moment, np.arange(len(diffs), dtype=np.int64))
-    values = [rows.column(name).take(chosen) for name in schema.names]
+    values = [found.column(f"c{i}").take(chosen) for i in range(len(schema.names))]
     ours = [meta["_time"], pa.array(diffs, pa.int64()), meta["_ordinal"], meta["_xid"], meta["_commit_ts"]]
     return pa.Table.from_arrays([*values, *ours], schema=wide_schema(history_schema(schema)))
 
 
-def _together(old: pa.Table, new: pa.Table) -> pa.Table:
-    return pa.concat_tables([wide(old), wide(new).cast(wide_schema(old.schema))])
+def updates(schema: TableSchema, old: pa.Table, new: pa.Table) -> pa.Table:
+    """What leads from the old rows to the new ones: columns by number, and `DIFF`.
 
-
-def _frame(schema: TableSchema, rows: pa.Table) -> pl.DataFrame:
-    rows = wide(rows)
-    key = pl.Series("key", _codes(rows, schema.key))
-    return pl.DataFrame(
-        {"key": key, "whole": pl.Series(_codes(rows, schema.names)), "row": np.arange(rows.num_rows)}
-    )
+    By number, so that no user's name collides with ours.
+    """
+    rows = [wide(each).select(list(schema.names)) for each in (old, new)]
+    named = [each.rename_columns([f"c{i}" for i in range(len(schema.names))]) for each in rows]
+    one, other = (with_diff(each, pa.array(np.ones(each.num_rows, np.int64))) for each in named)
+    return between(one, other.cast(one.schema))
 
 
 def _codes(rows: pa.Table, names: tuple[str, ...]) -> pa.Array:

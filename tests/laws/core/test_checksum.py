@@ -59,6 +59,14 @@ def test_what_is_taken_away_is_taken_from_the_sum(base: list[Update], later: lis
     assert not len((_sums(base + later) + _sums(undone) - _sums(base)).uneven())
 
 
+@given(UPDATES)
+def test_sums_of_the_buckets_that_hold_rows_are_those_of_all(updates: list[Update]) -> None:
+    sums = _sums(updates)
+    held = np.flatnonzero(np.abs(sums.counts) + (sums.low != 0) + (sums.high != 0))
+    again = sums.only(held).spread(held, BUCKETS)
+    assert not len((sums - again).uneven())
+
+
 @given(UPDATES, st.integers(-3, 3))
 def test_a_difference_is_in_the_bucket_of_its_key(updates: list[Update], key: int) -> None:
     more: list[Update] = [(key, "c", 1)]

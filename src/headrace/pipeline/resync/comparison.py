@@ -131,9 +131,7 @@ class Balance:
         total = Sums.zero(self._ranges)
         for half in halves:
             found = self._known[half.place]
-            total.counts[found.ranges] += found.sums.counts
-            total.low[found.ranges] += found.sums.low
-            total.high[found.ranges] += found.sums.high
+            total += found.sums.spread(found.ranges, self._ranges)
         return total
 
     def _rows(self, halves: Iterable[Half]) -> Ints:

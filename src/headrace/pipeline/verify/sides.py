@@ -28,6 +28,7 @@ from headrace.lake.read import travel
 from headrace.lake.store.contract import Store
 from headrace.pipeline.copy.context import SMALL_BYTES
 from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.tasks.compare.checksums import LakeFile
 from headrace.pipeline.tasks.compare.proofs import (
     Answer,
     FileTask,
@@ -143,10 +144,11 @@ class Bench:
         if not travel.fits(record.schema.arrow(), parts):
             raise travel.incompatible(str(record.name))
         table.mark = mark
-        table.files = [FileTask(table.sieve, lake, folder, path) for path in sorted(live)]
+        table.files = [FileTask(table.sieve, LakeFile(lake, folder, path)) for path in sorted(live)]
         table.history = [
             HistoryTask(
-                FileTask(table.sieve, lake, part.table.folder, path),
+                table.sieve,
+                LakeFile(lake, part.table.folder, path),
                 part.schema,
                 part.own,
                 since - 1,
@@ -160,7 +162,7 @@ class Bench:
     def lake(self, table: Weighed, sieve: Sieve) -> Reduced:
         """What the lake holds of the table, without what the snapshot does not show."""
         files = [pack(replace(task, sieve=sieve)) for task in table.files]
-        history = [pack(_undoing(task, sieve)) for task in table.history]
+        history = [pack(replace(task, sieve=sieve)) for task in table.history]
         answers: Iterable[bytes] = [*self.jobs.run(read_file, files), *self.jobs.run(read_history, history)]
         return united((unpack(answer, Reduced) for answer in answers), sieve.buckets)
 
@@ -169,10 +171,6 @@ class Bench:
         tasks = [LakeTask(t.sieve.buckets, tuple(t.files), tuple(t.history)) for t in tables]
         items = [pack(tuple(tasks[at : at + SHARED])) for at in range(0, len(tasks), SHARED)]
         return [answer for item in self.jobs.run(read_lake_tables, items) for answer in answers(item)]
-
-
-def _undoing(task: HistoryTask, sieve: Sieve) -> HistoryTask:
-    return replace(task, file=replace(task.file, sieve=sieve))
 
 
 def untold(name: TableName) -> Definite:

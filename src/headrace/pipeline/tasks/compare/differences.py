@@ -28,10 +28,9 @@ from headrace.core.checksum import Sums
 from headrace.core.columns import Ints, row_bytes, wide
 from headrace.core.difference import Moment
 from headrace.core.keycode import keycode
-from headrace.decode.digest import digests
-from headrace.lake.format import datafile
 from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks import partition, raw_values
+from headrace.pipeline.tasks.compare.checksums import ByRange, Checksums, LakeFile
 from headrace.pipeline.tasks.files import Writing, write_history, write_sorted
 from headrace.pipeline.tasks.routing import FileRange, Prefixes, Routes, prefixes
 from headrace.pipeline.tasks.table_task import (
@@ -87,6 +86,15 @@ class Half:
     def place(self) -> tuple[bool, str]:
         """What tells it apart from all others of its comparison."""
         return self.new, self.file.path
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What tells rows apart: the identity that the table shall have."""
+        return self.given.table.schema.identity
+
+    @property
+    def ranges(self) -> ByRange:
+        return ByRange(self.bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +180,12 @@ def sum_up(item: bytes) -> bytes:
     half = unpack(item, Half)
     rows = raw_values.attach(half.given.store, half.task, _read(half))
     names = raw_values.extend(half.given.table).names
-    ranges, which = np.unique(_ranges(half, rows), return_inverse=True)
-    whole = digests(keycode([rows.column(name) for name in names]))
-    sums = Sums.of(len(ranges), which, whole, np.ones(rows.num_rows, np.int64))
-    sizes = np.zeros(len(ranges), np.int64)
+    checksums = Checksums(names, half.identity, half.ranges)
+    which, sums = checksums.of(rows)
+    sizes = np.zeros(half.ranges.count, np.int64)
     np.add.at(sizes, which, row_bytes(rows))
-    return pack(FileSums(ranges, sums, sizes))
-
-
-def _ranges(half: Half, rows: pa.Table) -> Ints:
-    """The range of each row."""
-    edges = np.array(half.bounds, dtype=prefixes(pa.array([], pa.large_binary())).dtype)
-    return np.searchsorted(edges, prefixes(_identities(half, rows)), side="right").astype(np.int64)
+    found = np.unique(which)
+    return pack(FileSums(found, sums.only(found), sizes[found]))
 
 
 # --- comparing ----------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ def apart(item: bytes) -> Iterator[tuple[str, int, bytes]]:
     half = unpack(item, Half)
     rows = _read(half)
     wanted = np.array(half.lots, np.int64).reshape(-1, 2)
-    ranges = _ranges(half, rows)
+    ranges = half.ranges.numbers(_identities(half, rows))
     inside = np.isin(ranges, wanted[:, 0])
     rows = raw_values.attach(half.given.store, half.task, rows.filter(pa.array(inside)))
     if not rows.num_rows:
@@ -210,14 +212,12 @@ def apart(item: bytes) -> Iterator[tuple[str, int, bytes]]:
 
 
 def _read(half: Half) -> pa.Table:
-    """The file's rows, also where another program wrote it."""
-    task = half.task
-    return datafile.read(half.given.store, task.folder, half.file.path, schema=task.schema.arrow())
+    file = LakeFile(half.given.lake, half.task.folder, half.file.path)
+    return file.rows(half.task.schema.arrow())
 
 
 def _identities(half: Half, rows: pa.Table) -> pa.Array:
-    """By the identity that the table shall have."""
-    return keycode([rows.column(name) for name in half.given.table.schema.identity])
+    return keycode([rows.column(name) for name in half.identity])
 
 
 def _pieces(rows: pa.Table) -> Iterator[pa.Table]:

@@ -24,19 +24,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.checksum import Sums, buckets_of
-from headrace.core.collection import DIFF, consolidate, with_diff
+from headrace.core.checksum import Sums
+from headrace.core.collection import between, consolidate, negate, with_diff
 from headrace.core.columns import Ints, contiguous
 from headrace.core.errors import HeadraceError
 from headrace.core.handoff import ByXid
-from headrace.core.keycode import keycode
 from headrace.core.schema import Column, TableSchema
 from headrace.decode import copyrows
-from headrace.decode.digest import digests
 from headrace.decode.kernel import Bytes
 from headrace.lake.format import datafile
+from headrace.pipeline.tasks.compare.checksums import ByDigest, Checksums, LakeFile
 from headrace.pipeline.tasks.key_text import key_texts
-from headrace.pipeline.tasks.table_task import LakeAddress, from_ipc, pack, to_ipc, unpack
+from headrace.pipeline.tasks.table_task import from_ipc, pack, to_ipc, unpack
 from headrace.sources.postgres import keyrange, snapshot
 from headrace.sources.postgres.session import Address, Identity, Session, query
 from headrace.spark.secrets import Key, Sealed
@@ -128,17 +127,16 @@ class FileTask:
     """A file of the table at a mark."""
 
     sieve: Sieve
-    lake: LakeAddress
-    folder: str
-    path: str
+    file: LakeFile
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryTask:
     """A file of the table's history: what `shown` does not show is undone, up to the time of the mark."""
 
-    file: FileTask
-    schema: pa.Schema
+    sieve: Sieve
+    file: LakeFile
+    schema: pa.Schema  # of the file
     own: dict[str, str] = field(repr=False)
     after: int
     until: int
@@ -260,7 +258,7 @@ def read_file(item: bytes) -> bytes:
 
 
 def _file(task: FileTask) -> Reduced:
-    rows = _read(task, task.sieve.schema.arrow())
+    rows = task.file.rows(task.sieve.schema.arrow())
     return united([_reduced(task.sieve, rows, _ones(rows))], task.sieve.buckets)
 
 
@@ -270,20 +268,15 @@ def read_history(item: bytes) -> bytes:
 
 
 def _undone(task: HistoryTask) -> Reduced:
-    told = _read(task.file, task.schema)
+    told = task.file.rows(task.schema)
     time, xids = told[task.own["_time"]], told[task.own["_xid"]]
     within = pc.and_(pc.greater(time, task.after), pc.less_equal(time, task.until))
     hidden = pc.invert(task.shown.held(contiguous(time), contiguous(xids)))
     told = told.filter(pc.and_(within, contiguous(hidden)))
     diffs = -contiguous(told[task.own["_diff"]]).to_numpy()
-    rows = datafile.conform(told, task.file.sieve.schema.arrow())
-    reduced = united([_reduced(task.file.sieve, rows, diffs)], task.file.sieve.buckets)
+    rows = datafile.conform(told, task.sieve.schema.arrow())
+    reduced = united([_reduced(task.sieve, rows, diffs)], task.sieve.buckets)
     return replace(reduced, times=frozenset(pc.unique(told[task.own["_time"]]).to_pylist()))
-
-
-def _read(task: FileTask, schema: pa.Schema) -> pa.Table:
-    store = task.lake.open()
-    return datafile.read(store, task.folder, task.path, schema=schema)
 
 
 # --- both -----------------------------------------------------------------------------------------
@@ -291,13 +284,8 @@ def _read(task: FileTask, schema: pa.Schema) -> pa.Table:
 
 def _reduced(sieve: Sieve, rows: pa.Table, diffs: Ints, texts: pa.Table | None = None) -> Reduced:
     """Updates of a table, reduced."""
-    codes = keycode([rows.column(name) for name in sieve.schema.names])
-    whole = digests(codes)
-    identity = whole
-    if not sieve.schema.is_multiset:
-        identity = digests(keycode([rows.column(name) for name in sieve.schema.key]))
-    which = buckets_of(identity, sieve.buckets)
-    sums = Sums.of(sieve.buckets, which, whole, diffs)
+    checksums = Checksums(sieve.schema.names, sieve.schema.identity, ByDigest(sieve.buckets))
+    which, sums = checksums.of(rows, diffs)
     said = to_ipc(texts) if texts is not None and texts.num_rows else None
     chosen = np.isin(which, sieve.wanted)
     if not chosen.any():
@@ -312,5 +300,4 @@ def net(sieve: Sieve, plus: Reduced, minus: Reduced) -> pa.Table:
     empty = with_diff(sieve.columns().empty_table(), pa.array([], pa.int64()))
     one = empty if plus.rows is None else from_ipc(plus.rows)
     other = empty if minus.rows is None else from_ipc(minus.rows)
-    other = with_diff(other, pc.negate(other[DIFF]))
-    return consolidate(pa.concat_tables([one, other.cast(one.schema)]))
+    return negate(between(one, other.cast(one.schema)))
