@@ -27,6 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.core.spark_types import spark_type
 from headrace.lake.format import layout, schemas
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read.frames import Frames
@@ -133,4 +134,4 @@ def _literal(value: Any, kind: pa.DataType) -> str:
         return f"DATE '{value.isoformat()}'"
     if isinstance(value, Decimal):
         return f"CAST('{value:f}' AS DECIMAL(38,{max(0, -int(value.as_tuple().exponent))}))"
-    return f"CAST({value} AS {schemas.spark_type('bound', kind)})"
+    return f"CAST({value} AS {spark_type('bound', kind)})"

@@ -31,7 +31,8 @@ import pyarrow.compute as pc
 
 from headrace.core.collection import DIFF, as_multiset, consolidate, of_rows
 from headrace.core.errors import Definite
-from headrace.lake.format import datafile, schemas
+from headrace.core.spark_types import spark_type
+from headrace.lake.format import datafile
 from headrace.lake.log.histories import Part
 from headrace.lake.read.frames import Frames
 
@@ -126,7 +127,7 @@ def _net(spark: Any, journey: Journey) -> Any:
 
 
 def _null(field: pa.Field) -> str:
-    return f"CAST(NULL AS {schemas.spark_type(field.name, field.type)})"
+    return f"CAST(NULL AS {spark_type(field.name, field.type)})"
 
 
 def _summed(rows: Any, schema: pa.Schema) -> Any:
