@@ -40,6 +40,8 @@ from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.eager import Site, Staging
 from headrace.pipeline.stream.epoch import Workshop
 from headrace.pipeline.tasks.table_task import TableTask
+from headrace.sources import registry
+from headrace.sources.contract import Decoder
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.session import (
     Address,
@@ -161,25 +163,29 @@ def _receiving(
 
 
 def _workshop(stack: ExitStack, place: Place, ledger: Ledger) -> Workshop:
+    assert ledger.source is not None
+    source = registry.by_kind(ledger.source.kind)
+    decoder = source.decoder()
     return Workshop(
         spool=str(place.spool),
         reader=SpoolReader(place.spool),
         driver=place.driver,
         spark=place.spark,
+        source=source,
         driver_epochs=place.config.driver_epochs,
         ships_bytes=place.ships_bytes,
-        staging=_staging(stack, place, ledger) if place.config.streaming == "auto" else None,
+        staging=_staging(stack, place, ledger, decoder) if place.config.streaming == "auto" else None,
     )
 
 
-def _staging(stack: ExitStack, place: Place, ledger: Ledger) -> Staging:
+def _staging(stack: ExitStack, place: Place, ledger: Ledger, decoder: Decoder) -> Staging:
     """Work ahead on transactions that still run, for as long as the attempt lasts."""
 
     def tables() -> dict[int, TableTask]:
         attached = [] if ledger.healing else [r for r in ledger.tables.values() if r.attached]
         return {record.oid: ledger.outline(record) for record in attached}
 
-    site = Site(place.store, ledger.address, place.name, place.spool, place.spark, place.ships_bytes)
+    site = Site(place.store, ledger.address, place.name, place.spool, place.spark, place.ships_bytes, decoder)
     staging = Staging(site, tables)
     staging.start()
     stack.callback(staging.close)

@@ -27,6 +27,7 @@ from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import SourceRecord
+from headrace.sources import registry
 from headrace.sources.patterns import Pattern
 from headrace.sources.postgres import catalog, clock, upstream
 from headrace.sources.postgres.preflight import Report
@@ -107,7 +108,7 @@ def _source(place: Place, identity: Identity) -> SourceRecord:
     config = place.config
     own = upstream.object_name(place.lake_id, place.name)
     return SourceRecord(
-        kind="postgres",
+        kind=registry.by_address(config.url).kind,
         address=Address.parse(config.url).without_secrets(),
         system_id=identity.system_id,
         timeline=identity.timeline,

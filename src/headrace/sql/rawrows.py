@@ -8,8 +8,8 @@ from `errors/`, by the row's key. Each task reads the texts of its own rows ther
 many there are of the table. In a table without a key, rows that are alike but for such values are told apart
 by nothing but those texts: each text is given to one of them.
 
-Values are printed by Spark's tasks (`decode.printing`); a condition on `oid` leaves out the other tables
-before any of their files is opened.
+Values are printed by Spark's tasks, by the source's own decoder; a condition on `oid` leaves out the other
+tables before any of their files is opened.
 """
 
 from __future__ import annotations
@@ -26,25 +26,35 @@ import pyarrow as pa
 
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
-from headrace.decode.printing import printed
 from headrace.lake.format import datafile, layout
 from headrace.lake.log import catalog, errors_table
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.frames import own_python
 from headrace.lake.read.intervals import Name
 from headrace.lake.store.contract import Store
-from headrace.pipeline.state.records import TableRecord, tables_of
+from headrace.pipeline.state.records import TableRecord, source_of, tables_of
 from headrace.pipeline.tasks.key_text import key_texts
 from headrace.pipeline.tasks.table_task import LakeAddress
+from headrace.sources import registry
+from headrace.sources.contract import Decoder
 
 DDL = "oid BIGINT, row_data ARRAY<STRING>"
 _ROW = pa.schema([pa.field("row_data", pa.list_(pa.string()))])
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """What the catalog says at a cut: of a table, and of its source, whose decoder prints its values."""
+
+    table: TableRecord
+    decoder: Decoder
+
+
+@dataclass(frozen=True)
 class Printing:
     """One table, as its printing tasks need it."""
 
+    decoder: Decoder
     schema: TableSchema
     columns: pa.Schema  # of the table at the cut
     met: tuple[str, ...]  # the columns of which `errors/` may hold texts
@@ -69,35 +79,39 @@ def relation(spark: Any, store: Store, cut: Cut, source: str) -> Any:
     return spark.createDataFrame([], DDL) if found is None else found
 
 
-def record(store: Store, cut: Cut, name: Name) -> TableRecord:
+def recorded(store: Store, cut: Cut, name: Name) -> Recorded:
     """What the catalog says of a table at the cut."""
     source, table = name
-    epoch = cut.standings.of(name).shown.epoch
-    return tables_of(catalog.load(store, source, epoch).records)[table]
+    records = catalog.load(store, source, cut.standings.of(name).shown.epoch).records
+    known = source_of(records)
+    assert known is not None  # a table's record comes with its source's, or after it
+    return Recorded(tables_of(records)[table], registry.by_kind(known.kind).decoder())
 
 
 def _table(spark: Any, store: Store, cut: Cut, name: Name) -> Any:
     source, table = name
     frame = cut.table(spark, f"{source_quoted(source)}.{table}")
-    known = record(store, cut, name)
+    known = recorded(store, cut, name)
     task = printing(store, cut, name, known)
-    if task.met and known.schema.is_multiset:
+    if task.met and task.schema.is_multiset:
         # Which text is given to which of the rows that are alike must be decided in one place.
         frame = frame.coalesce(1)
     # By number: Spark looks columns up by name here, and takes a dot in one for a path.
     frame = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
     with own_python(spark):
         rows = frame.mapInArrow(_mapper(task), "row_data ARRAY<STRING>")
-    return rows.selectExpr(f"CAST({known.oid} AS BIGINT) AS oid", "row_data")
+    return rows.selectExpr(f"CAST({known.table.oid} AS BIGINT) AS oid", "row_data")
 
 
-def printing(store: Store, cut: Cut, name: Name, known: TableRecord) -> Printing:
+def printing(store: Store, cut: Cut, name: Name, known: Recorded) -> Printing:
     """What a task that prints rows of the table has to know: nothing that grows with the table."""
     source, table = name
+    schema = known.table.schema
     return Printing(
-        known.schema,
+        known.decoder,
+        schema,
         cut.standings.schema(name),
-        tuple(known.schema.names[column] for column in known.shadows),
+        tuple(schema.names[column] for column in known.table.shadows),
         LakeAddress(store.url, tuple(store.storage_options.items())),
         layout.errors_folder(source),
         table,
@@ -121,7 +135,7 @@ def printed_rows(task: Printing, batches: Iterator[Any]) -> Iterator[Any]:
         rows = datafile.conform(
             pa.Table.from_batches([batch]).rename_columns(task.columns.names), task.columns
         )
-        values = [printed(rows.column(column)) for column in task.columns.names]
+        values = [task.decoder.printed(rows.column(column)) for column in task.columns.names]
         yield pa.RecordBatch.from_arrays([_across(texts.put(rows, values))], schema=_ROW)
 
 

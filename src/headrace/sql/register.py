@@ -252,8 +252,8 @@ class _Shown:
         """The view that is a mirrored table, over its source's rows."""
         cut = self._cut()
         name = _meant(text, cut.standings.names())
-        known = rawrows.record(self._lake.store, cut, name)
-        return definition(name[1].name, name[0], known.oid, known.schema)
+        known = rawrows.recorded(self._lake.store, cut, name)
+        return definition(name[1].name, name[0], known.table.oid, known.table.schema, known.decoder)
 
 
 def _meant(text: str, names: list[Name]) -> Name:

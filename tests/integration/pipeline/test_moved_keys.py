@@ -19,7 +19,7 @@ ROWS, FILES = 60, 10
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of some rows, and a task for each few transactions."""
     monkeypatch.setattr(files, "BYTES_PER_FILE", 10_000 * ROWS // FILES)
-    monkeypatch.setattr(batches, "STRETCH_BYTES", 256)
+    monkeypatch.setattr(batches, "SLICE_BYTES", 256)
 
 
 def _same(mirrors: Mirrors) -> None:

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.decode import pgoutput
-from headrace.sources.postgres.decoding import Inside
+from headrace.sources import registry
+from headrace.sources.contract import RunningTransaction
 from tests.laws.decode.wire import array, begin, changes, oid, plugin, relation
 
+DECODER = registry.by_kind("postgres").decoder()
 LSN, TIME, XID = 0x16B374D848, 1_795_132_800_000_123, 900
 SERVER_TIME = TIME - 946_684_800_000_000
 LAYOUT = relation([(1, b"id", 23, -1), (0, b"s", 25, -1)])
@@ -31,18 +33,21 @@ def _streamed(said: Said) -> bytes:
 def test_it_is_the_bytes_of_an_ordinary_one_without_what_was_rolled_back(
     said: Said, struck: set[int]
 ) -> None:
-    head = Inside(LSN, XID, TIME, {}, streamed=True, struck=tuple(sorted(struck)))
-    found = head.unstreamed(array(_streamed(said)))
+    context = DECODER.within(RunningTransaction(XID, LSN, TIME, tuple(sorted(struck))))
+    found = DECODER.whole(array(_streamed(said)), context)
     lasting = [message for xid, message in said if xid not in struck and message[:1] != b"Y"]
     assert found.tobytes() == plugin(begin(LSN, SERVER_TIME, XID)) + b"".join(map(plugin, lasting))
 
 
 @given(st.lists(messages, max_size=4))
 def test_several_are_read_one_behind_the_other(each: list[Said]) -> None:
-    heads = [Inside(LSN + i, XID + i, TIME + i, {}, streamed=True) for i in range(len(each))]
-    parts = [head.unstreamed(array(_streamed(said))) for head, said in zip(heads, each, strict=True)]
+    heads = [RunningTransaction(XID + i, LSN + i, TIME + i) for i in range(len(each))]
+    parts = [
+        DECODER.whole(array(_streamed(said)), DECODER.within(head))
+        for head, said in zip(heads, each, strict=True)
+    ]
     data = np.concatenate([array(b""), *parts])
     found = pgoutput.begins(data, pgoutput.scan(data))
     assert found.commit_lsn.tolist() == [head.time for head in heads]
     assert found.commit_ts.tolist() == [head.commit_ts for head in heads]
-    assert found.xid.tolist() == [head.xid for head in heads]
+    assert found.xid.tolist() == [head.number for head in heads]

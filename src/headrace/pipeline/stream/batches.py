@@ -1,20 +1,20 @@
-"""Which transactions the next epoch takes, and how they are cut into stretches for the tasks.
+"""Which transactions the next epoch takes, and how they are cut into slices for the tasks.
 
 An epoch takes whole transactions, as many as are there: few when the stream is slow, so that a mark
 follows quickly; many in a backlog, so that files are rewritten seldom. Its frontier is the spool's own
 when it takes all there is, else that behind the last transaction that it takes. Of what an earlier session
 left in the spool it takes only what the server has sent again (`known`): else it may be of another life.
 
-A stretch is what one task decodes: neighbouring transactions of one session, some megabytes of them.
-A transaction larger than that is cut between two messages, and each piece after the first is told the
-transaction's head, the layouts in force, and how many changes of each table came before:
+A slice is what one task decodes: neighbouring transactions of one session, some megabytes of them.
+A transaction larger than that is cut where its decoder says, and each piece after the first is told what that
+makes of the one before:
 
     ┌ B … C ┬ B … C ┐   ┌ B ……………… ┬ ……………… ┬ … C ┐
-    └── stretch 0 ──┘   └── 1 ────── 2 ────── 3 ──┘
+    └─── slice 0 ───┘   └── 1 ────── 2 ────── 3 ──┘
 
 A transaction that was streamed while it ran lies in files of its own. A large one is cut the same way; its
-pieces are told as well which of its subtransactions were rolled back. Small ones share a stretch, as if they
-had come whole. Where one brought a layout of a table a stretch of the others ends before its commit: the
+pieces are told as well which of its parts were rolled back. Small ones share a slice, as if they
+had come whole. Where one brought a layout of a table a slice of the others ends before its commit: the
 layout holds only for what comes after.
 """
 
@@ -26,25 +26,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headrace.core.position import Lsn
-from headrace.decode.kernel import Bytes, Ints
-from headrace.decode.pgoutput import Messages, alone, scan
-from headrace.pipeline.state.kept_files import Kept
-from headrace.pipeline.stream import late_stream
-from headrace.pipeline.tasks.slices import Cut, read_stretch
-from headrace.pipeline.tasks.table_task import LakeAddress, Small
-from headrace.sources.postgres.decoding import Inside, truncates
+from headrace.decode.kernel import Ints
+from headrace.pipeline.tasks.slices import Slice, Small
+from headrace.sources.contract import Context, Decoder, RunningTransaction
 from headrace.spool.layout import RECORD, Kind, Records, damaged
 from headrace.spool.reader import SpoolReader
 from headrace.spool.streamed import Streamed
 
 EPOCH_BYTES = 192 << 20
-STRETCH_BYTES = 8 << 20
+SLICE_BYTES = 8 << 20
 EPOCH_TRANSACTIONS = 200_000
 ALONE_BYTES = 16 << 20  # a streamed transaction of this size gets an epoch of its own
-
-_RELATION = ord("R")
-_OID = slice(31, 35)  # of a layout as the spool keeps it: behind the frame, its header and the letter
-_CHANGES = (ord("I"), ord("U"), ord("D"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,43 +132,50 @@ def _alone(found: Records) -> Ints:
     return np.flatnonzero((found["kind"] == Kind.STREAMED) & (found["length"] >= ALONE_BYTES))
 
 
-def cuts(reader: SpoolReader, transactions: Records) -> Iterator[Cut]:
-    """The stretches of an epoch, in no order: what is in them has its place in time."""
+def slices(reader: SpoolReader, transactions: Records, decoder: Decoder) -> Iterator[Slice]:
+    """The slices of an epoch, in no order: what is in them has its place in time."""
     is_streamed = transactions["kind"] == Kind.STREAMED
     whole, streamed = transactions[~is_streamed], transactions[is_streamed]
     for first, last in _neighbours(whole, _describing(reader, streamed)):
         start, stop = int(whole["start"][first]), int(whole["stop"][last])
-        if last == first and stop - start > 2 * STRETCH_BYTES:
-            known = _newest(reader.relations_before(start))
-            yield from Pieces(reader, start, known, None, _head(whole[first])).whole(stop)
+        context = decoder.between(reader.relations_before(start))
+        if last == first and stop - start > 2 * SLICE_BYTES:
+            yield from Pieces(reader, decoder, start, context).whole(stop)
         else:
-            yield Cut(start, stop, tuple(reader.relations_before(start)))
-    yield from _of_streamed(reader, streamed)
+            yield Slice(decoder, context, start, stop)
+    yield from _of_streamed(reader, streamed, decoder)
 
 
-def _of_streamed(reader: SpoolReader, streamed: Records) -> Iterator[Cut]:
+def _of_streamed(reader: SpoolReader, streamed: Records, decoder: Decoder) -> Iterator[Slice]:
     """Transactions that were streamed; each brings all layouts that it needs. Small ones go together."""
     together: list[Small] = []
     size = 0
     for transaction in streamed[streamed["length"] > 0]:  # the others are blocks without a change of ours
         own, length = own_files(transaction), int(transaction["length"])
-        head = _head(transaction, streamed=True, struck=tuple(reader.struck(own).tolist()))
-        if length > STRETCH_BYTES:
-            yield from Pieces(reader, 0, (), head, head, own).whole(length)
+        context = decoder.within(_ended(reader, own, transaction))
+        if length > SLICE_BYTES:
+            yield from Pieces(reader, decoder, 0, context, own).whole(length)
             continue
-        if together and size + length > STRETCH_BYTES:
-            yield Cut(0, size, (), several=tuple(together))
+        if together and size + length > SLICE_BYTES:
+            yield _together(decoder, together, size)
             together, size = [], 0
-        together.append(Small(own, length, head))
+        together.append(Small(own, length, context))
         size += length
     if together:
-        yield Cut(0, size, (), several=tuple(together))
+        yield _together(decoder, together, size)
 
 
-def kept_cuts(lake: LakeAddress, source: str, files: Sequence[Kept]) -> Iterator[Cut]:
-    """The stretches that were kept for tables that come late."""
-    for told in late_stream.pieces_of(lake, source, files):
-        yield Cut(told.start, told.stop, told.relations, told.inside, kept=told.kept)
+def _together(decoder: Decoder, several: Sequence[Small], size: int) -> Slice:
+    return Slice(decoder, decoder.between(()), 0, size, several=tuple(several))
+
+
+def _ended(reader: SpoolReader, own: Streamed, transaction: np.void) -> RunningTransaction:
+    return RunningTransaction(
+        number=int(transaction["xid"]),
+        time=int(transaction["time"]),
+        commit_ts=int(transaction["commit_ts"]),
+        aborted=tuple(reader.struck(own).tolist()),
+    )
 
 
 def _describing(reader: SpoolReader, streamed: Records) -> Ints:
@@ -188,7 +187,7 @@ def _describing(reader: SpoolReader, streamed: Records) -> Ints:
 
 
 def _neighbours(whole: Records, described: Ints) -> Iterator[tuple[int, int]]:
-    """The first and the last of the transactions that share a stretch: of one session, and not too large.
+    """The first and the last of the transactions that share a slice: of one session, and not too large.
 
     Between them may lie the commits of streamed ones, whose changes lie elsewhere, but no new layout.
     """
@@ -198,7 +197,7 @@ def _neighbours(whole: Records, described: Ints) -> Iterator[tuple[int, int]]:
     first = 0
     for end in ends.tolist():
         while first <= end:
-            within = np.searchsorted(whole["stop"], whole["start"][first] + STRETCH_BYTES, side="right")
+            within = np.searchsorted(whole["stop"], whole["start"][first] + SLICE_BYTES, side="right")
             last = min(max(int(within) - 1, first), end)
             yield first, last
             first = last + 1
@@ -211,79 +210,37 @@ def own_files(transaction: np.void) -> Streamed:
 
 @dataclass(slots=True)
 class Pieces:
-    """One very large transaction, cut between messages, as far as it has come."""
+    """One very large transaction, cut into slices as far as it has come."""
 
     reader: SpoolReader
-    at: int  # where the next piece begins
-    relations: tuple[bytes, ...]
-    inside: Inside | None  # None where a piece begins with the transaction's own head
-    head: Inside
+    decoder: Decoder
+    at: int  # where the next one begins
+    context: Context  # of what follows there
     own: Streamed | None = None
-    size: int = STRETCH_BYTES
+    size: int = SLICE_BYTES
 
-    def upto(self, stop: int) -> Iterator[Cut]:
-        """The pieces up to this address, or to the last whole message before it."""
-        while self.at < stop and (cut := self._next(stop)) is not None:
-            yield cut
+    def upto(self, stop: int) -> Iterator[Slice]:
+        """The slices up to this address, or to the last whole message before it."""
+        while self.at < stop and (piece := self._next(stop)) is not None:
+            yield piece
 
-    def whole(self, stop: int) -> Iterator[Cut]:
-        """The pieces of a transaction that ends here."""
+    def whole(self, stop: int) -> Iterator[Slice]:
+        """The slices of a transaction that ends here."""
         yield from self.upto(stop)
         if self.at < stop:
             raise damaged(
                 "transaction: it ends within a message", 0 if self.own is None else self.own.segment
             )
 
-    def _next(self, stop: int) -> Cut | None:
-        end = min(self.at + self.size, stop)
-        data, messages = self._scanned(end)
-        while messages.tail == 0:  # one message larger than a piece
+    def _next(self, stop: int) -> Slice | None:
+        end = self.at
+        length = 0
+        while length == 0:  # a message may be larger than a slice
             if end == stop:
                 return None
             end = min(end + self.size, stop)
-            data, messages = self._scanned(end)
-        cut = Cut(self.at, self.at + messages.tail, self.relations, self.inside, self.own)
-        lasting = messages if self.inside is None else self.inside.lasting(messages)
-        self.relations = _newest([*self.relations, *_layouts(data, lasting)])
-        self.inside = _further(self.inside or self.head, data, lasting)
-        self.at = cut.stop
-        return cut
-
-    def _scanned(self, end: int) -> tuple[Bytes, Messages]:
-        data = read_stretch(self.reader, self.own, self.at, end)
-        return data, scan(data, in_stream=self.own is not None)
-
-
-def _layouts(data: Bytes, messages: Messages) -> Iterator[bytes]:
-    for row in np.flatnonzero(messages.kind == _RELATION):
-        yield alone(_RELATION, data[messages.body[row] : messages.stop[row]].tobytes())
-
-
-def _newest(layouts: list[bytes]) -> tuple[bytes, ...]:
-    """Of each table the last layout, so that what a piece is told does not grow with the transaction."""
-    latest: dict[bytes, bytes] = {}
-    for frame in layouts:
-        latest[frame[_OID]] = frame
-    return tuple(latest.values())
-
-
-def _further(inside: Inside, data: Bytes, messages: Messages) -> Inside:
-    """The head for the next piece: the ordinals go on where this piece ends."""
-    counts = dict(inside.ordinals)
-    changed = messages.relation[np.isin(messages.kind, _CHANGES)]
-    for oid, count in zip(*np.unique(changed, return_counts=True), strict=True):
-        counts[int(oid)] = counts.get(int(oid), 0) + int(count)
-    for oid, rows in truncates(data, messages).items():
-        counts[oid] = counts.get(oid, 0) + len(rows)
-    return replace(inside, ordinals=counts)
-
-
-def _head(transaction: np.void, *, streamed: bool = False, struck: tuple[int, ...] = ()) -> Inside:
-    return Inside(
-        time=int(transaction["time"]),
-        xid=int(transaction["xid"]),
-        commit_ts=int(transaction["commit_ts"]),
-        ordinals={},
-        streamed=streamed,
-        struck=struck,
-    )
+            window = Slice(self.decoder, self.context, self.at, end, self.own)
+            length, behind = self.decoder.split(window.read(self.reader), self.context)
+        piece = replace(window, stop=self.at + length)
+        self.at, self.context = piece.stop, behind
+        return piece

@@ -25,8 +25,8 @@ import numpy as np
 from headrace.core.errors import Definite, HeadraceError
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
-from headrace.pipeline.state.schema_check import Look
 from headrace.pipeline.stream.batches import Pieces, own_files
+from headrace.pipeline.tasks.decode import DecodeTask
 from headrace.pipeline.tasks.routing import Routes
 from headrace.pipeline.tasks.runs import (
     Folding,
@@ -39,17 +39,16 @@ from headrace.pipeline.tasks.runs import (
     lay,
     struck_of,
 )
-from headrace.pipeline.tasks.slices import Cut
+from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import (
     LakeAddress,
     Outcome,
     Outcomes,
-    Stretch,
     TableTask,
     pack,
     unpack,
 )
-from headrace.sources.postgres.decoding import Inside, wide
+from headrace.sources.contract import Decoder, RunningTransaction
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
 from headrace.spool.streamed import Streamed
@@ -72,6 +71,7 @@ class Site:
     spool: Path
     jobs: Jobs
     ships_bytes: bool
+    decoder: Decoder
 
 
 @dataclass(slots=True)
@@ -99,14 +99,14 @@ class Ended:
     epoch: int
 
 
-def ended_as(reader: SpoolReader, transaction: np.void, look: Look, epoch: int) -> Ended:
+def ended_as(reader: SpoolReader, transaction: np.void, decoder: Decoder, epoch: int) -> Ended:
     """A streamed transaction from its record in the spool."""
     own = own_files(transaction)
     return Ended(
         own=own,
         length=int(transaction["length"]),
         time=int(transaction["time"]),
-        xid=int(wide(np.array([own.xid], np.int64), look.xid_reference)[0]),
+        xid=decoder.transaction_id(own.xid),
         commit_ts=int(transaction["commit_ts"]),
         rolled_back=reader.struck(own),
         epoch=epoch,
@@ -170,8 +170,9 @@ class Staging:
                 self._remove(self._place(own))
 
     def _begun(self, own: Streamed) -> _Work:
-        head = Inside(time=0, xid=own.xid, commit_ts=0, ordinals={}, streamed=True, by_subtransaction=True)
-        pieces = Pieces(SpoolReader(self._site.spool), 0, (), head, head, own, PIECE_BYTES)
+        decoder = self._site.decoder
+        context = decoder.within(RunningTransaction(own.xid))
+        pieces = Pieces(SpoolReader(self._site.spool), decoder, 0, context, own, PIECE_BYTES)
         return _Work(pieces, self._tables())
 
     def _lay(self, work: _Work, stop: int) -> None:
@@ -180,7 +181,7 @@ class Staging:
             return
         try:
             with self._site.jobs.shared(pack(tuple(work.tables.items()))) as tables:
-                items = [self._item(work, cut, tables) for cut in work.pieces.upto(stop)]
+                items = [self._item(work, each, tables) for each in work.pieces.upto(stop)]
                 for answer in self._site.jobs.run(lay, items):
                     piece = unpack(answer, Piece)
                     work.layers.extend(piece.layers)
@@ -189,24 +190,18 @@ class Staging:
             # Rolled back meanwhile; or damaged, and then the commit meets it again and says so.
             work.spoilt = True
 
-    def _item(self, work: _Work, cut: Cut, tables: bytes) -> bytes:
+    def _item(self, work: _Work, piece: Slice, tables: bytes) -> bytes:
         work.number += 1
-        assert cut.own is not None
-        stretch = Stretch(
+        assert piece.own is not None
+        task = DecodeTask(
+            slice=piece.carrying(work.pieces.reader) if self._site.ships_bytes else piece,
             number=work.number,
             epoch=0,
             lake=self._site.lake,
             spool=str(self._site.spool),
-            start=cut.start,
-            stop=cut.stop,
-            xid_reference=0,
-            relations=cut.relations,
             tables=tables,
-            inside=cut.inside,
-            own=cut.own,
-            data=cut.read(work.pieces.reader).tobytes() if self._site.ships_bytes else None,
         )
-        return pack(Laying(stretch, self._place(cut.own)))
+        return pack(Laying(task, self._place(piece.own)))
 
     def _place(self, own: Streamed) -> str:
         return f"{self._folder}/{own.segment}-{own.xid}"

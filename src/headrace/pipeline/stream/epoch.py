@@ -1,6 +1,6 @@
 """One epoch of the stream: from a batch of transactions to what each table becomes.
 
-    batch ─► stretches ─► job (Spark, or the driver itself when the batch is tiny) ─► outcomes
+    batch ─► slices ─► job (Spark, or the driver itself when the batch is tiny) ─► outcomes
                                                                                          │
     look at the catalog, begun after the batch was received ──────────────► judged: live, failed
 
@@ -42,17 +42,17 @@ from headrace.pipeline.stream.truncations import rows_to_go, with_truncations
 from headrace.pipeline.tasks import decode
 from headrace.pipeline.tasks.files import verdict
 from headrace.pipeline.tasks.merge_keyed import merge
-from headrace.pipeline.tasks.slices import Cut
+from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import (
     Outcome,
     Outcomes,
-    Stretch,
     TableTask,
     from_ipc,
     pack,
     to_ipc,
     unpack,
 )
+from headrace.sources.contract import Decoder, Source
 from headrace.sources.postgres.lookrecord import labels_of
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
@@ -77,10 +77,15 @@ class Workshop:
     reader: SpoolReader
     driver: Jobs
     spark: Jobs
+    source: Source
     driver_epochs: int
     ships_bytes: bool = False
     staging: Staging | None = None
     counts: Counts = field(default_factory=Counts)
+
+    def decoder(self, look: Look) -> Decoder:
+        """Who understands the source's stream, as of this look."""
+        return self.source.decoder(look.xid_reference)
 
     def jobs(self, rows: int) -> Jobs:
         """Who does an epoch of so many rows; it is counted."""
@@ -116,7 +121,7 @@ def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -
         looked=True,
         source=source,
         commits=_commits(ledger, batch, look),
-        kept=None if ledger.healing else _kept(ledger, workshop, batch, frontier),
+        kept=None if ledger.healing else _kept(ledger, workshop, batch, look, frontier),
         transactions=0 if ledger.healing else len(batch.transactions),
         changes=sum(outcome.changes for outcome in tables.outcomes),
         commit_ts=None if ledger.healing else batch.commit_ts,
@@ -207,9 +212,9 @@ def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
     taken = late_stream.portion(ledger.kept.values(), stand, ledger.frontier, batches.EPOCH_BYTES)
     changed = look.changed(behind.values())
     tasks = {r.oid: _task(ledger, r, look) for r in behind.values() if r.name not in changed}
-    cuts = list(batches.kept_cuts(ledger.address, ledger.name, taken.files))
-    work = _Work(cuts, taken.changes, taken.truncates)
-    outcomes = _worked(ledger, workshop, work, look, tasks) if cuts and tasks else {}
+    slices = list(late_stream.slices_of(ledger.address, ledger.name, taken.files, workshop.decoder(look)))
+    work = _Work(slices, taken.changes, taken.truncates)
+    outcomes = _worked(ledger, workshop, work, tasks) if slices and tasks else {}
     good, lacking, failures = _judged(outcomes, changed, (min(stand.values()), taken.reached))
     moved = [_caught_up(ledger, record, taken, good, failures, look) for record in behind.values()]
     side = _sided(ledger, workshop, behind, moved, good, lacking)
@@ -232,16 +237,16 @@ def _caught_up(
     return _joining(replace(after, applied=None, kept=False), ledger.frontier, ledger.frontier, ledger)
 
 
-def _kept(ledger: Ledger, workshop: Workshop, batch: Batch, frontier: Lsn) -> Kept | None:
+def _kept(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look, frontier: Lsn) -> Kept | None:
     """What the batch has for tables that are being copied: nothing that was kept before."""
     waiting = [r for r in ledger.tables.values() if r.behind and (r.applied or frontier) < frontier]
     behind = {record.oid: record.name for record in waiting}
     new = batch.transactions[batch.transactions["time"] >= int(ledger.position)]
     if not behind or not len(new):
         return None
-    cuts = batches.cuts(workshop.reader, new)
+    slices = batches.slices(workshop.reader, new, workshop.decoder(look))
     epoch = ledger.mark.epoch + 1
-    return late_stream.keep(ledger.store, ledger.name, epoch, frontier, behind, cuts, workshop.reader)
+    return late_stream.keep(ledger.store, ledger.name, epoch, frontier, behind, slices, workshop.reader)
 
 
 def _retaken(
@@ -259,7 +264,7 @@ def _run(
         return {}
     if workshop.staging is None or (transaction := batch.alone) is None:
         return _decoded(ledger, workshop, batch, look, tasks)
-    ended = ended_as(workshop.reader, transaction, look, ledger.mark.epoch + 1)
+    ended = ended_as(workshop.reader, transaction, workshop.decoder(look), ledger.mark.epoch + 1)
     workshop.counts.spark += 1
     workshop.counts.layered += 1
     laid, cold = workshop.staging.finish(ended, tasks)
@@ -272,41 +277,41 @@ def _decoded(
     """Run the job; again where it turned out what a table needs (see `decode`): rare, and never twice."""
     if not len(batch.transactions):
         return {}
-    cuts = list(batches.cuts(workshop.reader, batch.transactions))
-    return _worked(ledger, workshop, _Work(cuts, batch.changes, batch.truncates), look, tasks)
+    slices = list(batches.slices(workshop.reader, batch.transactions, workshop.decoder(look)))
+    return _worked(ledger, workshop, _Work(slices, batch.changes, batch.truncates), tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
     """What is to be decoded."""
 
-    cuts: Sequence[Cut]
+    slices: Sequence[Slice]
     changes: int
     truncates: bool
 
 
 def _worked(
-    ledger: Ledger, workshop: Workshop, work: _Work, look: Look, tasks: Mapping[int, TableTask]
+    ledger: Ledger, workshop: Workshop, work: _Work, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
-    cuts = work.cuts
+    slices = work.slices
     if work.truncates:
-        tasks = with_truncations(workshop.reader, cuts, tasks, look.xid_reference)
+        tasks = with_truncations(workshop.reader, slices, tasks)
     torn = {task.name: Outcome(task.name, torn=task.torn) for task in tasks.values() if task.torn}
     tasks = {oid: task for oid, task in tasks.items() if not task.torn}
     jobs = workshop.jobs(work.changes + rows_to_go(tasks))
     if work.changes > LARGE:
-        tasks = with_births(workshop.reader, cuts, tasks, look.xid_reference)
+        tasks = with_births(workshop.reader, slices, tasks)
     with ExitStack() as stack:
         while True:
             tables = stack.enter_context(jobs.shared(pack(tuple(tasks.items()))))
-            items = list(_items(ledger, workshop, cuts, look, tables))
+            items = list(_items(ledger, workshop, slices, tables))
             outcomes = Outcomes()
             for answer in jobs.run_grouped(decode.split, merge, items):
                 outcomes.take(unpack(answer, Outcome))
             wiser = {oid: _wiser(task, outcomes.tables.get(task.name)) for oid, task in tasks.items()}
             scattered = {o: t for o, t in wiser.items() if t.origins is None and _scattered(t, outcomes)}
             if scattered:
-                moved = _origins(ledger, workshop, jobs, (cuts, look), scattered)
+                moved = _origins(ledger, workshop, jobs, slices, scattered)
                 named = {oid: stack.enter_context(jobs.shared(to_ipc(each))) for oid, each in moved.items()}
                 wiser |= {oid: replace(wiser[oid], origins=data) for oid, data in named.items()}
             if wiser == tasks:
@@ -332,13 +337,13 @@ def _origins(
     ledger: Ledger,
     workshop: Workshop,
     jobs: Jobs,
-    work: tuple[Sequence[Cut], Look],
+    slices: Sequence[Slice],
     tasks: Mapping[int, TableTask],
 ) -> dict[int, pa.Table]:
     """Where the rows were found that change their keys and leave values out."""
     traces: dict[int, list[pa.Table]] = {}
     with jobs.shared(pack(tuple(tasks.items()))) as tables:
-        for answer in jobs.run(decode.traced, list(_items(ledger, workshop, *work, tables))):
+        for answer in jobs.run(decode.traced, list(_items(ledger, workshop, slices, tables))):
             for oid, found in unpack(answer, dict).items():
                 traces.setdefault(oid, []).append(from_ipc(found))
     return {
@@ -346,27 +351,16 @@ def _origins(
     }
 
 
-def _items(
-    ledger: Ledger, workshop: Workshop, cuts: Sequence[Cut], look: Look, tables: bytes
-) -> Iterable[bytes]:
-    reader = workshop.reader
-    for number, cut in enumerate(cuts):
+def _items(ledger: Ledger, workshop: Workshop, slices: Sequence[Slice], tables: bytes) -> Iterable[bytes]:
+    for number, each in enumerate(slices):
         yield pack(
-            Stretch(
+            decode.DecodeTask(
+                slice=each.carrying(workshop.reader) if workshop.ships_bytes else each,
                 number=number,
                 epoch=ledger.mark.epoch + 1,
                 lake=ledger.address,
                 spool=workshop.spool,
-                start=cut.start,
-                stop=cut.stop,
-                xid_reference=look.xid_reference,
-                relations=cut.relations,
                 tables=tables,
-                inside=cut.inside,
-                own=cut.own,
-                data=cut.read(reader).tobytes() if workshop.ships_bytes and cut.kept is None else None,
-                kept=cut.kept,
-                several=cut.several,
             )
         )
 

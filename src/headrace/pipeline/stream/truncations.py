@@ -1,11 +1,11 @@
 """A look ahead for TRUNCATEs: what each table of an epoch has to know of them before its changes are read.
 
-    the stretches' messages ─► truncations of each table ─┬─ held by the copy ─► what was before is forgotten
+    the slices' messages ─►  truncations of each table ─┬─ held by the copy ─► what was before is forgotten
                                                            └─ the others ─► the task's `truncations`
 
-Every task needs them, whichever stretch holds them: all files of a truncated table have to go, and changes
-before and after a truncation must not meet. They are found in the driver, which reads the letters of the
-messages and no rows.
+Every task needs them, whichever slice holds them: all files of a truncated table have to go, and changes
+before and after a truncation must not meet. They are found in the driver, which reads no
+rows for it.
 
 A truncation that the copy holds changes no state. But a copy tells nothing of rows that were gone when it was
 made, so what the table held before can't be had by rewinding: its history begins at the truncation's time.
@@ -21,21 +21,19 @@ import pyarrow as pa
 
 from headrace.core.chunks import ByChunk
 from headrace.core.truncation import Truncation
-from headrace.pipeline.tasks.slices import Cut
+from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import TableTask
-from headrace.sources.postgres import decoding
 from headrace.spool.reader import SpoolReader
 
 
 def with_truncations(
-    reader: SpoolReader, cuts: Sequence[Cut], tasks: Mapping[int, TableTask], reference: int
+    reader: SpoolReader, slices: Sequence[Slice], tasks: Mapping[int, TableTask]
 ) -> dict[int, TableTask]:
-    """The tasks, with the truncations of their tables in these stretches."""
+    """The tasks, with the truncations of their tables in these slices."""
     wanted = {oid: task.applied for oid, task in tasks.items()}
     found: dict[int, list[Truncation]] = {}
-    for cut in cuts:
-        data = cut.read(reader)
-        new = decoding.truncations(data, wanted, inside=cut.inside, xid_reference=reference)
+    for each in slices:
+        new = each.decoder.truncations(each.read(reader), each.context, wanted)
         for oid, some in new.items():
             found.setdefault(oid, []).extend(some)
     return {oid: _with(task, found.get(oid, [])) for oid, task in tasks.items()}

@@ -1,4 +1,4 @@
-"""A task: a stretch of the stream becomes the events of groups of keys.
+"""A task: a slice of the stream becomes the events of groups of keys.
 
     bytes ─ decode ─► change batch ─┬─ held by the copy ──► history only (rewind) or nothing (skip)
                                     └─ the others ─► events by key ─► one Part per group (`partition`)
@@ -7,7 +7,7 @@ Where the copy was made in chunks, what is held is told by key: all changes beco
 among those go no further.
 
 Where rows change keys and leave values out, the first try only says so (`scattered`). Then `traced` tells of
-each stretch what the driver makes the origins of (`core.origins`), and in the second try every event knows
+each slice what the driver makes the origins of (`core.origins`), and in the second try every event knows
 its own.
 
 History of tables with full before-images is complete in the stream and is written right here; that of
@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,71 +34,86 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import partition, raw_values
 from headrace.pipeline.tasks.files import Writing, without_form, write_history
 from headrace.pipeline.tasks.merge_keyed import RESULTS
-from headrace.pipeline.tasks.slices import read_piece, read_small, read_stretch
+from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import (
+    LakeAddress,
     Outcome,
     Part,
-    Stretch,
     TableTask,
     from_ipc,
     pack,
     to_ipc,
     unpack,
 )
-from headrace.sources.postgres import decoding
+from headrace.sources.contract import TableChanges, TableFailure
 from headrace.spark.depot import opened
 from headrace.spool.reader import SpoolReader
 
 
 @dataclass(frozen=True, slots=True)
-class _Context:
-    """What every step of one stretch needs."""
+class DecodeTask:
+    """A slice of the stream that one task decodes."""
 
-    stretch: Stretch
+    slice: Slice
+    number: int
+    epoch: int
+    lake: LakeAddress
+    spool: str
+    tables: bytes  # of pairs (the source's number of it, TableTask), packed; shared by all slices
+
+    def read(self) -> Bytes:
+        return self.slice.read(SpoolReader(Path(self.spool)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What every step of one slice needs."""
+
+    task: DecodeTask
     writing: Writing
 
 
 def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
     """The mapping side of an epoch's job: (group, order, blob)."""
-    stretch = unpack(item, Stretch)
-    store = open_store(stretch.lake.url, dict(stretch.lake.options) or None)
-    context = _Context(stretch, Writing(store, stretch.epoch))
-    tables = tables_of(stretch)
-    if stretch.number == 0:
+    own = unpack(item, DecodeTask)
+    store = open_store(own.lake.url, dict(own.lake.options) or None)
+    context = _Context(own, Writing(store, own.epoch))
+    tables = tables_of(own)
+    if own.number == 0:
         for task in tables.values():
-            yield from _failing_alone(stretch, task, _begun(context, task))
-    for found in _decoded(stretch, tables):
-        task = tables[found.oid]
-        if found.changes is None:
-            yield _result(stretch, Outcome(task.name, failure=found.failure))
+            yield from _failing_alone(own, task, _begun(context, task))
+    for found in _decoded(own, tables):
+        task = tables[found.table]
+        if isinstance(found, TableFailure):
+            yield _result(own, Outcome(task.name, failure=found.failure))
         else:
-            rows = _of_table(context, task, found.changes.batch, found.changes.bad)
-            yield from _failing_alone(stretch, task, rows)
+            rows = _of_table(context, task, found.batch, found.bad)
+            yield from _failing_alone(own, task, rows)
 
 
 def _failing_alone(
-    stretch: Stretch, task: TableTask, blobs: Iterator[tuple[str, int, bytes]]
+    own: DecodeTask, task: TableTask, blobs: Iterator[tuple[str, int, bytes]]
 ) -> Iterator[tuple[str, int, bytes]]:
-    """What is wrong with the changes of one table stops that table; the others of the stretch go on."""
+    """What is wrong with the changes of one table stops that table; the others of the slice go on."""
     try:
         yield from blobs
     except Definite as error:
-        yield _result(stretch, Outcome(task.name, failure=error))
+        yield _result(own, Outcome(task.name, failure=error))
 
 
 def traced(item: bytes) -> bytes:
     """A task: what the origins of the tables' events are made of, by the oid of the table."""
-    stretch = unpack(item, Stretch)
-    tables = tables_of(stretch)
+    own = unpack(item, DecodeTask)
+    tables = tables_of(own)
     traces: dict[int, bytes] = {}
-    for each in _decoded(stretch, tables):
-        if each.changes is None:  # the second try meets it again and says so
+    for each in _decoded(own, tables):
+        if isinstance(each, TableFailure):  # the second try meets it again and says so
             continue
-        task = replace(tables[each.oid], shadows=())
-        changes = _apart(task, pa.Table.from_batches([each.changes.batch]))[1]
+        task = replace(tables[each.table], shadows=())
+        changes = _apart(task, pa.Table.from_batches([each.batch]))[1]
         if changes.num_rows:
             found = origins.traces(_new(task, events(task.schema, changes))[1])
-            traces[each.oid] = to_ipc(pa.concat_tables([*_read(traces.get(each.oid)), found]))
+            traces[each.table] = to_ipc(pa.concat_tables([*_read(traces.get(each.table)), found]))
     return pack(traces)
 
 
@@ -107,34 +121,18 @@ def _read(told: bytes | None) -> list[pa.Table]:
     return [] if told is None else [from_ipc(told)]
 
 
-def tables_of(stretch: Stretch) -> dict[int, TableTask]:
-    """The tables that are wanted of the stretch, by the source's relation id."""
-    return dict(unpack(opened(stretch.tables), tuple))
+def tables_of(task: DecodeTask) -> dict[int, TableTask]:
+    """The tables that are wanted of the slice, by the source's number of each."""
+    return dict(unpack(opened(task.tables), tuple))
 
 
-def _decoded(stretch: Stretch, tables: Mapping[int, TableTask]) -> Iterator[decoding.TableChanges]:
-    return decoding.decode(
-        bytes_of(stretch),
-        decoding.relations_of(stretch.relations),
-        {oid: task.wanted() for oid, task in tables.items()},
-        inside=stretch.inside,
-        xid_reference=stretch.xid_reference,
-    )
+def _decoded(own: DecodeTask, tables: Mapping[int, TableTask]) -> Iterator[TableChanges | TableFailure]:
+    wanted = {number: task.wanted() for number, task in tables.items()}
+    return own.slice.decoder.decode(own.read(), own.slice.context, wanted)
 
 
-def bytes_of(stretch: Stretch) -> Bytes:
-    """The stretch's bytes, from the spool, from the lake, or from where they were sent along."""
-    if stretch.kept is not None:
-        return read_piece(stretch.kept, stretch.start, stretch.stop)
-    if stretch.data is not None:
-        return np.frombuffer(stretch.data, np.uint8)
-    if stretch.several:
-        return read_small(SpoolReader(Path(stretch.spool)), stretch.several)
-    return read_stretch(SpoolReader(Path(stretch.spool)), stretch.own, stretch.start, stretch.stop)
-
-
-def _result(stretch: Stretch, outcome: Outcome) -> tuple[str, int, bytes]:
-    return RESULTS, stretch.number, pack(outcome)
+def _result(own: DecodeTask, outcome: Outcome) -> tuple[str, int, bytes]:
+    return RESULTS, own.number, pack(outcome)
 
 
 def _of_table(
@@ -142,7 +140,7 @@ def _of_table(
 ) -> Iterator[tuple[str, int, bytes]]:
     changes = pa.Table.from_batches([batch])
     if failure := _unfit(task, bad):
-        yield _result(context.stretch, Outcome(task.name, failure=failure))
+        yield _result(context.task, Outcome(task.name, failure=failure))
         return
     known, changes = _apart(task, changes)
     yield from _held(context, task, known)
@@ -186,7 +184,7 @@ def _held(context: _Context, task: TableTask, held: pa.Table) -> Iterator[tuple[
         held = held.filter(pc.greater(held["_time"], task.forgets))
         plain = replace(task, shadows=())
         outcome = replace(outcome, history=write_history(context.writing, plain, history(task.schema, held)))
-    yield _result(context.stretch, outcome)
+    yield _result(context.task, outcome)
 
 
 def _live(
@@ -195,12 +193,12 @@ def _live(
     met = tuple(sorted(set(bad["column"].to_pylist())))
     outcome = Outcome(task.name, changes=changes.num_rows, last_commit_ts=_latest(changes), met=met)
     if task.schema.full:
-        yield _result(context.stretch, _straight(context, replace(task, shadows=met), changes, bad, outcome))
+        yield _result(context.task, _straight(context, replace(task, shadows=met), changes, bad, outcome))
     elif unforeseen := tuple(c for c in met if c not in task.shadows):
-        yield _result(context.stretch, replace(outcome, unforeseen=unforeseen))
+        yield _result(context.task, replace(outcome, unforeseen=unforeseen))
         return
     else:
-        yield _result(context.stretch, outcome)
+        yield _result(context.task, outcome)
     if task.schema.is_multiset:
         yield from _parts(context, partition.of_changes(task, changes))
         return
@@ -208,13 +206,13 @@ def _live(
     known, found = _new(task, found)
     if known.num_rows:
         known = known.filter(pc.greater(known["_time"], task.untold))
-        yield _result(context.stretch, Outcome(task.name, held=_transactions(known)))
+        yield _result(context.task, Outcome(task.name, held=_transactions(known)))
     if not found.num_rows:
         return
     if task.origins is not None:
         found = origins.with_origins(found, from_ipc(opened(task.origins)), task.truncations)
     elif partition.is_scattered(task, found):
-        yield _result(context.stretch, Outcome(task.name, scattered=True))
+        yield _result(context.task, Outcome(task.name, scattered=True))
         return
     yield from _parts(context, partition.of_events(task, found))
 
@@ -263,9 +261,9 @@ def _not_held(task: TableTask, told: pa.Table) -> pa.Table:
 
 
 def _begun(context: _Context, task: TableTask) -> Iterator[tuple[str, int, bytes]]:
-    """What a table's truncations bring whatever its changes are; told once, with the first stretch."""
+    """What a table's truncations bring whatever its changes are; told once, with the first slice."""
     if task.forgets:
-        yield _result(context.stretch, Outcome(task.name, forgets=task.forgets))
+        yield _result(context.task, Outcome(task.name, forgets=task.forgets))
     if not task.truncations:
         return
     outcome = Outcome(
@@ -278,7 +276,7 @@ def _begun(context: _Context, task: TableTask) -> Iterator[tuple[str, int, bytes
         writing, time = context.writing, task.truncations[0].time
         standing = raw_values.standing(writing.store, task, writing.epoch, time)
         outcome = replace(outcome, errors=standing)
-    yield _result(context.stretch, outcome)
+    yield _result(context.task, outcome)
     yield from _parts(context, partition.of_files(task))
 
 
@@ -288,6 +286,6 @@ def _parts(context: _Context, shares: Iterable[partition.Share]) -> Iterator[tup
 
 
 def _part(context: _Context, task: TableTask, group: str, rows: pa.Table) -> tuple[str, int, bytes]:
-    stretch = context.stretch
-    part = Part(stretch.epoch, stretch.lake, task, to_ipc(rows))
-    return f"{task.name}:{group}", stretch.number, pack(part)
+    own = context.task
+    part = Part(own.epoch, own.lake, task, to_ipc(rows))
+    return f"{task.name}:{group}", own.number, pack(part)

@@ -1,4 +1,4 @@
-"""Which group of an epoch's merge gets which rows of a stretch.
+"""Which group of an epoch's merge gets which rows of a slice.
 
     a table with a key      file by file, as `routing` tells; overlapping files each get a shared key's events
     no key                  one group for all of the table

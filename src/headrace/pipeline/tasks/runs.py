@@ -21,7 +21,7 @@ Layers are a cache, like the spool that they come from: they may be lost at any 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,15 +31,15 @@ from headrace.core.columns import ints
 from headrace.core.errors import Definite
 from headrace.core.events import Event, events
 from headrace.core.groups import by_group, rank
-from headrace.decode.kernel import Bytes, Flags, Ints
+from headrace.decode.kernel import Flags, Ints
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
-from headrace.pipeline.tasks.decode import bytes_of, tables_of
+from headrace.pipeline.tasks.decode import DecodeTask, tables_of
 from headrace.pipeline.tasks.files import Writing
 from headrace.pipeline.tasks.merge_keyed import merge_events
 from headrace.pipeline.tasks.routing import WIDTH, Prefixes, prefixes
-from headrace.pipeline.tasks.table_task import LakeAddress, Outcome, Stretch, TableTask, pack, unpack
-from headrace.sources.postgres import decoding
+from headrace.pipeline.tasks.table_task import LakeAddress, Outcome, TableTask, pack, unpack
+from headrace.sources.contract import TableFailure
 
 ROWS_PER_BATCH = 8192  # a layer is read in such parts
 _KNOWN_AT_COMMIT = ("_time", "_xid", "_commit_ts")
@@ -70,8 +70,14 @@ class Layer:
 class Laying:
     """A piece to lay down, and under which name."""
 
-    stretch: Stretch
+    piece: DecodeTask
     folder: str
+
+    @property
+    def transaction(self) -> int:
+        """The number of its transaction, as the stream has it."""
+        assert self.piece.slice.own is not None
+        return self.piece.slice.own.xid
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +168,19 @@ class Folding:
 def lay(item: bytes) -> bytes:
     """A task: decode one piece, and lay down what can be."""
     laying = unpack(item, Laying)
-    stretch = laying.stretch
-    store = open_store(stretch.lake.url, dict(stretch.lake.options) or None)
-    tables = tables_of(stretch)
+    piece = laying.piece
+    store = open_store(piece.lake.url, dict(piece.lake.options) or None)
+    tables = tables_of(piece)
     found: dict[int, list[pa.Table]] = {}
-    data = bytes_of(stretch)
-    cold = set(_truncated(stretch, tables, data))
-    for each in _decoded(stretch, data, tables):
-        rows = None if each.changes is None or each.changes.bad.num_rows else each.changes.batch
-        if rows is None or tables[each.oid].schema.is_multiset:
-            cold.add(each.oid)
+    data, context, decoder = piece.read(), piece.slice.context, piece.slice.decoder
+    # The times are not known yet, and with 0 none is too early.
+    cold = set(decoder.truncations(data, context, dict.fromkeys(tables, 0)))
+    wanted = {oid: task.wanted(since=0) for oid, task in tables.items()}
+    for each in decoder.decode(data, context, wanted):
+        if isinstance(each, TableFailure) or each.bad.num_rows or tables[each.table].schema.is_multiset:
+            cold.add(each.table)
         else:
-            found.setdefault(each.oid, []).append(pa.Table.from_batches([rows]))
+            found.setdefault(each.table, []).append(pa.Table.from_batches([each.batch]))
     layers = []
     for oid, batches in found.items():
         layer = None if oid in cold else _laid(store, laying, tables[oid], oid, pa.concat_tables(batches))
@@ -182,26 +189,6 @@ def lay(item: bytes) -> bytes:
         else:
             layers.append(layer)
     return pack(Piece(tuple(layers), frozenset(cold)))
-
-
-def _truncated(stretch: Stretch, tables: Iterable[int], data: Bytes) -> Iterable[int]:
-    """The tables that the piece truncates, wherever in the log that will be."""
-    beginning = dict.fromkeys(tables, 0)
-    inside, reference = stretch.inside, stretch.xid_reference
-    return decoding.truncations(data, beginning, inside=inside, xid_reference=reference)
-
-
-def _decoded(stretch: Stretch, data: Bytes, tables: dict[int, TableTask]) -> Iterator[decoding.TableChanges]:
-    assert stretch.inside is not None
-    # The times are not known yet, and with `since` 0 none is too early.
-    wanted = {oid: task.wanted(since=0) for oid, task in tables.items()}
-    return decoding.decode(
-        data,
-        decoding.relations_of(stretch.relations),
-        wanted,
-        inside=stretch.inside,
-        xid_reference=stretch.xid_reference,
-    )
 
 
 def _laid(store: Store, laying: Laying, task: TableTask, oid: int, changes: pa.Table) -> Layer | None:
@@ -213,7 +200,7 @@ def _laid(store: Store, laying: Laying, task: TableTask, oid: int, changes: pa.T
     if found["_from"].null_count < found.num_rows:
         return None
     found = found.take(pa.array(by_group(rank(found["_key"].combine_chunks()).ids)))
-    key = f"{laying.folder}/{laying.stretch.number}-{oid}.arrow"
+    key = f"{laying.folder}/{laying.piece.number}-{oid}.arrow"
     _write(store, key, found.drop_columns([*_KNOWN_AT_COMMIT, "_from"]))
     who = _who(changes)
     layer = Layer(
@@ -223,7 +210,7 @@ def _laid(store: Store, laying: Laying, task: TableTask, oid: int, changes: pa.T
         changes=changes.num_rows,
         firsts=tuple(bytes(first) for first in prefixes(_each_first(found["_key"]))),
         inserts=tuple(_inserts(found)),
-        mixed=bool(np.any(who["xid"] != laying.stretch.xid)),
+        mixed=bool(np.any(who["xid"] != laying.transaction)),
     )
     if layer.mixed:
         store.put(layer.who, who.tobytes(), lasting=False)

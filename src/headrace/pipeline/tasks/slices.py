@@ -1,60 +1,79 @@
-"""Slices of the stream: the bytes that one task decodes, wherever they lie.
+"""Slices of the stream: the bytes that one task decodes, wherever they lie, and what must be told of them.
 
     the spool's segments         whole transactions, one behind the other
-    a transaction's own files    one that was streamed while it ran; small ones go together
+    a transaction's own files    one that was streamed while it ran, or a piece of it; small ones go together
     a file of the lake           what was kept for tables that were being copied
+    the slice itself             where tasks cannot read the spool
 
-The planner of an epoch cuts them and its tasks read them, by the same functions.
+The planner of an epoch cuts them (`stream.batches`), and its tasks read them: both by `Slice.read`.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headrace.core.errors import Definite
 from headrace.decode.kernel import Bytes
 from headrace.lake.store.open import open_store
-from headrace.pipeline.tasks.table_task import KeptPiece, Small
-from headrace.sources.postgres.decoding import Inside
+from headrace.pipeline.tasks.table_task import LakeAddress
+from headrace.sources.contract import Context, Decoder
 from headrace.spool.reader import SpoolReader
 from headrace.spool.streamed import Streamed
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """A stretch as the planner sees it: where it lies and what its task must be told."""
+class KeptPiece:
+    """Where a piece of the stream lies that was kept in the lake (`stream.late_stream`)."""
 
-    start: int
+    lake: LakeAddress
+    key: str
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A streamed transaction that is too small for a slice of its own."""
+
+    own: Streamed
+    length: int
+    context: Context
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A piece of the stream, who understands it, and what it must be told."""
+
+    decoder: Decoder
+    context: Context
+    start: int  # addresses in the spool's segments, unless one of these says otherwise:
     stop: int
-    relations: tuple[bytes, ...]  # whole frames
-    inside: Inside | None = None
-    own: Streamed | None = None  # addresses are those of this transaction's own files
-    kept: KeptPiece | None = None  # addresses are those of a file of the lake
+    own: Streamed | None = None  # they are those of this transaction's own files
+    kept: KeptPiece | None = None  # they are those of a file of the lake
     several: tuple[Small, ...] = ()  # it is these, as if they had come whole
+    data: bytes | None = None  # the bytes themselves
 
-    def read(self, reader: SpoolReader, most: int | None = None) -> Bytes:
+    def read(self, spool: SpoolReader, most: int | None = None) -> Bytes:
         """Its bytes, or the first of them."""
+        if self.data is not None:
+            return np.frombuffer(self.data, np.uint8)[:most]
         if self.several:
-            return read_small(reader, self.several)[:most]
+            return np.concatenate([self._as_whole(spool, small) for small in self.several])[:most]
         if self.kept is not None:
             return read_piece(self.kept, self.start, self.stop)[:most]
         stop = self.stop if most is None else min(self.stop, self.start + most)
-        return read_stretch(reader, self.own, self.start, stop)
+        if self.own is not None:
+            return spool.read_streamed(self.own, self.start, stop)
+        return spool.read(self.start, stop)
 
+    def carrying(self, spool: SpoolReader) -> Slice:
+        """The same with its bytes in it, for tasks that cannot read the spool; the lake they can read."""
+        return self if self.kept is not None else replace(self, data=self.read(spool).tobytes())
 
-def read_stretch(reader: SpoolReader, own: Streamed | None, start: int, stop: int) -> Bytes:
-    """Bytes of the spool: of the common segments, or of a streamed transaction's own files."""
-    return reader.read(start, stop) if own is None else reader.read_streamed(own, start, stop)
-
-
-def read_small(reader: SpoolReader, several: Iterable[Small]) -> Bytes:
-    """Small streamed transactions, one behind the other, as if they had come whole."""
-    read = (small.inside.unstreamed(reader.read_streamed(small.own, 0, small.length)) for small in several)
-    return np.concatenate(list(read))
+    def _as_whole(self, spool: SpoolReader, small: Small) -> Bytes:
+        return self.decoder.whole(spool.read_streamed(small.own, 0, small.length), small.context)
 
 
 def read_piece(piece: KeptPiece, start: int, stop: int) -> Bytes:

@@ -1,8 +1,7 @@
 """What travels between the driver and the tasks of an epoch: plain values, pickled.
 
-    Stretch      in   a stretch of the spool and what is needed to read it
     TableTask    in   one table as the tasks need it: schema, folders, files, what to skip
-    Part         mid  a group's share of one stretch: events as Arrow IPC
+    Part         mid  a group's share of one slice: events as Arrow IPC
     Outcome      out  what a task did for one table: new files, removed files, counts, a failure
 
 Nothing here holds a connection, a password or a Spark object. Rows travel inside `Part` only, as
@@ -27,8 +26,7 @@ from headrace.lake.format.plan import DataFile
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.routing import Routes
-from headrace.sources.postgres.decoding import Inside, Wanted
-from headrace.spool.streamed import Streamed
+from headrace.sources.contract import Wanted
 
 T = TypeVar("T")
 
@@ -47,15 +45,6 @@ class LakeAddress:
     def open(self) -> Store:
         """Its store."""
         return open_store(self.url, dict(self.options) or None)
-
-
-@dataclass(frozen=True, slots=True)
-class KeptPiece:
-    """Where a piece of the stream lies that was kept in the lake (`stream.late_stream`)."""
-
-    lake: LakeAddress
-    key: str
-    crc: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,43 +79,8 @@ class TableTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Small:
-    """A streamed transaction that is too small to be a stretch of its own."""
-
-    own: Streamed
-    length: int
-    inside: Inside
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A piece of the stream that one task decodes."""
-
-    number: int
-    epoch: int
-    lake: LakeAddress
-    spool: str
-    start: int  # addresses in the spool
-    stop: int
-    xid_reference: int
-    relations: tuple[bytes, ...]  # layouts in force at its start
-    tables: bytes  # of pairs (the source's relation id, TableTask), packed; shared by all stretches
-    inside: Inside | None = None  # the transaction in whose middle it begins
-    own: Streamed | None = None  # addresses are those of this streamed transaction's own files
-    data: bytes | None = None  # the bytes themselves, where tasks cannot read the spool
-    kept: KeptPiece | None = None  # addresses are those of a file of the lake
-    several: tuple[Small, ...] = ()  # it is these, as if they had come whole
-
-    @property
-    def xid(self) -> int:
-        """Of the transaction that it is a piece of, as the source writes it."""
-        assert self.inside is not None
-        return self.inside.xid & 0xFFFFFFFF
-
-
-@dataclass(frozen=True, slots=True)
 class Part:
-    """What one stretch has for one group: `task` is set so that the group's merge needs nothing else."""
+    """What one slice has for one group: `task` is set so that the group's merge needs nothing else."""
 
     epoch: int
     lake: LakeAddress

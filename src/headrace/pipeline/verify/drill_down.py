@@ -32,11 +32,11 @@ from headrace.core.errors import HeadraceError
 from headrace.core.groups import by_group, group
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
-from headrace.decode.printing import printed
 from headrace.pipeline.tasks.compare.proofs import TEXTS, Reduced, Sieve, net, united
 from headrace.pipeline.tasks.table_task import from_ipc
 from headrace.pipeline.verify.sides import Bench, Keys, Weighed
 from headrace.pipeline.verify.verdicts import CHANGED, EXTRA, MISSING, Difference, Texts
+from headrace.sources.contract import Decoder
 
 MOST_ROWS = 16_384  # of a table, that are looked into
 KEYS_AT_ONCE = 200
@@ -63,7 +63,9 @@ def narrow(bench: Bench, table: Weighed, *, values: bool) -> Narrowed:
     source = _source(bench, table, sieve, lake)
     if source.overfull:
         return Narrowed(0)
-    return Narrowed(len(wanted), tuple(differences(sieve, net(sieve, source, lake), values=values)))
+    return Narrowed(
+        len(wanted), tuple(differences(bench.decoder, sieve, net(sieve, source, lake), values=values))
+    )
 
 
 def _chosen(table: Weighed) -> tuple[int, ...]:
@@ -95,7 +97,7 @@ def _by_key(
     found: dict[int, list[Reduced]] = {}
     if sieve.schema.is_multiset or lake.rows is None:
         return found
-    keys = key_texts(sieve.schema, from_ipc(lake.rows))
+    keys = key_texts(bench.decoder, sieve.schema, from_ipc(lake.rows))
     some = [keys[at : at + KEYS_AT_ONCE] for at in range(0, len(keys), KEYS_AT_ONCE)]
     for parts in pool.map(lambda few: _rows_of(bench, table, sieve, few), some):
         for number, part in parts.items():
@@ -111,10 +113,10 @@ def _rows_of(bench: Bench, table: Weighed, sieve: Sieve, keys: Keys) -> Mapping[
         return {}
 
 
-def key_texts(schema: TableSchema, rows: pa.Table) -> Keys:
+def key_texts(decoder: Decoder, schema: TableSchema, rows: pa.Table) -> Keys:
     """The keys of rows (columns by number) as the source reads them, each once."""
     numbers = [schema.names.index(name) for name in schema.key]
-    columns = [printed(rows.column(f"c{number}")).to_pylist() for number in numbers]
+    columns = [decoder.printed(rows.column(f"c{number}")).to_pylist() for number in numbers]
     keys = dict.fromkeys(zip(*columns, strict=True))
     # No text of the source's holds a NUL: such a key, or one that is NULL, is not there.
     return tuple(key for key in keys if all(text is not None and "\0" not in text for text in key))
@@ -130,13 +132,13 @@ def _unexplained(table: Weighed, sieve: Sieve, number: int, found: Mapping[int, 
 # --- words for them -------------------------------------------------------------------------------
 
 
-def differences(sieve: Sieve, rows: pa.Table, *, values: bool) -> Iterator[Difference]:
+def differences(decoder: Decoder, sieve: Sieve, rows: pa.Table, *, values: bool) -> Iterator[Difference]:
     """What to say of the updates (columns by number) by which the source exceeds the lake."""
     if not rows.num_rows:
         return
     schema = sieve.schema
     columns = [rows.column(f"c{i}") for i in range(len(schema.columns))]
-    shown = _Shown(schema, columns, values)
+    shown = _Shown(decoder, schema, columns, values)
     diffs = ints(rows, DIFF)
     identity = columns if schema.is_multiset else [columns[schema.names.index(name)] for name in schema.key]
     groups = group(keycode(identity))
@@ -148,10 +150,10 @@ def differences(sieve: Sieve, rows: pa.Table, *, values: bool) -> Iterator[Diffe
 class _Shown:
     """The rows as texts, and as codes that are equal exactly where the values are."""
 
-    def __init__(self, schema: TableSchema, columns: list[Any], values: bool) -> None:
+    def __init__(self, decoder: Decoder, schema: TableSchema, columns: list[Any], values: bool) -> None:
         self.schema = schema
         self.values = values
-        self._texts = [printed(column).to_pylist() for column in columns]
+        self._texts = [decoder.printed(column).to_pylist() for column in columns]
         self._codes = [keycode([column]).to_pylist() for column in columns]
 
     def key(self, row: int) -> Texts:

@@ -54,6 +54,7 @@ from headrace.pipeline.tasks.table_task import from_ipc
 from headrace.pipeline.verify.drill_down import Narrowed, narrow, text_differences
 from headrace.pipeline.verify.sides import Bench, Weighed, untold
 from headrace.pipeline.verify.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
+from headrace.sources import registry
 from headrace.sources.patterns import select
 from headrace.sources.postgres import catalog as sources
 from headrace.sources.postgres import locks, snapshot
@@ -201,6 +202,7 @@ class Comparison:
             # Times do not matter: who is told by history and shown by the snapshot is so by its xid.
             shown=replace(self.handoff, settled=None),
             connections=self._place.config.snapshot_connections,
+            decoder=registry.by_kind(self._source.kind).decoder(),
         )
 
     def _begun(self, chosen: Sequence[TableRecord]) -> list[Weighed]:

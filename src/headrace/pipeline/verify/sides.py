@@ -49,6 +49,7 @@ from headrace.pipeline.tasks.compare.proofs import (
     united,
 )
 from headrace.pipeline.tasks.table_task import LakeAddress, pack, unpack
+from headrace.sources.contract import Decoder
 from headrace.sources.postgres.session import Identity
 from headrace.sources.postgres.snapshot import CopyRange
 from headrace.spark.jobs import Jobs
@@ -106,6 +107,7 @@ class Bench:
     snapshot_id: str
     shown: ByXid
     connections: int
+    decoder: Decoder  # prints what differs
 
     # --- the source -----------------------------------------------------------------------------
 

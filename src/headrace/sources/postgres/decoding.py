@@ -1,8 +1,8 @@
-"""From a stretch of the stream to change batches, one table at a time.
+"""From a slice of the stream to change batches, one table at a time.
 
-A stretch is the raw bytes of whole transactions (or of a piece of a very large one, with the
-transaction's head given beside it). Each change gets the time, xid and commit timestamp of the BEGIN
-before it, and its ordinal: its number within its transaction and table, in log order.
+A slice is the raw bytes of whole transactions, or of a piece of a very large one; its context says in which
+transaction it begins, and which layouts hold there. Each change gets the time, xid and commit timestamp of
+the BEGIN before it, and its ordinal: its number within its transaction and table, in log order.
 
     B ─ R(t) ─ I(t) ─ U(t) ─ I(u) ─ C   B ─ U(t) ─ R(t') ─ I(t) ─ C
                t,0     t,1    u,0             t,0           t,1       ordinals
@@ -16,7 +16,7 @@ without reading a row, for whoever has to know of them before the changes are re
 table that it emptied and that is published, so its flags (CASCADE, RESTART IDENTITY) say nothing more.
 
 A relation that no longer has the columns that were recorded is a failure of its table at its time: a value,
-not an exception, so that the other tables of the stretch go on. What can't be read at all is raised: it
+not an exception, so that the other tables of the slice go on. What can't be read at all is raised: it
 concerns the whole source.
 """
 
@@ -27,7 +27,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,66 +34,18 @@ from headrace.core.errors import Definite
 from headrace.core.handoff import widen
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
-from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncation, Truncations
-from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate, whole
+from headrace.decode.kernel import Bytes, Ints
+from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate
 from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
+from headrace.sources.contract import TableChanges, TableFailure, Wanted
+from headrace.sources.postgres.context import OpenTransaction, StreamContext
 from headrace.sources.postgres.types import is_same_form
 
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _RELATION, _TRUNCATE = ord("R"), ord("T")
 _FULL = "f"  # of a relation's identity
 _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^{},"]+)', re.DOTALL)
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A table that the caller wants: updates with a time below `since` are left out.
-
-    `types` are those of its columns (oid and modifier) as the catalog had them, `labels` those of its enums
-    as a look shows them that is later than the stretch, or that later looks are compared with; without them
-    they are not compared with the stream's.
-    """
-
-    name: TableName
-    schema: TableSchema
-    since: int
-    types: tuple[tuple[int, int], ...] = ()
-    labels: tuple[tuple[str, ...] | None, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Inside:
-    """The transaction in whose middle the stretch begins, with the changes each table had before."""
-
-    time: int
-    xid: int
-    commit_ts: int
-    ordinals: Mapping[int, int]
-    streamed: bool = False  # its messages carry the xid of their subtransaction
-    struck: tuple[int, ...] = ()  # the subtransactions that were rolled back
-    by_subtransaction: bool = False  # changes get the xid of their subtransaction, as the wire has it
-
-    def unstreamed(self, data: Bytes) -> Bytes:
-        """All of a streamed transaction's bytes as those of an ordinary one."""
-        messages = self.lasting(scan(data, in_stream=True))
-        return whole(data, messages, commit_lsn=self.time, commit_ts=self.commit_ts, xid=self.xid)
-
-    def lasting(self, messages: Messages) -> Messages:
-        """The messages without those of rolled-back subtransactions."""
-        return messages.take(~np.isin(messages.xid, self.struck)) if self.struck else messages
-
-
-@dataclass(frozen=True, slots=True)
-class TableChanges:
-    """The changes of one table under one relation version, or why its changes can't be taken."""
-
-    oid: int
-    changes: Changes | None = None
-    failure: Definite | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,44 +72,33 @@ class _Heads:
 
 
 def decode(
-    data: Bytes,
-    relations: Mapping[int, Relation],
-    tables: Mapping[int, Wanted],
-    *,
-    inside: Inside | None,
-    xid_reference: int,
-) -> Iterator[TableChanges]:
-    """All changes of the wanted tables in `data`; `relations` are in force at its start."""
-    messages = _messages(data, inside)
-    heads = _heads(begins(data, messages), messages, inside, xid_reference)
-    versions = _versions(data, messages, relations)
+    data: Bytes, context: StreamContext, tables: Mapping[int, Wanted], reference: int
+) -> Iterator[TableChanges | TableFailure]:
+    """All changes of the wanted tables in `data`."""
+    messages = context.messages(data)
+    heads = _heads(begins(data, messages), messages, context.inside, reference)
+    versions = _versions(data, messages, relations_of(context.layouts))
     emptied = truncates(data, messages)
     for oid, wanted in tables.items():
-        rows, ordinals = _numbered(messages, heads, oid, emptied, inside)
+        rows, ordinals = _numbered(messages, heads, oid, emptied, context.inside)
         new = (heads.time[rows] >= wanted.since) & (messages.kind[rows] != _TRUNCATE)
         taken = _Taken(oid, wanted, rows[new], ordinals[new])
         yield from _of_table(data, messages, heads, versions.get(oid, []), taken)
 
 
-def _messages(data: Bytes, inside: Inside | None) -> Messages:
-    """The messages of a stretch, without what was rolled back."""
-    messages = scan(data, in_stream=inside is not None and inside.streamed)
-    return messages if inside is None else inside.lasting(messages)
-
-
 def truncations(
-    data: Bytes, tables: Mapping[int, int], *, inside: Inside | None, xid_reference: int
+    data: Bytes, context: StreamContext, tables: Mapping[int, int], reference: int
 ) -> dict[int, Truncations]:
     """Where the tables (by oid: the time from which on it matters) are truncated in `data`."""
-    messages = _messages(data, inside)
+    messages = context.messages(data)
     emptied = truncates(data, messages)
     wanted = [oid for oid in tables if oid in emptied]
     if not wanted:
         return {}
-    heads = _heads(begins(data, messages), messages, inside, xid_reference)
+    heads = _heads(begins(data, messages), messages, context.inside, reference)
     found = {}
     for oid in wanted:
-        rows, ordinals = _numbered(messages, heads, oid, emptied, inside)
+        rows, ordinals = _numbered(messages, heads, oid, emptied, context.inside)
         chosen = (messages.kind[rows] == _TRUNCATE) & (heads.time[rows] >= tables[oid])
         at = rows[chosen]
         places = zip(heads.time[at], ordinals[chosen], heads.xid[at], heads.commit_ts[at], strict=True)
@@ -175,9 +115,9 @@ def truncates(data: Bytes, messages: Messages) -> dict[int, Ints]:
     return {oid: np.array(rows, np.int64) for oid, rows in found.items()}
 
 
-def _heads(found: Begins, messages: Messages, inside: Inside | None, reference: int) -> _Heads:
+def _heads(found: Begins, messages: Messages, inside: OpenTransaction | None, reference: int) -> _Heads:
     number = np.searchsorted(found.row, np.arange(len(messages)), side="right") - 1
-    before = inside or Inside(-1, 0, 0, {})
+    before = inside or OpenTransaction(-1, 0, 0, {})
 
     def each(values: Ints, first: int) -> Ints:
         return np.concatenate([np.array([first], np.int64), values])[number + 1]
@@ -186,13 +126,17 @@ def _heads(found: Begins, messages: Messages, inside: Inside | None, reference: 
     return _Heads(
         number=number,
         time=each(found.commit_lsn, before.time),
-        xid=messages.xid.astype(np.int64) if own else wide(each(found.xid, before.xid), reference),
+        xid=messages.xid.astype(np.int64) if own else _wide(each(found.xid, before.xid), reference),
         commit_ts=each(found.commit_ts, before.commit_ts),
     )
 
 
-def wide(xids: Ints, reference: int) -> Ints:
-    """The wire's 32 bits as 64-bit ids: the nearest to a recent one."""
+def widened(xid: int, reference: int) -> int:
+    """The wire's 32 bits as a 64-bit id: the nearest to a recent one."""
+    return int(_wide(np.array([xid], np.int64), reference)[0])
+
+
+def _wide(xids: Ints, reference: int) -> Ints:
     low = pa.array((xids & 0xFFFFFFFF).astype(np.uint32))
     return np.asarray(widen(low, reference).to_numpy(), dtype=np.int64)
 
@@ -211,7 +155,7 @@ def _versions(
 
 
 def _numbered(
-    messages: Messages, heads: _Heads, oid: int, emptied: Mapping[int, Ints], inside: Inside | None
+    messages: Messages, heads: _Heads, oid: int, emptied: Mapping[int, Ints], inside: OpenTransaction | None
 ) -> tuple[Ints, Ints]:
     """The messages that change or truncate a table, in the order of the log, and their ordinals."""
     changed = np.isin(messages.kind, (_INSERT, _UPDATE, _DELETE)) & (messages.relation == oid)
@@ -234,7 +178,7 @@ def _of_table(
     heads: _Heads,
     versions: list[tuple[int, Relation]],
     taken: _Taken,
-) -> Iterator[TableChanges]:
+) -> Iterator[TableChanges | TableFailure]:
     """The table's changes, version by version of its layout."""
     if not len(taken.rows):
         return
@@ -251,10 +195,12 @@ def _of_table(
             yield _under(data, messages, heads, layout, taken.part(low, high))
 
 
-def _under(data: Bytes, messages: Messages, heads: _Heads, layout: Relation, taken: _Taken) -> TableChanges:
+def _under(
+    data: Bytes, messages: Messages, heads: _Heads, layout: Relation, taken: _Taken
+) -> TableChanges | TableFailure:
     wanted, rows = taken.wanted, taken.rows
     if not _as_recorded(layout, wanted):
-        return TableChanges(taken.oid, failure=_altered(wanted, int(heads.time[rows[0]])))
+        return TableFailure(taken.oid, _altered(wanted, int(heads.time[rows[0]])))
     found = changes(
         data,
         messages.take(rows),
@@ -268,8 +214,8 @@ def _under(data: Bytes, messages: Messages, heads: _Heads, layout: Relation, tak
         ),
     )
     if not _labels_stand(found, wanted):
-        return TableChanges(taken.oid, failure=_renamed(wanted, int(heads.time[rows[0]])))
-    return TableChanges(taken.oid, changes=found)
+        return TableFailure(taken.oid, _renamed(wanted, int(heads.time[rows[0]])))
+    return TableChanges(taken.oid, found.batch, found.bad)
 
 
 def _labels_stand(found: Changes, wanted: Wanted) -> bool:

@@ -1,4 +1,4 @@
-"""An epoch's stretches: few for many transactions, and none in which a layout would be missing."""
+"""An epoch's slices: few for many transactions, and none in which a layout would be missing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from headrace.pipeline.stream import batches
+from headrace.sources import registry
 from headrace.spool import streamed
 from headrace.spool.layout import RECORD, Kind, Records
 from headrace.spool.origin import prepare
@@ -17,6 +18,7 @@ from headrace.spool.streamed import Streamed
 from headrace.spool.writer import SpoolWriter
 
 SIZE = 100
+DECODER = registry.by_kind("postgres").decoder()
 TABLE = 16384
 
 
@@ -66,28 +68,28 @@ def test_streamed_transactions_between_whole_ones_do_not_cut_them(folder: Path, 
         whole(writer, time)
         streamed_one(writer, time + 2)
     reader = SpoolReader(folder)
-    whole_ones, streamed_ones = batches.cuts(reader, reader.transactions(0))
+    whole_ones, streamed_ones = batches.slices(reader, reader.transactions(0), DECODER)
     assert (whole_ones.start, whole_ones.stop) == (0, 199 * SIZE)
     assert [small.own.xid for small in streamed_ones.several] == list(range(2, 402, 4))
 
 
-def test_a_layout_that_a_streamed_transaction_brought_begins_a_stretch(
+def test_a_layout_that_a_streamed_transaction_brought_begins_a_slice(
     folder: Path, writer: SpoolWriter
 ) -> None:
     layouts = {4: b"one", 12: b"other", 16: b"other"}
     for time in range(0, 24, 2):
         streamed_one(writer, time, layouts[time]) if time in layouts else whole(writer, time)
     reader = SpoolReader(folder)
-    cuts = [cut for cut in batches.cuts(reader, reader.transactions(0)) if not cut.several]
+    found = [each for each in batches.slices(reader, reader.transactions(0), DECODER) if not each.several]
     # Said again it changes nothing.
-    assert [cut.relations for cut in cuts] == [(), (b"one",), (b"other",)]
-    assert [(cut.start // SIZE, cut.stop // SIZE) for cut in cuts] == [(0, 2), (3, 6), (7, 12)]
+    assert [each.context for each in found] == [DECODER.between(said) for said in ([], [b"one"], [b"other"])]
+    assert [(each.start // SIZE, each.stop // SIZE) for each in found] == [(0, 2), (3, 6), (7, 12)]
 
 
-def test_a_stretch_is_of_one_size_and_one_session(
+def test_a_slice_is_of_one_size_and_one_session(
     folder: Path, writer: SpoolWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "STRETCH_BYTES", 3 * SIZE)
+    monkeypatch.setattr(batches, "SLICE_BYTES", 3 * SIZE)
     for time in range(0, 10, 2):
         whole(writer, time)
     writer.close()
@@ -95,8 +97,8 @@ def test_a_stretch_is_of_one_size_and_one_session(
         for time in range(10, 18, 2):
             whole(again, time)
         reader = SpoolReader(folder)
-        cuts = list(batches.cuts(reader, reader.transactions(0)))
-    assert [(cut.start // SIZE, cut.stop // SIZE) for cut in cuts] == [(0, 3), (3, 5), (5, 8), (8, 9)]
+        found = list(batches.slices(reader, reader.transactions(0), DECODER))
+    assert [(each.start // SIZE, each.stop // SIZE) for each in found] == [(0, 3), (3, 5), (5, 8), (8, 9)]
 
 
 def test_the_end_of_a_streamed_transaction_is_read_once(

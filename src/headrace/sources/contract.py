@@ -1,0 +1,169 @@
+"""What a source can do, as those above see it: protocols and values, and nothing that one alone has.
+
+    Source       its kind, the schemes of its addresses, its decoder
+    Decoder      from the bytes of its stream to changes, and from values to the texts that it prints
+    Context      what bytes must be told to be decoded: the source's own, carried and never read
+
+The bytes of a stream are the source's own. Whoever stands above cuts them, keeps them, sends them from one
+process to another, and hands them back with the context that belongs to them:
+
+    bytes of whole transactions    between(layouts)      the layouts that the session had sent before them
+    a transaction's own bytes      within(transaction)   one that came while it ran, from its first byte on
+    what stands behind a piece     split(data, context)  of a transaction that is too large for one task
+
+The law of every decoder: bytes may be split wherever `split` says, and decoded piece by piece, in any
+process and order; the changes are the same, with the same times and ordinals.
+
+Decoders are pure: no connection, no clock, no file. They and contexts are plain values that pickle small.
+Sources implement this (`sources.<name>.source`), `registry` finds them; nobody above imports their folders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.core.errors import Definite
+from headrace.core.names import TableName
+from headrace.core.schema import Column, TableSchema
+from headrace.core.truncation import Truncations
+
+Bytes = npt.NDArray[np.uint8]
+Json = dict[str, Any]
+
+
+class Context(Protocol):
+    """What bytes of a stream must be told to be decoded. A value: it pickles, and compares by contents."""
+
+    def as_record(self) -> Json:
+        """The context as JSON can hold it, for bytes that are kept; the decoder reads it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTransaction:
+    """A transaction that came while it ran; once it has ended, with its time and what was rolled back of it.
+
+    Before its end nobody knows its time, and which of its parts will be rolled back: changes then carry the
+    number of the part that made them in the place of the transaction's id.
+    """
+
+    number: int  # as the stream numbers it
+    time: int | None = None
+    commit_ts: int = 0  # microseconds since 1970
+    aborted: tuple[int, ...] = ()  # the parts that were rolled back, as the stream numbers them
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A table whose changes are wanted: those with a time below `since` are left out.
+
+    `types` are those of its columns, two numbers each, as the source's catalog had them; `labels` those of
+    its enums as a look shows them that is later than the bytes, or that later looks are compared with.
+    Without them they are not compared with the stream's.
+    """
+
+    name: TableName
+    schema: TableSchema
+    since: int
+    types: tuple[tuple[int, int], ...] = ()
+    labels: tuple[tuple[str, ...] | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """Changes of one table under one layout, and the values among them that the lake's types can't hold."""
+
+    table: int  # as the stream numbers it
+    batch: pa.RecordBatch  # of `core.changes.change_schema`
+    bad: pa.Table  # of `core.changes.BAD`
+
+
+@dataclass(frozen=True, slots=True)
+class TableFailure:
+    """Why changes of one table can't be taken; the other tables of the bytes go on."""
+
+    table: int
+    failure: Definite
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What bytes have for some tables: fewer bytes, the context that they need, and what is in them."""
+
+    data: Bytes
+    context: Context
+    changes: int
+    truncates: bool
+
+
+class Decoder(Protocol):
+    """The bytes of one source, understood. Pure; used in the driver and in tasks alike."""
+
+    def between(self, layouts: Iterable[bytes]) -> Context:
+        """The context of bytes that begin between two transactions, behind these layouts of tables."""
+
+    def within(self, transaction: RunningTransaction) -> Context:
+        """The context of a running transaction's own bytes, from its first one on."""
+
+    def restored(self, record: Json) -> Context:
+        """The inverse of `Context.as_record`."""
+
+    def whole(self, data: Bytes, context: Context) -> Bytes:
+        """All bytes of a transaction that came while it ran, as those of one that came whole.
+
+        They stand between transactions then, so that very many small ones are decoded in one go.
+        """
+
+    def split(self, data: Bytes, context: Context) -> tuple[int, Context]:
+        """How many of these bytes stand for themselves, and the context of what follows them.
+
+        The bytes may end anywhere; 0 where not even the first message is there to its end.
+        """
+
+    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> Selected | None:
+        """What the bytes have for these tables, none of their rows decoded; None where they have nothing."""
+
+    def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
+        """Where the tables (and from which time on it matters) are emptied; no row is decoded."""
+
+    def decode(
+        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
+    ) -> Iterator[TableChanges | TableFailure]:
+        """All changes of the wanted tables, a table and layout at a time.
+
+        What can't be read at all is raised: it concerns the whole source. Bytes that end within a message
+        are decoded up to it.
+        """
+
+    def transaction_id(self, number: int) -> int:
+        """Under which id history names the transaction that the stream numbers so."""
+
+    def printed(self, values: pa.Array) -> pa.Array:
+        """Values of the lake as the source prints them; NULL stays NULL."""
+
+    def cast(self, column: Column, text: str) -> str:
+        """The inverse as an expression of Spark's SQL: a column's value from the text that is printed."""
+
+
+class Source(Protocol):
+    """A kind of source: a folder beside this module implements it."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in the lake's records, and in FROM <kind>."""
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """Those of its addresses."""
+
+    def decoder(self, reference: int = 0) -> Decoder:
+        """The decoder of its stream.
+
+        `reference` is what the newest look at the source said of its transactions: by it a source whose
+        stream shortens their ids tells them apart. Without it they are as the stream has them.
+        """

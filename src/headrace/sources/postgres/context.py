@@ -1,0 +1,113 @@
+"""What bytes of the stream must be told to be decoded: layouts in force, and the transaction they begin in.
+
+Between two transactions there is none. In a transaction that came whole, and was cut, it says which ordinals
+come next. In one that was streamed while it ran it also says which of its subtransactions were rolled back.
+
+    B ─ R(t) ─ I(t) ─ U(t) │ I(t) ─ I(u) │ U(u) ─ C │ B ...         cut between messages
+       no layout, none open  t; 2 of t     t; 3 of t,   t; none open  the context of what follows
+                                           1 of u
+
+Layouts are whole frames of R messages, as the spool keeps them: of each table the newest, so that what a
+piece is told does not grow with its transaction.
+
+Made and read by `source` alone; everybody above carries it without a look inside.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from headrace.decode.kernel import Bytes
+from headrace.decode.pgoutput import Messages, scan
+from headrace.sources.contract import Context, Json
+
+_OID = slice(31, 35)  # of a layout's frame: behind its length, its header and the letter
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """The transaction in whose middle bytes begin, with the changes that each table had before."""
+
+    time: int
+    xid: int
+    commit_ts: int
+    ordinals: Mapping[int, int]
+    streamed: bool = False  # its messages carry the xid of their subtransaction
+    aborted: tuple[int, ...] = ()  # the subtransactions that were rolled back
+    by_subtransaction: bool = False  # changes get the xid of their subtransaction, as the wire has it
+
+    def lasting(self, messages: Messages) -> Messages:
+        """The messages without those of rolled-back subtransactions."""
+        return messages.take(~np.isin(messages.xid, self.aborted)) if self.aborted else messages
+
+
+@dataclass(frozen=True, slots=True)
+class StreamContext:
+    """The layouts in force where bytes begin, and the transaction that is open there."""
+
+    layouts: tuple[bytes, ...] = ()
+    inside: OpenTransaction | None = None
+
+    def messages(self, data: Bytes) -> Messages:
+        """The messages of these bytes, without what was rolled back."""
+        found = scan(data, in_stream=self.inside is not None and self.inside.streamed)
+        return found if self.inside is None else self.inside.lasting(found)
+
+    def only(self, tables: Collection[int]) -> StreamContext:
+        """What it says of these tables."""
+        layouts = tuple(frame for frame in self.layouts if int.from_bytes(frame[_OID], "big") in tables)
+        if self.inside is None:
+            return StreamContext(layouts)
+        ordinals = {oid: count for oid, count in self.inside.ordinals.items() if oid in tables}
+        return StreamContext(layouts, replace(self.inside, ordinals=ordinals))
+
+    def as_record(self) -> Json:
+        return {
+            "relations": [base64.b64encode(frame).decode() for frame in self.layouts],
+            "inside": None if self.inside is None else _as_record(self.inside),
+        }
+
+    @classmethod
+    def from_record(cls, record: Json) -> StreamContext:
+        layouts = tuple(map(base64.b64decode, record["relations"]))
+        return cls(layouts, None if record["inside"] is None else _from_record(record["inside"]))
+
+
+def own(context: Context) -> StreamContext:
+    """The context that came back from above."""
+    assert isinstance(context, StreamContext)
+    return context
+
+
+def newest(layouts: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Of each table the last layout."""
+    latest: dict[bytes, bytes] = {}
+    for frame in layouts:
+        latest[frame[_OID]] = frame
+    return tuple(latest.values())
+
+
+def _as_record(inside: OpenTransaction) -> Json:
+    return {
+        "time": inside.time,
+        "xid": inside.xid,
+        "commit_ts": inside.commit_ts,
+        "ordinals": [[oid, count] for oid, count in inside.ordinals.items()],
+        "streamed": inside.streamed,
+        "struck": list(inside.aborted),
+    }
+
+
+def _from_record(record: Json) -> OpenTransaction:
+    return OpenTransaction(
+        time=record["time"],
+        xid=record["xid"],
+        commit_ts=record["commit_ts"],
+        ordinals=dict(record["ordinals"]),
+        streamed=record["streamed"],
+        aborted=tuple(record["struck"]),
+    )

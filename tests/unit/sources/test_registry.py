@@ -1,0 +1,44 @@
+"""Sources are found by their kind and by the scheme of an address."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from headrace.core.errors import Misconfigured
+from headrace.sources import registry
+from headrace.sources.contract import Source
+
+
+def test_a_source_is_found_by_its_kind_and_by_its_addresses() -> None:
+    source = registry.by_kind("postgres")
+    assert source.kind == "postgres"
+    for scheme in source.schemes:
+        assert registry.by_address(f"{scheme}://me:secret@db/shop") is source
+    assert registry.by_address("host=db dbname=shop password=x://y") is source
+
+
+@pytest.mark.parametrize(
+    ("find", "asked", "shown"),
+    [
+        (registry.by_kind, "dbase", 'of the kind "dbase"'),
+        (registry.by_address, "mysql://me:secret@db/shop", '"mysql://"'),
+    ],
+)
+def test_an_unknown_source_is_refused_without_its_password(
+    find: Callable[[str], Source], asked: str, shown: str
+) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        find(asked)
+    assert caught.value.code == "SOURCE_UNKNOWN"
+    assert shown in str(caught.value)
+    assert "secret" not in str(caught.value.as_record())
+
+
+def test_a_source_that_nobody_asked_for_is_not_loaded() -> None:
+    asked = "import sys, headrace.sources.registry; print([m for m in sys.modules if 'postgres' in m])"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
