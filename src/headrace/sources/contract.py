@@ -4,6 +4,8 @@
     Decoder      from the bytes of its stream to changes, and from values to the texts that it prints
     Context      what bytes must be told to be decoded: the source's own, carried and never read
 
+What a read of its stream brings is a value of `received`, apart from here: a receiver needs no Arrow.
+
 The bytes of a stream are the source's own. Whoever stands above cuts them, keeps them, sends them from one
 process to another, and hands them back with the context that belongs to them:
 

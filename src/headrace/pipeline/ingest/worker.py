@@ -141,7 +141,7 @@ class Receiving:
         self._writer = writer
         self._shift = orders.shift
         self._known = known
-        self._intake = Intake(writer, known, streaming=stream.streaming, shift=orders.shift)
+        self._intake = Intake(writer, known)
         self._commands = commands
         self._silence = Silence(orders.patience)
         self._received = 0
@@ -160,12 +160,12 @@ class Receiving:
                 self._commands.stopped.wait(READ_TIMEOUT)
                 continue
             unsettled = self._intake.unsettled
-            data = self._stream.read(UNSETTLED_TIMEOUT if unsettled else READ_TIMEOUT)
-            if len(data):
-                self._received += len(data)
-                self._intake.take(data)
-            else:
+            received = self._stream.receive(UNSETTLED_TIMEOUT if unsettled else READ_TIMEOUT)
+            if received is None:
                 self._intake.settle()
+            else:
+                self._received += received.size
+                self._intake.take(received)
         self._feedback()
 
     def _keep_time(self) -> None:
@@ -216,7 +216,7 @@ class Receiving:
             received=self._received,
             full=self._full,
             running=len(self._intake.running),
-            running_bytes=self._intake.running.held_bytes,
+            running_bytes=self._intake.running_bytes,
         )
 
 
@@ -248,6 +248,7 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
             identity=orders.identity,
             streaming=orders.streaming,
             silence=orders.silence,
+            shift=orders.shift,
             xid=None if orders.last is None else orders.last.xid,
         )
         with Stream.open(Address(orders.conninfo), wanted) as stream:

@@ -1,7 +1,8 @@
 """The stream of a slot: checked, started, read in whole frames, and answered.
 
     Stream.open(address, ...)        connect, prove the server, check the slot, START_REPLICATION
-    stream.read(timeout)             whole CopyData frames, as they came; empty if none came in time
+    stream.receive(timeout)          the transactions in what came; None if nothing came in time
+    stream.read(timeout)             the same as whole CopyData frames, as they came
     stream.feedback(flush)           a status update: `flush` is what the lake holds, and moves the slot
 
 Called by the receiver. Where the stream begins is the slot's own position, so that what comes again can be
@@ -59,7 +60,9 @@ from headrace.sources.postgres.session import (
     replication,
     verify,
 )
+from headrace.sources.postgres.transactions import TransactionFinder
 from headrace.sources.postgres.wire import Wire, lost, wire
+from headrace.sources.received import Received
 
 BUFFER = 16 * 1024 * 1024
 ANSWER_WITHIN = 30.0  # START_REPLICATION is answered before any decoding
@@ -81,6 +84,7 @@ class Wanted:
     identity: Identity | None = None  # None: whoever answers
     streaming: bool = False  # large transactions while they run, where the server can
     silence: float | None = None  # seconds; None: by the server's own timeout
+    shift: int = 0  # what is added to the server's positions in what is received
     xid: int | None = None  # a transaction that has committed there, by its 64 bits
 
 
@@ -97,6 +101,7 @@ class Stream:
         self.pause = min(1.0, timeout / 3) if timeout else 1.0
         self._silence = wanted.silence or max(LEAST_SILENCE, timeout or SILENCE_UNLIMITED)
         self._silent = 0.0
+        self._finder = TransactionFinder(shift=wanted.shift)
         self._buffer: Bytes = np.empty(BUFFER, np.uint8)
         self._used = 0  # bytes in the buffer
         self._given = 0  # of those, given to the caller
@@ -116,6 +121,7 @@ class Stream:
             options = Options.of(pgconn.server_version, streaming=wanted.streaming)
             stream = cls(wire(pgconn), wanted, identity, timeout)
             stream.streaming = options.streaming is not None
+            stream._finder = TransactionFinder(streaming=stream.streaming, shift=wanted.shift)
             stream._begin(start_replication(wanted.slot, wanted.publications, options))
             stream.start = _check_again(address, wanted)
         except BaseException:
@@ -133,6 +139,11 @@ class Stream:
 
     def close(self) -> None:
         self._wire.close()
+
+    def receive(self, timeout: float) -> Received | None:
+        """The transactions in what came; None if nothing came in time. Valid until the next call."""
+        data = self.read(timeout)
+        return self._finder.take(data) if len(data) else None
 
     def read(self, timeout: float) -> Bytes:
         """Whole CopyData frames; empty if none came in time. Valid until the next call."""

@@ -23,6 +23,7 @@ from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.replay_check import Known
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.pipeline.stream.batches import own_files
+from headrace.sources.postgres.transactions import TransactionFinder
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
@@ -73,12 +74,14 @@ class Spooled:
     lake: tuple[LastCommits, int] | tuple[()] = ()  # what it remembers, up to which position
     writer: SpoolWriter = field(init=False)
     known: Known = field(init=False)
+    finder: TransactionFinder = field(init=False)
     intake: Intake = field(init=False)
 
     def __enter__(self) -> Spooled:
         prepare(self.folder, {}, self.frontier)
         self.writer = SpoolWriter(self.folder, 1 << 30, self.frontier, segment_bytes=1 << 16)
         self.known = Known.of(self.folder, *self.lake).from_start(self.start)
+        self.finder = TransactionFinder()
         self.intake = Intake(self.writer, self.known)
         return self
 
@@ -86,7 +89,7 @@ class Spooled:
         self.writer.close()
 
     def take(self, *frames: bytes) -> None:
-        self.intake.take(buffer(*frames))
+        self.intake.take(self.finder.take(buffer(*frames)))
 
     @property
     def times(self) -> list[int]:
@@ -367,7 +370,8 @@ def stream_commit(xid: int, lsn: int, end: int) -> bytes:
 @contextmanager
 def streaming(folder: Path, frontier: int = 0) -> Iterator[Spooled]:
     with Spooled(folder, frontier) as spooled:
-        spooled.intake = Intake(spooled.writer, Known.of(folder), streaming=True)
+        spooled.finder = TransactionFinder(streaming=True)
+        spooled.intake = Intake(spooled.writer, Known.of(folder))
         yield spooled
 
 

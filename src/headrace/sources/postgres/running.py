@@ -1,7 +1,7 @@
 """Transactions that are streamed while they run: which there are, and what becomes of each.
 
-Called by `store_stream` with each buffer. A large transaction comes in blocks before it has ended, and the
-blocks of several may take turns; each goes to files of its own in the spool:
+Called by `transactions` with each buffer. A large transaction comes in blocks before it has ended, and the
+blocks of several may take turns; what is in them is handed on by transaction:
 
     buffer    B..C  S(7) I I E  S(9) I E  B..C  S(7) I A(7,8) I E  c(7)  A(9,9)
     7         ....       I I                         I        I    ended: without what 8 did
@@ -25,27 +25,24 @@ import numpy as np
 from headrace.core.errors import Definite
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes
-from headrace.spool.streamed import Streamed
-from headrace.spool.writer import SpoolWriter
 
 START, STOP, COMMIT, ABORT = ord("S"), ord("E"), ord("c"), ord("A")
 CHANGES = np.zeros(256, np.int64)
 CHANGES[list(b"IUDT")] = 1
 RELATION, TRUNCATE = ord("R"), ord("T")
+_NOTHING: Bytes = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True)
 class _Transaction:
     """One transaction in progress."""
 
-    which: Streamed
     # Of a loop with an exception block each turn is a subtransaction: a few bytes for each.
     doers: array[int] = field(default_factory=lambda: array("I"))  # which subtransactions made changes,
     changes: array[int] = field(default_factory=lambda: array("I"))  # and how many
     truncates: int = 0  # rolled back or not
-    struck: array[int] = field(default_factory=lambda: array("I"))
+    aborted: array[int] = field(default_factory=lambda: array("I"))
     layouts: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by subtransaction and table
-    pending: list[Bytes] = field(default_factory=list)
 
     def did(self, subtransaction: int, changes: int) -> None:
         """So many changes of a subtransaction have come."""
@@ -57,80 +54,78 @@ class _Transaction:
 
     def lasting(self) -> int:
         """How many changes were not rolled back."""
-        gone = np.isin(np.array(self.doers, np.int64), np.array(self.struck, np.int64))
+        gone = np.isin(np.array(self.doers, np.int64), np.array(self.aborted, np.int64))
         return int(np.array(self.changes, np.int64)[~gone].sum())
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A transaction that has committed: the message that says so, and what it left."""
+    """A transaction that has committed: the message that says so, and what is known of it by then."""
 
     row: int
-    which: Streamed
-    length: int
+    xid: int
     changes: int
     truncates: int
-    struck: Sequence[int]
+    aborted: Sequence[int]
     layouts: dict[int, bytes]
 
 
-class InProgress:
+@dataclass(slots=True)
+class _Buffer:
+    """What one buffer brings of them."""
+
+    contents: dict[int, list[Bytes]] = field(default_factory=dict)  # by transaction, also where nothing came
+    gone: list[int] = field(default_factory=list)  # rolled back
+    ended: list[Ended] = field(default_factory=list)
+
+    def bytes(self) -> dict[int, Bytes]:
+        return {xid: _joined(parts) for xid, parts in self.contents.items()}
+
+
+class Running:
     """The transactions of one session that are streamed and have not ended."""
 
-    def __init__(self, writer: SpoolWriter) -> None:
-        self._writer = writer
+    def __init__(self) -> None:
         self._open: dict[int, _Transaction] = {}
-        self._block: _Transaction | None = None  # whose block the last buffer ended in
-        self._touched: list[_Transaction] = []  # of which this buffer has something
+        self._block: int | None = None  # whose block the last buffer ended in
 
-    def __len__(self) -> int:
-        return len(self._open)
-
-    @property
-    def held_bytes(self) -> int:
-        """How much has come of those that are open."""
-        return sum(self._writer.streamed.size(each.which) for each in self._open.values())
-
-    def take(self, data: Bytes, messages: pgoutput.Messages) -> list[Ended]:
-        """Store what a buffer holds of them; those that it ends."""
-        ended = []
+    def take(self, data: Bytes, messages: pgoutput.Messages) -> _Buffer:
+        """What a buffer holds of them."""
+        found = _Buffer()
         begin = 0
-        if self._block is not None:
-            self._touched.append(self._block)
         for row in np.flatnonzero(np.isin(messages.kind, (START, STOP, COMMIT, ABORT))).tolist():
             kind = messages.kind[row]
             if kind == START:
-                self._block = self._begun(data, messages, row)
+                self._block = self._begun(data, messages, row, found)
                 begin = row + 1
             elif kind == STOP:
-                self._content(data, messages, begin, row)
+                self._content(data, messages, begin, row, found)
                 self._block = None
             elif kind == COMMIT:
-                ended.append(self._ended(int(messages.xid[row]), row))
+                found.ended.append(self._ended(int(messages.xid[row]), row))
             else:
-                self._take_back(data, messages, row)
-        self._content(data, messages, begin, len(messages))
-        for transaction in self._touched:  # there may be very many others
-            self._flush(transaction)
-        self._touched.clear()
-        return ended
+                self._take_back(data, messages, row, found)
+        self._content(data, messages, begin, len(messages), found)
+        return found
 
-    def _begun(self, data: Bytes, messages: pgoutput.Messages, row: int) -> _Transaction:
+    def _begun(self, data: Bytes, messages: pgoutput.Messages, row: int, found: _Buffer) -> int:
         """A block begins: the first of its transaction, or a further one."""
         xid = int(messages.xid[row])
         first = bool(data[messages.body[row] + 4])
         if first == (xid in self._open):
             raise disorder("a streamed transaction that does not go on where it was")
         if first:
-            self._open[xid] = _Transaction(Streamed(self._writer.segment, xid))
-        self._touched.append(self._open[xid])
-        return self._open[xid]
+            self._open[xid] = _Transaction()
+            found.contents.setdefault(xid, [])
+        return xid
 
-    def _content(self, data: Bytes, messages: pgoutput.Messages, begin: int, end: int) -> None:
+    def _content(
+        self, data: Bytes, messages: pgoutput.Messages, begin: int, end: int, found: _Buffer
+    ) -> None:
         """The messages of a block, or of the part of it that this buffer has."""
-        transaction = self._block
-        if transaction is None or begin == end:
+        if self._block is None or begin == end:
             return
+        transaction = self._open[self._block]
         kinds, subtransactions = messages.kind[begin:end], messages.xid[begin:end]
         changed = subtransactions[CHANGES[kinds] == 1]
         for xid, count in zip(*np.unique(changed, return_counts=True), strict=True):
@@ -141,19 +136,20 @@ class InProgress:
             layout = pgoutput.alone(RELATION, body)
             transaction.layouts.pop(mine := (int(messages.xid[row]), int(messages.relation[row])), None)
             transaction.layouts[mine] = layout
-        transaction.pending.append(data[messages.frame_start[begin] : messages.stop[end - 1]])
+        part = data[messages.frame_start[begin] : messages.stop[end - 1]]
+        found.contents.setdefault(self._block, []).append(part)
 
-    def _take_back(self, data: Bytes, messages: pgoutput.Messages, row: int) -> None:
+    def _take_back(self, data: Bytes, messages: pgoutput.Messages, row: int, found: _Buffer) -> None:
         said = pgoutput.stream_abort(data, int(messages.body[row]), int(messages.stop[row]))
         transaction = self._open.get(said.xid)
         if transaction is None:
             return
         if said.subxid == said.xid:
-            transaction.pending.clear()
             del self._open[said.xid]
-            self._writer.streamed.drop(transaction.which)
+            found.contents.pop(said.xid, None)
+            found.gone.append(said.xid)
             return
-        transaction.struck.append(said.subxid)
+        transaction.aborted.append(said.subxid)
         for key in [key for key in transaction.layouts if key[0] == said.subxid]:
             del transaction.layouts[key]
 
@@ -161,23 +157,20 @@ class InProgress:
         transaction = self._open.pop(xid, None)
         if transaction is None:
             raise disorder("the commit of a streamed transaction that never came")
-        self._flush(transaction)
         return Ended(
             row,
-            transaction.which,
-            self._writer.streamed.size(transaction.which),
+            xid,
             transaction.lasting(),
             transaction.truncates,
-            transaction.struck,
+            transaction.aborted,
             {oid: layout for (_, oid), layout in transaction.layouts.items()},
         )
 
-    def _flush(self, transaction: _Transaction) -> None:
-        if transaction.pending:
-            pending = transaction.pending
-            data = pending[0] if len(pending) == 1 else np.concatenate(pending)
-            self._writer.streamed.append(transaction.which, data)
-            pending.clear()
+
+def _joined(parts: list[Bytes]) -> Bytes:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else _NOTHING
 
 
 def disorder(what: str) -> Definite:
