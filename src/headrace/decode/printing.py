@@ -11,7 +11,8 @@ does; what is done here is where the point goes. NULL stays NULL: what a type ca
     bytea        \\x00ff                    date           0044-03-15 BC
     timestamptz  2016-11-04 13:51:30.1+00  arrays         {1,NULL,"a b"}
 
-Called by whoever shows rows as the source does (`headrace.sql`). Pure.
+Called through `Decoder.printed` by whoever shows rows as their source does, and by the command line, which
+prints rows of any query so. Pure.
 """
 
 from __future__ import annotations

@@ -12,7 +12,10 @@ but addresses and names. It changes nothing upstream but the objects that it nam
     catalog     which tables there are, and whether one changed
     types       from the source's types to columns of the lake
     snapshot    one moment, copied in ranges
-    stream      everything after it
+    stream      everything after it, with the transactions in it found (`received`)
+    source      the contract, implemented: what the stream's bytes mean, how a value is printed
 
-`patterns` is shared by all: how a person names tables.
+Beside the folders stand `contract` (protocols and values: what those above may ask of any source), `received`
+(what a read of a stream brings), `registry` (finds a source by its kind; the only importer of the folders by
+name), and `patterns` (how a person names tables).
 """

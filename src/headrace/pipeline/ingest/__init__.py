@@ -3,7 +3,6 @@
     supervisor         the driver's end: starts the process, hears what it says, acknowledges through it
     worker             the process itself
     store_stream       what the source sends, into segments and their index of transactions
-    open_transactions  large transactions that arrive while they run
     replay_check       what the source sends again must be what it sent before
     last_commits       the newest commits, by which that is told
 

@@ -4,6 +4,11 @@
     pinned,    findings     TableLook,         publication,        leader, ranges,      raw bytes,
     proved     with SQL     TableSchema        slot, W             COPY text            positions
 
+    transactions, running   which transactions a read of the stream holds; those that come while they run
+    source                  the contract of a source, over these three:
+    context, slicing        what bytes must be told; where they may be cut, and what they have for some tables
+    decoding                from bytes to changes
+
 The order from `upstream` on is the proof that nothing is lost: see there. `refusals` gives the coded
 errors of logins and statements, `protocol` and `wire` the bytes of a walsender.
 
