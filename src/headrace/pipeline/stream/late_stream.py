@@ -30,7 +30,6 @@ from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
-from headrace.lake.store.open import open_store
 from headrace.pipeline.state.kept_files import FOOTER_BYTES, Kept, needed
 from headrace.pipeline.tasks.slices import KeptPiece, Slice, damaged_file
 from headrace.pipeline.tasks.table_task import LakeAddress
@@ -127,7 +126,7 @@ def portion(files: Iterable[Kept], behind: Mapping[TableName, Lsn], frontier: Ls
 
 def slices_of(lake: LakeAddress, source: str, files: Sequence[Kept], decoder: Decoder) -> Iterator[Slice]:
     """The pieces of the files, in order."""
-    store = open_store(lake.url, dict(lake.options) or None)
+    store = lake.open()
     for file in files:
         key = layout.late_key(source, file.name)
         for piece in _footer(store, key, file.size):

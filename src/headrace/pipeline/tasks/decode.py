@@ -30,7 +30,6 @@ from headrace.core.events import events
 from headrace.core.history import OWN, history
 from headrace.core.keycode import keycode
 from headrace.decode.kernel import Bytes
-from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import partition, raw_values
 from headrace.pipeline.tasks.files import Writing, without_form, write_history
 from headrace.pipeline.tasks.merge_keyed import RESULTS
@@ -76,7 +75,7 @@ class _Context:
 def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
     """The mapping side of an epoch's job: (group, order, blob)."""
     own = unpack(item, DecodeTask)
-    store = open_store(own.lake.url, dict(own.lake.options) or None)
+    store = own.lake.open()
     context = _Context(own, Writing(store, own.epoch))
     tables = tables_of(own)
     if own.number == 0:

@@ -33,7 +33,6 @@ from headrace.core.events import Event, events
 from headrace.core.groups import by_group, rank
 from headrace.decode.kernel import Flags, Ints
 from headrace.lake.store.contract import Store
-from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.decode import DecodeTask, tables_of
 from headrace.pipeline.tasks.files import Writing
 from headrace.pipeline.tasks.merge_keyed import merge_events
@@ -169,7 +168,7 @@ def lay(item: bytes) -> bytes:
     """A task: decode one piece, and lay down what can be."""
     laying = unpack(item, Laying)
     piece = laying.piece
-    store = open_store(piece.lake.url, dict(piece.lake.options) or None)
+    store = piece.lake.open()
     tables = tables_of(piece)
     found: dict[int, list[pa.Table]] = {}
     data, context, decoder = piece.read(), piece.slice.context, piece.slice.decoder
@@ -266,7 +265,7 @@ def struck_of(store: Store, layers: Sequence[Layer], rolled_back: Ints) -> Struc
 def fold_layers(item: bytes) -> bytes:
     """A task: one group's part of every layer, folded into the lake."""
     folding = unpack(item, Folding)
-    store = open_store(folding.lake.url, dict(folding.lake.options) or None)
+    store = folding.lake.open()
     parts = [part for layer in folding.layers for part in _parts(store, folding, layer)]
     if not parts:
         return pack(Outcome(folding.task.name))

@@ -17,7 +17,6 @@ import numpy as np
 
 from headrace.core.errors import Definite
 from headrace.decode.kernel import Bytes
-from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.contract import Context, Decoder
 from headrace.spool.reader import SpoolReader
@@ -78,7 +77,7 @@ class Slice:
 
 def read_piece(piece: KeptPiece, start: int, stop: int) -> Bytes:
     """The bytes of a piece, verified."""
-    store = open_store(piece.lake.url, dict(piece.lake.options) or None)
+    store = piece.lake.open()
     with store.open_input(piece.key) as file:
         file.seek(start)
         data = file.read(stop - start)
