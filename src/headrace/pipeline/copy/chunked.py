@@ -29,11 +29,11 @@ from headrace.sources.postgres.catalog import Size
 from headrace.sources.postgres.keyrange import KeyRange, StepTooLong, next_bound, prepare
 from headrace.sources.postgres.locks import TableBusy
 from headrace.sources.postgres.session import Session
+from headrace.sources.postgres.snapshot import until_shown
 from headrace.sources.postgres.table_access import reading
-from headrace.sources.postgres.visibility import SnapshotBarred, refuse_standby, see
+from headrace.sources.postgres.visibility import refuse_standby, see
 from headrace.spark.secrets import Key, Sealed, seal
 
-AGAIN_SECONDS = 0.2
 KEYS_AT_ONCE = 200  # single keys that are read in one snapshot
 
 
@@ -85,16 +85,9 @@ class Chunking:
 
     def _await(self, connection: Session, barred: Set[int]) -> None:
         """Until a snapshot shows all of W; gives way to a stop."""
-        while True:
-            self._site.check_stop()
-            try:
-                see(connection.pgconn, barred)
-            except SnapshotBarred as error:
-                self._site.waits_for = error
-                self._site.stopping.wait(AGAIN_SECONDS)
-            else:
-                self._site.waits_for = None
-                return
+        self._site.check_stop()
+        until_shown(partial(see, connection.pgconn, barred), self._site.waiting)
+        self._site.waits_for = None
 
     def _planned(self, connection: Session) -> Iterator[KeyRange]:
         """The chunks, small tables first; those of a table that was given up meanwhile are left out."""

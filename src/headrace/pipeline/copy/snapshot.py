@@ -22,6 +22,7 @@ At most `connections` ranges are under way at once, however many executors and c
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -57,11 +58,9 @@ from headrace.sources.postgres import catalog, keyrange, locks, snapshot, upstre
 from headrace.sources.postgres.locks import TableBusy
 from headrace.sources.postgres.session import Address, Identity, Session, connect, identify, verify
 from headrace.sources.postgres.table_access import overtaken
-from headrace.sources.postgres.visibility import SnapshotBarred
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Key, Sealed, seal
 
-LEAD_SECONDS = 3600.0  # for one attempt to take a snapshot; it can be stopped
 Ranges = list[snapshot.CopyRange]
 BY: Mapping[str, snapshot.By] = {"slot": "slot", "xid": "xid", "chunks": "xid"}
 
@@ -189,19 +188,15 @@ class Copying:
 
     def _lead(self, barred: Set[int]) -> snapshot.Leader:
         """A snapshot, as soon as the transactions that bar it have ended; gives way to a stop."""
-        while True:
-            try:
-                return snapshot.lead(
-                    self.site.address,
-                    self.site.identity,
-                    self._slot,
-                    by=BY[self._config.handoff],
-                    barred=barred,
-                    seconds=LEAD_SECONDS,
-                    waiting=self.site.waiting,
-                )
-            except (upstream.SlotWaits, SnapshotBarred) as error:
-                self.site.waits_for = error
+        return snapshot.lead(
+            self.site.address,
+            self.site.identity,
+            self._slot,
+            by=BY[self._config.handoff],
+            barred=barred,
+            seconds=math.inf,
+            waiting=self.site.waiting,
+        )
 
     def _measure(self, sizes: Mapping[int, catalog.Size]) -> None:
         for name, record in self._records.items():

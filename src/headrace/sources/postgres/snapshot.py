@@ -26,13 +26,14 @@ grown since only skews the work, for the last range has no end.
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -60,10 +61,19 @@ from headrace.sources.postgres.session import (
 )
 from headrace.sources.postgres.silence import COPY_SECONDS, silence
 from headrace.sources.postgres.table_access import confirm, lock, overtaken, prove, reading
-from headrace.sources.postgres.upstream import ALONE, PLUGIN, Waiting, bound, create_slot, release_slot
+from headrace.sources.postgres.upstream import (
+    ALONE,
+    PLUGIN,
+    SlotWaits,
+    Waiting,
+    bound,
+    create_slot,
+    release_slot,
+)
 from headrace.sources.postgres.visibility import SnapshotBarred, accept, refuse_standby, see
 from headrace.sources.postgres.wire import SocketWire, lost
 
+T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
 Stream = Generator[Bytes, None, None]  # to be closed by who does not read it to its end
 
@@ -109,6 +119,7 @@ class Leader:
 
 By = Literal["slot", "xid"]
 _AGAIN = 0.2  # seconds until a barred snapshot is tried again
+ATTEMPT_SECONDS = 3600.0  # for one attempt to make a slot
 _INSTEAD = ', or set handoff = "xid", which waits only for writers of the tables that are copied'
 
 
@@ -125,23 +136,33 @@ def lead(
     """Open a snapshot; a temporary slot, where one is needed, is named after `name`.
 
     Waits, until `seconds` are over, for the transactions that keep a slot from being made, and for those of
-    `barred` (W) that still run; the last refusal is raised then.
+    `barred` (W) that still run.
     """
     deadline = time.monotonic() + seconds
     with closing(connect(address, role="snapshot observer")) as observer:
         verify(identify(observer), identity)
-        while True:
-            try:
-                if by == "xid":
-                    return _by_xid(address, identity, barred)
-                left = max(deadline - time.monotonic(), 0.1)
-                return _by_slot(address, identity, observer, name, barred, left, waiting)
-            except SnapshotBarred as error:
-                if time.monotonic() > deadline:
-                    raise
-                waiting.tell(error)
-            waiting.check()
-            time.sleep(_AGAIN)
+
+        def take() -> Leader:
+            if by == "xid":
+                return _by_xid(address, identity, barred)
+            left = min(max(deadline - time.monotonic(), 0.1), ATTEMPT_SECONDS)
+            return _by_slot(address, identity, observer, name, barred, left, waiting)
+
+        return until_shown(take, waiting, seconds)
+
+
+def until_shown(take: Callable[[], T], waiting: Waiting, seconds: float = math.inf) -> T:
+    """What is taken from a snapshot, as soon as one shows all of W; the last refusal, when time is over."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return take()
+        except (SlotWaits, SnapshotBarred) as error:
+            if time.monotonic() > deadline:
+                raise
+            waiting.tell(error)
+        waiting.check()
+        time.sleep(_AGAIN)
 
 
 def _by_slot(
