@@ -50,16 +50,16 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _session(args: argparse.Namespace) -> Iterator[SqlSession]:
-    from headrace.spark.quick import Quick
+    from headrace.spark.lazy import lazy_session
     from headrace.sql.session import SqlSession
 
     at = int(args.at) if args.at is not None and args.at.isdigit() else args.at
-    quick = Quick()
+    spark = lazy_session("headrace sql")
     # Spark takes seconds to start: it does so while the statement and the lake are looked at.
     try:
-        yield SqlSession(args.lake, quick.session, at=at, source=args.source, expect=quick.begin)
+        yield SqlSession(args.lake, lambda: spark.get().spark, at=at, source=args.source, expect=spark.begin)
     finally:
-        quick.close()
+        spark.close()
 
 
 def _answer(session: SqlSession, statement: str, how: str) -> None:

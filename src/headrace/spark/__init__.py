@@ -3,6 +3,7 @@
     java      a runtime that Spark starts on, from the machine or from pip
     jvm       its process: started from an archive of classes, if there is one, and not heard
     session   which Spark: the user's active one, a remote one, a cluster, else this machine's cores
+    lazy      a session or a runner that comes into being when it is first needed
     jobs      one job for a batch of work: items in, results out, in order, errors as themselves
     worker    what runs inside a Python worker, and for tiny epochs in the driver
     wire      rows between the two

@@ -19,9 +19,9 @@ from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig
-from headrace.spark.awaited import Awaited, Opened
 from headrace.spark.depot import Depot
 from headrace.spark.jobs import DriverRunner, Jobs, Runner
+from headrace.spark.lazy import LazyJobs, Opened
 from headrace.spark.paths import local_probe, prove_shared
 from headrace.spark.session import SparkConfig, borrow_session, has_executors, open_session
 from headrace.spark.warmth import Heartbeat, warm
@@ -40,7 +40,7 @@ class Place:
     store: Store
     spool: Path
     driver: Jobs
-    spark: Awaited
+    spark: LazyJobs
     lake_id: str
     ships_bytes: bool = False
     lake: LakeConfig = field(default_factory=lambda: LakeConfig(""))
@@ -54,7 +54,7 @@ def placed(
     store = open_store(config.lake.path)
     lake_id = formatfile.create_lake(store).lake_id
     local = spark is None and not config.spark.remote and not has_executors(config.spark.master or "local")
-    engine = Awaited(partial(_start, store, config, spark, brief))
+    engine = LazyJobs(partial(_start, store, config, spark, brief))
     with closing(engine):
         if soon:
             engine.begin()
@@ -74,7 +74,7 @@ def placed(
         ]
 
 
-def _start(store: Store, config: Config, spark: SparkSession | None, brief: bool) -> Opened:
+def _start(store: Store, config: Config, spark: SparkSession | None, brief: bool) -> Opened[Jobs]:
     """Spark, its workers warm, the lake proved to be shared with them; and how to end it all."""
     with ExitStack() as stack:
         if spark is not None:
