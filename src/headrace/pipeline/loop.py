@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-from headrace.core.errors import Definite, HeadraceError
+from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
-from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline.commands.serve import Desk
 from headrace.pipeline.commands.upkeep import Upkeep
@@ -32,7 +30,6 @@ from headrace.pipeline.copy.copied_parts import Harvest
 from headrace.pipeline.copy.scheduler import Underway
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.ingest.supervisor import Receiver
-from headrace.pipeline.resync import new_copy
 from headrace.pipeline.resync.new_copy import Renewal
 from headrace.pipeline.state import same_source, schema_check
 from headrace.pipeline.state.acknowledger import Acknowledger
@@ -40,6 +37,7 @@ from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.spacing import with_room
+from headrace.pipeline.state.stops import stop_copies, stop_tables
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
@@ -91,7 +89,7 @@ class Run:
         """Turn until the user stops us, or all is done with `--once`."""
         foreign = self.ledger.foreign()
         if foreign:
-            self.fail(foreign)
+            self.publish(stop_tables(self.ledger, foreign))
         self.reporter.copying(self.copies)
         while not self.stop.is_set() and not (self.once and self._done()):
             self.receiver.poll()
@@ -160,8 +158,8 @@ class Run:
             if isinstance(event, Copied | ChunkCopied):
                 self.harvest.add(event)
             elif isinstance(event, Refused):
-                renewed = event.name in self.ledger.staged
-                (partial(new_copy.fail, self) if renewed else self.fail)({event.name: event.error})
+                stop = stop_copies if event.name in self.ledger.staged else stop_tables
+                self.publish(stop(self.ledger, {event.name: event.error}))
             elif isinstance(event, Lost):
                 self._commit_copies()
                 raise event.error
@@ -179,12 +177,6 @@ class Run:
         if any(record.state is State.JOINING and not record.kept for record in epoch.records):
             self.cursor = 0  # a table that comes late reads the spool from where it was kept for it
         return True
-
-    def fail(self, failures: Mapping[TableName, HeadraceError]) -> None:
-        """Stop tables, where the newest mark stands."""
-        at = self.ledger.frontier
-        records = [self.ledger.tables[name].failed(error, at) for name, error in failures.items()]
-        self.publish(Epoch("stop", at, records=tuple(records)))
 
     # --- the stream -----------------------------------------------------------------------------
 

@@ -16,15 +16,13 @@ time, and `status` warns of it. Its commit waits for no standby. What belongs to
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.core.errors import HeadraceError
-from headrace.core.names import TableName
 from headrace.pipeline.commands.serve import Desk
-from headrace.pipeline.resync import new_copy
 from headrace.pipeline.resync.new_copy import CopyRun
+from headrace.pipeline.state.stops import stop_copies, stop_tables
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import upstream
 
@@ -37,7 +35,6 @@ class TableRun(CopyRun, Protocol):
 
     @property
     def desk(self) -> Desk: ...
-    def fail(self, failures: Mapping[TableName, HeadraceError]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -97,10 +94,7 @@ def _stop(run: TableRun, oids: frozenset[int]) -> None:
     """Stop the tables that these are now, and not only when a mark is due."""
     ledger = run.ledger
     tables = [] if ledger.healing else list(ledger.tables.values())
-    for known, fail in (
-        (tables, run.fail),
-        (list(ledger.staged.values()), lambda failures: new_copy.fail(run, failures)),
-    ):
+    for known, stop in ((tables, stop_tables), (list(ledger.staged.values()), stop_copies)):
         concerned = [r for r in known if r.oid in oids and r.state is not State.STOPPED]
         if concerned and (changed := run.look(concerned).changed(concerned)):
-            fail(changed)
+            run.publish(stop(ledger, changed))

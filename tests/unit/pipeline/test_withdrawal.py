@@ -23,7 +23,7 @@ def test_a_table_that_a_request_put_back_in_vain_leaves_again(monkeypatch: pytes
     source = SimpleNamespace(owns_publication=True, publication="p")
     ledger = SimpleNamespace(source=source, tables={name: stopped}, staged={}, healing=False)
     desk = SimpleNamespace(in_hand=None)
-    run: Any = SimpleNamespace(ledger=ledger, desk=desk, connection=None, fail=None)
+    run: Any = SimpleNamespace(ledger=ledger, desk=desk, connection=None)
     withdrawal = Withdrawal()
     for in_hand in (None, None, object(), None, None):
         desk.in_hand = in_hand

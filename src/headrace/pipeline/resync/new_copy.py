@@ -8,21 +8,19 @@ waiting   for the source's position to move, which is helped where nothing else 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
-from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.resync.comparison import Balance
 from headrace.pipeline.resync.replacement import Workers
-from headrace.pipeline.state.ledger import Epoch
 from headrace.pipeline.state.owner import Owner, Warner
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import Look
+from headrace.pipeline.state.stops import stop_copies
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import upstream
 
@@ -56,7 +54,7 @@ class Renewal:
         if ready or replacement.is_over(run.ledger):
             look = run.look(ready)
             if changed := look.changed(ready):
-                fail(run, changed)
+                run.publish(stop_copies(run.ledger, changed))
             elif look.locked:
                 self.again_at = time.monotonic() + AGAIN_SECONDS
             else:
@@ -102,10 +100,3 @@ class Renewal:
         elif time.monotonic() - self.moved_at >= STIR_SECONDS and not run.identity.standby:
             upstream.stir(run.connection)
             self.moved_at = time.monotonic()
-
-
-def fail(run: CopyRun, failures: Mapping[TableName, HeadraceError]) -> None:
-    """New copies that can't be finished."""
-    at = run.ledger.position
-    records = [run.ledger.staged[name].failed(error, at) for name, error in failures.items()]
-    run.publish(Epoch("stop", run.ledger.frontier, records=tuple(records)))

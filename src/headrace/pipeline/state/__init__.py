@@ -12,6 +12,7 @@
     spacing       room behind a mark for the next one
     acknowledger  from a mark to the acknowledgement upstream
     policy        what happens after each family of errors; the only place where reactions live
+    stops         the epoch by which a table stops, and the others go on
     repair        epochs that a power cut has torn
     background    work that takes long, beside the thread of the owner
 
