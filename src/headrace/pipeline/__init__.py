@@ -17,5 +17,5 @@ only go down, and rooms on one floor do not know each other:
 
 Called by the command line and by `headrace.mirror`. Nothing here decodes bytes, knows the SQL of a server
 beyond the look, or touches Delta's log: those are the rooms below. A row never passes through Spark's
-JVM as a row: it carries opaque blobs between functions of `tasks.decode` and `tasks.merge_keyed`.
+JVM as a row: it carries opaque blobs between functions of `tasks.decode` and `tasks.merge`.
 """

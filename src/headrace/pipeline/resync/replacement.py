@@ -43,7 +43,7 @@ from headrace.pipeline.state.table_state import Event, State
 from headrace.pipeline.tasks.compare import differences
 from headrace.pipeline.tasks.compare.differences import Applying, Compared, Comparison, Half
 from headrace.pipeline.tasks.files import verdict
-from headrace.pipeline.tasks.merge_keyed import merge
+from headrace.pipeline.tasks.merge import merge
 from headrace.pipeline.tasks.routing import Routes
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes, TableTask, pack, unpack
 from headrace.spark.jobs import Jobs

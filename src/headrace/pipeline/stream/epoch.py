@@ -41,7 +41,7 @@ from headrace.pipeline.stream.splits import with_births
 from headrace.pipeline.stream.truncations import rows_to_go, with_truncations
 from headrace.pipeline.tasks import decode
 from headrace.pipeline.tasks.files import verdict
-from headrace.pipeline.tasks.merge_keyed import merge
+from headrace.pipeline.tasks.merge import merge
 from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import (
     Outcome,

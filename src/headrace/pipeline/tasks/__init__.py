@@ -5,6 +5,7 @@
     decode           a slice becomes the events of groups of keys
     partition        which task gets which events
     routing          which files of a table a key can lie in
+    merge            the rows of a group into files, by one of
     merge_keyed      the events of a group, folded into its file
     merge_keyless    the same for a table without a key, by counting
     merge_truncated  rows that a truncation takes

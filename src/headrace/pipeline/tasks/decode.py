@@ -32,7 +32,7 @@ from headrace.core.keycode import keycode
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.tasks import partition, raw_values
 from headrace.pipeline.tasks.files import Writing, without_form, write_history
-from headrace.pipeline.tasks.merge_keyed import RESULTS
+from headrace.pipeline.tasks.merge import RESULTS
 from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import (
     LakeAddress,

@@ -1,15 +1,13 @@
-"""A task: the events of one group of keys, folded into the files where the keys live.
+"""A merge: the events of one group of keys, folded into the file where the keys live.
 
 A group is one of
 
     a file     the keys whose rows may lie in it, and the unknown keys whose home it is
     a birth    the unknown keys of a range, when an epoch brings very many: they get files of their own
-    a rest     what nothing touches of a file of a truncated table without a key (`merge_truncated`)
 
 Where the table is truncated no row of a file stays, and the file goes (see `partition`). Else the merge reads
 the file, takes out the rows whose keys are touched, folds the events onto them, writes the file anew or
-leaves it alone, and writes exact history. It returns actions, never a commit. New files have
-names of their own, so that a task that runs twice leaves at most an orphan.
+leaves it alone, and writes exact history.
 
 **Origins.** Where rows change keys and leave values out, the events of a row come to the file in which it was
 found, whatever keys they are of (`core.origins`): all that is said of keys here holds for their origins. Rows
@@ -24,8 +22,7 @@ hash of the two. A row that is missing, or there twice, stops the table before a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -33,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.chunks import ByChunk
-from headrace.core.columns import column, flags, narrow, wide
+from headrace.core.columns import column, flags, narrow
 from headrace.core.errors import Definite
 from headrace.core.events import Event
 from headrace.core.fold import Folded, fold
@@ -51,57 +48,15 @@ from headrace.pipeline.tasks.files import (
     write_history,
     write_sorted,
 )
-from headrace.pipeline.tasks.merge_keyless import merge_multiset
-from headrace.pipeline.tasks.merge_truncated import belonging, merge_rest, retract
+from headrace.pipeline.tasks.merge_truncated import belonging, merge_remainder, retract
 from headrace.pipeline.tasks.partition import ORIGIN, PROBE
 from headrace.pipeline.tasks.table_task import (
     MASK64,
     NewFile,
     Outcome,
-    Part,
     TableTask,
-    from_ipc,
-    pack,
     to_ipc,
-    unpack,
 )
-
-RESULTS = "~"  # the group of finished outcomes: they pass through
-
-
-def merge(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
-    """The reducing side of an epoch's job."""
-    if group == RESULTS:
-        yield from blobs
-        return
-    parts = [unpack(blob, Part) for blob in blobs]
-    # Parts differ in which columns have holes.
-    events = pa.concat_tables([from_ipc(part.events) for part in parts], promote_options="default")
-    # And each tells of the truncations that matter to its own.
-    truncations = tuple(sorted({place for part in parts for place in part.task.truncations}))
-    first = replace(parts[0], task=replace(parts[0].task, truncations=truncations))
-    writing = Writing(first.lake.open(), first.epoch)
-    yield pack(merge_events(writing, first.task, events))
-
-
-def merge_events(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
-    """The events of one group, merged; what is wrong with them stops the table, and the others go on."""
-    try:
-        return _merged(writing, task, events)
-    except Definite as error:
-        return Outcome(task.name, failure=error)
-
-
-def _merged(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
-    if task.rest or (
-        task.truncations and not events.num_rows
-    ):  # a file that nothing but a truncation touches
-        return merge_rest(writing, task, events)
-    events = wide(events)
-    if task.schema.is_multiset:
-        return merge_multiset(writing, task, events)
-    return _merge_group(writing, task, events)
-
 
 # --- one file, or none ------------------------------------------------------------------------
 
@@ -118,20 +73,13 @@ class _Split:
     found: tuple[int, int]
 
 
-def _merge_group(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
+def merge_file(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
     """A group of one file; of none where the keys are born or the table is empty."""
     ours = task.routes.files[0] if task.routes.files else None
-    present = read_file(writing.store, task, ours.path if ours else None)
-    events, probes = _apart(events)
-    if failure := _present(task, present, probes):
-        return Outcome(task.name, failure=failure)
-    split = _split(task.schema, present, events)
-    del present, events
-    folded = _fold(writing, task, split.events, split.base)
-    if unfit := _unfit(task, folded, split.events):
-        return unfit
-    if ours is not None and task.truncations:
-        return _gone(writing, task, split, folded)
+    found = _folded(writing, task, events)
+    if isinstance(found, Outcome):
+        return found
+    split, folded = found
     final = folded.final.select(list(task.schema.names))
     rewrite = ours is not None and (split.base.num_rows > 0 or (final.num_rows and ours.size < SMALL_FILE))
     return Outcome(
@@ -144,6 +92,38 @@ def _merge_group(writing: Writing, task: TableTask, events: pa.Table) -> Outcome
         vouched=split.vouched,
         found=split.found,
     )
+
+
+def merge_truncated_file(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
+    """The file of a truncated table: what happened to its touched rows, and the end of the others."""
+    if not events.num_rows:
+        return merge_remainder(writing, task, events)
+    found = _folded(writing, task, events)
+    if isinstance(found, Outcome):
+        return found
+    split, folded = found
+    touched = Outcome(
+        task.name,
+        remove=(task.routes.files[0].path,),
+        history=_history(writing, task, folded),
+        errors=writing.errors(task, raw_values.errors(task, folded.history)),
+        rows=-split.base.num_rows,
+        vouched=split.vouched,
+        found=split.found,
+    )
+    return touched.combine(retract(writing, task, split.rest))
+
+
+def _folded(writing: Writing, task: TableTask, events: pa.Table) -> tuple[_Split, Folded] | Outcome:
+    """The events folded onto the rows of the group's file; the outcome where that can't be used."""
+    present = read_file(writing.store, task, task.routes.files[0].path if task.routes.files else None)
+    events, probes = _apart(events)
+    if failure := _present(task, present, probes):
+        return Outcome(task.name, failure=failure)
+    split = _split(task.schema, present, events)
+    del present, events
+    folded = _fold(writing, task, split.events, split.base)
+    return _unfit(task, folded, split.events) or (split, folded)
 
 
 def _apart(events: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -173,20 +153,6 @@ def _rewritten(writing: Writing, task: TableTask, split: _Split, folded: Folded)
         *write_sorted(writing, task, pa.concat_tables([split.rest, stay])),
         *write_sorted(writing, task, gone),
     )
-
-
-def _gone(writing: Writing, task: TableTask, split: _Split, folded: Folded) -> Outcome:
-    """The file of a truncated table: what happened to its touched rows, and the end of the others."""
-    touched = Outcome(
-        task.name,
-        remove=(task.routes.files[0].path,),
-        history=_history(writing, task, folded),
-        errors=writing.errors(task, raw_values.errors(task, folded.history)),
-        rows=-split.base.num_rows,
-        vouched=split.vouched,
-        found=split.found,
-    )
-    return touched.combine(retract(writing, task, split.rest))
 
 
 def _split(schema: TableSchema, present: pa.Table, events: pa.Table) -> _Split:

@@ -36,16 +36,7 @@ from headrace.pipeline.tasks.routing import prefixes
 from headrace.pipeline.tasks.table_task import Outcome, TableTask
 
 
-def merge_multiset(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
-    """The merge of a table, or of what comes to it after a truncation."""
-    if END[0] in nets.column_names:
-        return _later(writing, task, nets)
-    if task.truncations:
-        return _truncated(writing, task, nets)
-    return _netted(writing, task, nets)
-
-
-def _netted(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
+def merge_keyless(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
     """Copies of a row may lie in any file: the files are visited in turn, each gives what it has."""
     net = _consolidated(nets)
     gone = net.filter(pc.less(net[NET], 0))
@@ -72,7 +63,7 @@ def _netted(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
 # --- truncated --------------------------------------------------------------------------------
 
 
-def _truncated(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
+def merge_keyless_truncated(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
     """The rows that changes touched before a truncation: what of them was there when it came.
 
     Their copies are counted in all files, whose own merges (`merge_truncated`) leave them alone.
@@ -90,7 +81,7 @@ def _truncated(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
     return replace(retract(writing, task, _copies(task.schema, left)), rows=gone.rows)
 
 
-def _later(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
+def merge_keyless_later(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
     """What came after a truncation, to be taken by the next one or to stay: no file knows of it."""
     outcome, told = Outcome(task.name), []
     for end in _distinct(nets):

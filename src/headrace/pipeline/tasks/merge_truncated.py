@@ -19,7 +19,7 @@ from headrace.pipeline.tasks.files import Writing, read_file, write_history
 from headrace.pipeline.tasks.table_task import Outcome, TableTask
 
 
-def merge_rest(writing: Writing, task: TableTask, keys: pa.Table) -> Outcome:
+def merge_remainder(writing: Writing, task: TableTask, keys: pa.Table) -> Outcome:
     """The rows of a file, but for those of these keys, which another group takes out."""
     [file] = task.routes.files
     rows = read_file(writing.store, task, file.path)

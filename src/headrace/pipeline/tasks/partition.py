@@ -1,4 +1,4 @@
-"""Which group of an epoch's merge gets which rows of a slice.
+"""Which group of an epoch's merge gets which rows of a slice, and how each is merged (`table_task.Merge`).
 
     a table with a key      file by file, as `routing` tells; overlapping files each get a shared key's events
     no key                  one group for all of the table
@@ -10,8 +10,8 @@ whatever key they happen: the place of an event is that of its origin. To the pl
 since nobody may hold that key there.
 
 A truncated table without a key is not read at once: its one group takes the rows that changes touch out of
-the files, and each file retracts by itself what is left (`rest`), for which it is told the keys that it must
-leave alone.
+the files, and each file retracts by itself what is left (`REMAINDER`), for which it is told the keys that it
+must leave alone.
 
 A group's rows are one of
 
@@ -33,7 +33,7 @@ from headrace.core.columns import Flags, Ints
 from headrace.core.multiset import KEY, net
 from headrace.core.truncation import Truncation, generations
 from headrace.pipeline.tasks.routing import Routes, prefixes
-from headrace.pipeline.tasks.table_task import TableTask
+from headrace.pipeline.tasks.table_task import Merge, TableTask
 
 ALL = "*"  # the group of all rows of a table
 NEW = "new"  # the groups of the rows that came after a truncation
@@ -59,10 +59,10 @@ def of_events(task: TableTask, found: pa.Table) -> Iterator[Share]:
 def of_changes(task: TableTask, changes: pa.Table) -> Iterator[Share]:
     """The groups of the changes of a table without a key."""
     if not task.truncations:
-        yield ALL, task, net(task.schema, changes)
+        yield ALL, replace(task, merge=Merge.KEYLESS), net(task.schema, changes)
         return
     generation = generations(task.truncations, changes)
-    first = replace(task, truncations=task.truncations[:1])
+    first = replace(task, truncations=task.truncations[:1], merge=Merge.KEYLESS_TRUNCATED)
     old = changes.filter(pa.array(generation == 0))
     nets = net(task.schema, old)
     if nets.num_rows:
@@ -76,13 +76,9 @@ def of_changes(task: TableTask, changes: pa.Table) -> Iterator[Share]:
 def of_files(task: TableTask) -> Iterator[Share]:
     """Every file of a truncated table, though no event may touch it."""
     nothing = pa.table({KEY: pa.array([], pa.large_binary())})
+    how = Merge.REMAINDER if task.schema.is_multiset else Merge.TRUNCATED
     for number in range(len(task.routes.files)):
-        own = _own(task, number)
-        yield (
-            str(number),
-            replace(own, truncations=task.truncations[:1], rest=task.schema.is_multiset),
-            nothing,
-        )
+        yield str(number), replace(_own(task, number), truncations=task.truncations[:1], merge=how), nothing
 
 
 def is_scattered(task: TableTask, found: pa.Table) -> bool:
@@ -106,9 +102,11 @@ def _placed(task: TableTask, found: pa.Table, by: str) -> Iterator[Share]:
     for number, some in _runs(places.files):
         events_there = found.take(pa.array(places.rows[some]))
         # The group's merge needs its own file only: a part stays small however many files there are.
+        own = _own(task, number)
+        how = Merge.TRUNCATED if own.routes.files and own.truncations else Merge.FILE
         yield (
             str(number),
-            _own(task, number),
+            replace(own, merge=how),
             events_there.append_column("_home", pa.array(places.home[some])),
         )
 
@@ -123,7 +121,7 @@ def _keys_of_rests(task: TableTask, rows: pa.Table) -> Iterator[Share]:
     for number, some in _runs(places.files):
         if number < len(task.routes.files):
             keys = rows.select([KEY]).take(pa.array(places.rows[some]))
-            yield str(number), replace(_own(task, number), rest=True), keys
+            yield str(number), replace(_own(task, number), merge=Merge.REMAINDER), keys
 
 
 def _later_events(task: TableTask, found: pa.Table, generation: Ints) -> Iterator[Share]:
@@ -140,7 +138,7 @@ def _later_events(task: TableTask, found: pa.Table, generation: Ints) -> Iterato
 
 
 def _later_nets(task: TableTask, nets: pa.Table) -> Iterator[Share]:
-    new = replace(task, routes=Routes.over(()), truncations=())
+    new = replace(task, routes=Routes.over(()), truncations=(), merge=Merge.KEYLESS_LATER)
     homes = replace(new.routes, births=task.routes.births).homes(prefixes(nets[KEY].combine_chunks()))
     for number, some in _runs(homes):
         yield f"{NEW}{number}", new, nets.take(pa.array(some))

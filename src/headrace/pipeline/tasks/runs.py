@@ -35,7 +35,7 @@ from headrace.decode.kernel import Flags, Ints
 from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks.decode import DecodeTask, tables_of
 from headrace.pipeline.tasks.files import Writing
-from headrace.pipeline.tasks.merge_keyed import merge_events
+from headrace.pipeline.tasks.merge import merge_events
 from headrace.pipeline.tasks.routing import WIDTH, Prefixes, prefixes
 from headrace.pipeline.tasks.table_task import LakeAddress, Outcome, TableTask, pack, unpack
 from headrace.sources.contract import TableFailure

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import TypeVar, cast
 
 import pyarrow as pa
@@ -47,6 +48,17 @@ class LakeAddress:
         return open_store(self.url, dict(self.options) or None)
 
 
+class Merge(Enum):
+    """How a group's rows get into files (`tasks.merge`); `partition` sets it, once."""
+
+    FILE = auto()
+    TRUNCATED = auto()
+    REMAINDER = auto()
+    KEYLESS = auto()
+    KEYLESS_TRUNCATED = auto()
+    KEYLESS_LATER = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class TableTask:
     """One table in one epoch."""
@@ -68,7 +80,7 @@ class TableTask:
     forgets: int = 0  # the time of the last truncation that the copy holds: what was before it is unknown
     untold: int = 0  # a time: what the copy holds up to there is in the stream in part only, if at all
     met: bool = False  # errors/ may have rows of it
-    rest: bool = False  # of a truncated file, only the rows whose keys no event touches
+    merge: Merge = Merge.FILE  # of a group of it
     types: tuple[tuple[int, int], ...] = ()  # of its columns, as the source's catalog has them
     labels: tuple[tuple[str, ...] | None, ...] = ()  # of its enums, as a look shows them
 

@@ -24,7 +24,7 @@ from headrace.lake.format import datafile
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import partition
 from headrace.pipeline.tasks.files import Writing, read_file, write_sorted
-from headrace.pipeline.tasks.merge_keyed import merge
+from headrace.pipeline.tasks.merge import merge
 from headrace.pipeline.tasks.routing import FileRange, Routes
 from headrace.pipeline.tasks.table_task import (
     LakeAddress,

@@ -23,7 +23,7 @@ from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import Writing, write_sorted
-from headrace.pipeline.tasks.merge_keyed import merge, merge_events
+from headrace.pipeline.tasks.merge import merge, merge_events
 from headrace.pipeline.tasks.partition import of_events
 from headrace.pipeline.tasks.routing import FileRange, Routes
 from headrace.pipeline.tasks.table_task import (

@@ -3,7 +3,7 @@
     files of both ─ sample ─► bounds of ranges, each with about as many rows
     each file     ─ sum_up ─► its rows and their digests, summed by range     `comparison` says what differs
     those ranges  ─ apart ═ shuffle by lots of ranges ═ compare ─► Compared: the difference, in files
-    those files   ─ route ═ shuffle by file of the table ═ `tasks.merge_keyed` ─► files, history, errors
+    those files   ─ route ═ shuffle by file of the table ═ `tasks.merge` ─► files, history, errors
 
 What is the same costs one read and goes nowhere. Where events can't say it, in a table without a key or
 one that has a key twice, or another identity than its files are sorted by, `rewrite` takes the place of the
