@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from setup.assemble_errors import PAGE, Entry, entries, page
-from tests.meta.tracked import SOURCE, calls, python_files, relative
+from tests.meta.tracked import SOURCE, calls, python_files, relative, tree
 
 FAMILIES = ("Definite", "Transient", "Misconfigured")
 _CODE = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -18,12 +19,13 @@ _CODE = re.compile(r"[A-Z][A-Z0-9_]*")
 _REBUILDS = SOURCE / "core" / "errors.py"
 
 
+@cache
 def _kinds() -> dict[str, str]:
     """The classes of errors, each with its family: the three, and those that are made from them."""
     bases = {
         node.name: node.bases[0].id
         for path in python_files("src")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.ClassDef) and node.bases and isinstance(node.bases[0], ast.Name)
     }
     kinds = {family: family.lower() for family in FAMILIES}
@@ -32,13 +34,22 @@ def _kinds() -> dict[str, str]:
     return kinds
 
 
-def _raised(path: Path, kinds: dict[str, str]) -> set[tuple[str, str]]:
-    return {
-        (code, family)
-        for kind, family in kinds.items()
-        for call in calls(path, kind)
+@cache
+def _raised() -> frozenset[tuple[str, str]]:
+    """All codes with the class that each is raised as."""
+    kinds = tuple(_kinds())
+    return frozenset(
+        (code, _class_of(call))
+        for path in python_files("src")
+        if path != _REBUILDS
+        for call in calls(path, *kinds)
         for code in _codes(call, f"{relative(path)}:{call.lineno}")
-    }
+    )
+
+
+def _class_of(call: ast.Call) -> str:
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
 
 
 def _codes(call: ast.Call, place: str) -> list[str]:
@@ -55,9 +66,8 @@ def _codes(call: ast.Call, place: str) -> list[str]:
 
 def _all_raised() -> set[tuple[str, str]]:
     kinds = _kinds()
-    found = {pair for path in python_files("src") if path != _REBUILDS for pair in _raised(path, kinds)}
     # Said before anything of ours can be imported, so not by an exception of ours.
-    return found | {("PYTHON_TOO_OLD", "misconfigured")}
+    return {(code, kinds[kind]) for code, kind in _raised()} | {("PYTHON_TOO_OLD", "misconfigured")}
 
 
 def test_every_code_that_is_raised_is_described_and_no_other() -> None:
