@@ -93,6 +93,47 @@ def test_a_code_is_of_one_family() -> None:
     assert [code for code, count in counted.items() if count > 1] == []
 
 
+def _conditions() -> dict[str, str]:
+    """The codes of conditions, each with the one class that it is raised as."""
+    return {
+        code: node.name
+        for path in python_files("src")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef)
+        for line in node.body
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "codes"
+        for code in ast.literal_eval(line.value)
+    }
+
+
+def test_a_condition_is_raised_as_its_class_wherever_it_is_noticed() -> None:
+    """Reactions ask for the class: an error with its code that is of another would be missed."""
+    conditions = _conditions()
+    assert {pair for pair in _raised() if conditions.get(pair[0], pair[1]) != pair[1]} == set()
+    assert conditions.keys() <= {code for code, _ in _raised()}
+
+
+def _asks_for_a_code(node: ast.Compare) -> bool:
+    sides = (node.left, *node.comparators)
+    asks = any(isinstance(how, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for how in node.ops)
+    return asks and any(isinstance(side, ast.Attribute) and side.attr == "code" for side in sides)
+
+
+def test_no_code_is_compared() -> None:
+    """Codes are for people and tests; what code reacts to is a class."""
+    compared = [
+        f"{relative(path)}:{node.lineno}"
+        for path in python_files("src")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Compare)
+        and any(
+            isinstance(side, ast.Attribute) and side.attr == "code" for side in (node.left, *node.comparators)
+        )
+        and any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in ast.walk(node))
+    ]
+    assert compared == []
+
+
 def test_the_page_is_in_step_with_its_fragments() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(entries()), "run: make docs"
 

@@ -8,6 +8,10 @@
 What belongs to none of them is a bug and stops loudly. This module classifies; it never reacts:
 reactions live in `headrace.pipeline.state.policy` alone.
 
+A *condition* is an error that code reacts to: a class of its own, made from one of the three, that stands
+where it is raised. Reactions ask for the class; codes are for people and tests. A condition says with which
+codes it is raised, so that it is still itself after a way through a file or another process.
+
 Every error carries a stable code (`PG_SLOT_LOST`), a primary line in lower case without a full stop,
 an optional detail, and a hint that says what to type. Codes are listed in `docs/errors.md`; a test
 reads the source and keeps that page complete. Nothing that is put in here may hold a password or a
@@ -18,11 +22,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+_CONDITIONS: dict[str, type[HeadraceError]] = {}  # by code
+
 
 class HeadraceError(Exception):
     """What all our errors share; raise one of the three families, never this."""
 
     family: ClassVar[str]
+    codes: ClassVar[tuple[str, ...]] = ()  # of a condition: all that it is raised with
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        _CONDITIONS.update(dict.fromkeys(vars(cls).get("codes", ()), cls))
 
     def __init__(self, code: str, primary: str, *, detail: str | None = None, hint: str) -> None:
         super().__init__(code, primary, detail, hint)
@@ -79,6 +90,18 @@ class Misconfigured(HeadraceError):
     family = "misconfigured"
 
 
+class MaybeMisconfigured(Transient):
+    """True of the world for the moment; of a source that was never met, more likely a person's mistake."""
+
+
+class PositionLost(HeadraceError):
+    """The place in a source's stream is lost, whatever the family: a reconcile goes on from there."""
+
+
+class PositionDoubtful(HeadraceError):
+    """The place may be lost, or found again by a person: a reconcile goes on from there if one says so."""
+
+
 _FAMILIES: dict[str, type[HeadraceError]] = {
     kind.family: kind for kind in (Definite, Transient, Misconfigured)
 }
@@ -92,7 +115,7 @@ def _rebuild(
 
 def from_record(record: dict[str, str | None]) -> HeadraceError:
     """The inverse of `HeadraceError.as_record`."""
-    kind = _FAMILIES[str(record["family"])]
-    return kind(
-        str(record["code"]), str(record["primary"]), detail=record["detail"], hint=str(record["hint"])
-    )
+    code, family = str(record["code"]), _FAMILIES[str(record["family"])]
+    condition = _CONDITIONS.get(code, family)
+    kind = condition if issubclass(condition, family) else family
+    return kind(code, str(record["primary"]), detail=record["detail"], hint=str(record["hint"]))

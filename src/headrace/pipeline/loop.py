@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, PositionDoubtful
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Lsn
 from headrace.pipeline.commands.serve import Desk
@@ -51,6 +51,12 @@ from headrace.sources.postgres.session import Address, Identity, Session
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 5.0
 CLOCK_SECONDS = 1.0
+
+
+class TooMuchRetained(Definite, PositionDoubtful):
+    """The source holds back more log for us than it may."""
+
+    codes = ("PG_MAX_WAL",)
 
 
 @dataclass(slots=True)
@@ -262,7 +268,7 @@ class Run:
         retained = slot.retained_bytes if slot is not None else None
         if limit is not None and retained is not None and retained > limit:
             if self.place.config.on_max_wal == "stop":
-                raise Definite(
+                raise TooMuchRetained(
                     "PG_MAX_WAL",
                     "the source holds back more log for us than max_wal allows",
                     detail=f"{retained} bytes, {limit} allowed",

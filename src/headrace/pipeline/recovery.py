@@ -21,7 +21,7 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.core.errors import Definite, HeadraceError, Misconfigured
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionDoubtful, PositionLost
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.lake.format import layout
@@ -38,20 +38,6 @@ from headrace.sources.postgres.preflight import unfit_members
 from headrace.sources.postgres.session import Address, Identity, Session, application_name
 from headrace.spool.layout import erase
 
-LOST = frozenset(
-    {
-        "PG_SLOT_MISSING",
-        "PG_SLOT_LOST",
-        "PG_SLOT_AHEAD",
-        "PG_SERVER_BEHIND",
-        "PG_HISTORY_CHANGED",
-        "PG_TIMELINE_CHANGED",
-        "PG_PUBLICATION_MISSING",
-        "PG_PUBLICATION_REMADE",
-    }
-)
-# The address may be wrong, or the log may be wanted after all: only somebody who looks can tell.
-ASKED_FOR_ONLY = frozenset({"PG_ANOTHER_SERVER", "PG_MAX_WAL"})
 STEP = 1 << 32
 
 
@@ -67,8 +53,9 @@ class Remedy:
     def fits(self, error: HeadraceError) -> bool:
         """Take note of an error that it heals; it is tried once for each time that it is asked for."""
         if self.now is not None or not (
-            (error.code in LOST and (self.asked or self.auto or self.begun))
-            or (error.code in ASKED_FOR_ONLY and self.asked)
+            (isinstance(error, PositionLost) and (self.asked or self.auto or self.begun))
+            # The address may be wrong, or the log may be wanted after all: only somebody who looks can tell.
+            or (isinstance(error, PositionDoubtful) and self.asked)
         ):
             return False
         self.now = error

@@ -214,8 +214,9 @@ class Reporter:
     def _waiting(self) -> dict[str, str]:
         told: dict[str, str] = {}
         for error in [] if self._copies is None else self._copies.waits_for:
-            before = f"{told[error.code]}; " if error.code in told else ""
-            told[error.code] = f"{before}{error.primary}: {error.detail}"
+            before = told.get(error.code)
+            reason = f"{error.primary}: {error.detail}"
+            told[error.code] = reason if before is None else f"{before}; {reason}"
         return told
 
     @property

@@ -162,9 +162,15 @@ def disk_error(error: OSError) -> HeadraceError:
     )
 
 
-def damaged(what: str, segment: int) -> Transient:
+class SpoolSpoilt(Transient):
+    """Contents of the spool are wrong or gone: it is no use, and the source sends them again."""
+
+    codes = ("SPOOL_DAMAGED", "SPOOL_DISCARDED")
+
+
+def damaged(what: str, segment: int) -> SpoolSpoilt:
     """The error of contents that fail their check."""
-    return Transient(
+    return SpoolSpoilt(
         "SPOOL_DAMAGED",
         f"the spool's {what} fails its check",
         detail=f"segment {segment}",
@@ -172,9 +178,9 @@ def damaged(what: str, segment: int) -> Transient:
     )
 
 
-def discarded(where: str) -> Transient:
+def discarded(where: str) -> SpoolSpoilt:
     """The error of contents that are not there any more."""
-    return Transient(
+    return SpoolSpoilt(
         "SPOOL_DISCARDED",
         "something is asked for that the spool does not hold any more",
         detail=where,

@@ -26,6 +26,7 @@ from headrace.lake.format.registry import RegisteredView, Registry
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.intervals import Name, ambiguous
 from headrace.lake.read.lake import Lake
+from headrace.lake.read.resolve import NoMark
 from headrace.spark import queries
 from headrace.sql import rawrows, register
 from headrace.sql.relations import Mention, Rewritten, mentioned, rewritten
@@ -43,6 +44,12 @@ class Answer:
     rows: pa.Table | None = None
     told: str | None = None
     places: tuple[str, ...] = ()
+
+
+class SourceNotRun(Misconfigured):
+    """A source that is registered and has published nothing."""
+
+    codes = ("SQL_SOURCE_NOT_RUN",)
 
 
 class SqlSession:
@@ -109,9 +116,8 @@ class SqlSession:
             _Reading(self, self.cut() if self.lake.sources() else None).frame(
                 statement.query, (statement.name,)
             )
-        except HeadraceError as error:
-            if error.code not in ("LAKE_NO_MARK", "SQL_SOURCE_NOT_RUN"):
-                raise
+        except (NoMark, SourceNotRun):
+            return
 
     def _own(self, statement: Statement) -> Answer:
         done = register.carry_out(self.path, statement, self._at, self._source)
@@ -223,7 +229,7 @@ class _Reading:
 
     def _raw(self, source: str) -> str:
         if self._cut is None or source not in self._cut.places:
-            raise Misconfigured(
+            raise SourceNotRun(
                 "SQL_SOURCE_NOT_RUN",
                 f'nothing of source "{source}" is in the lake yet',
                 hint=f"headrace run --lake {self._session.path}",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
-from headrace.core.errors import Definite, Misconfigured, from_record
+from headrace.core.errors import Definite, Misconfigured, Transient, from_record
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,23 @@ def test_what_is_added_to_an_error_is_said_once(detail: str | None, after: str) 
 def test_an_error_survives_its_record() -> None:
     error = Misconfigured("PG_SLOT_UNFIT", "it can't be used", detail=None, hint="name another")
     assert from_record(error.as_record()).as_record() == error.as_record()
+
+
+class Weather(Transient):
+    """A condition."""
+
+    codes = ("TEST_RAIN", "TEST_HAIL")
+
+
+@pytest.mark.parametrize("code", Weather.codes)
+def test_a_condition_is_itself_again_after_its_record_and_after_a_pickle(code: str) -> None:
+    error = Weather(code, "it falls", hint="wait").adding("on the plain")
+    assert type(from_record(error.as_record())) is Weather
+    assert type(pickle.loads(pickle.dumps(error))) is Weather
+    assert from_record(error.as_record()).as_record() == error.as_record()
+
+
+def test_a_record_of_another_family_is_no_condition() -> None:
+    """As an older version wrote it."""
+    record = Definite("TEST_RAIN", "it fell", hint="dry it").as_record()
+    assert type(from_record(record)) is Definite

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.core.errors import Misconfigured
 from headrace.core.history import OWN
+from headrace.lake.read.cut import NoHistory
 
 Update = tuple[int, int, tuple[Any, ...], int]  # time, ordinal, row, diff
 
@@ -92,5 +92,5 @@ class PaperCut:
 
     def history(self, name: str) -> pa.Table:
         if not self.lake.updates[name]:
-            raise Misconfigured("LAKE_NO_HISTORY", "none", hint="none")
+            raise NoHistory("LAKE_NO_HISTORY", "none", hint="none")
         return self.lake.tables[name].history(self.lake.updates[name])

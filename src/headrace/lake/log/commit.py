@@ -50,7 +50,7 @@ from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan, TableStep, attempts
 from headrace.lake.log import syncing
 from headrace.lake.log.marks import Mark, Marks, mark_of, repeating
-from headrace.lake.log.syncing import Syncing, fenced
+from headrace.lake.log.syncing import Fenced, Syncing, fenced
 from headrace.lake.log.table import Entry, LakeTable, Stamp, tables_of
 from headrace.lake.store.contract import Store
 
@@ -247,9 +247,7 @@ class EpochLog:
             if isinstance(outcome, Mark):
                 return []
             self.withdraw(outcome)
-        except Misconfigured as error:
-            if error.code != "LAKE_FENCED":
-                raise
+        except Fenced:
             # It went on meanwhile: the next round finds what it left now.
             return []
         return [outcome]
@@ -257,9 +255,7 @@ class EpochLog:
     def _claims(self, plan: Plan) -> bool:
         try:
             self.put_plan(plan)
-        except Misconfigured as error:
-            if error.code != "LAKE_FENCED":
-                raise
+        except Fenced:
             return False
         return True
 

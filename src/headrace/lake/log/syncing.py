@@ -110,9 +110,15 @@ class Syncing:
             yield from (f"{step.path}/{file.path}" for file in step.add)
 
 
-def fenced(source: str, detail: str) -> Misconfigured:
+class Fenced(Misconfigured):
+    """Another writer has the source."""
+
+    codes = ("LAKE_FENCED",)
+
+
+def fenced(source: str, detail: str) -> Fenced:
     """The error of a writer whose source has become another's."""
-    return Misconfigured(
+    return Fenced(
         "LAKE_FENCED",
         f'another writer has taken over source "{source}" of this lake',
         detail=detail,

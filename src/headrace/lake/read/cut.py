@@ -165,8 +165,14 @@ class Cut:
         return str(table) if len(self.places) == 1 else f"{quote_identifier(source)}.{table}"
 
 
-def _no_history(table: TableName) -> Misconfigured:
-    return Misconfigured(
+class NoHistory(Misconfigured):
+    """A table that has changed nothing, or of which history was let go."""
+
+    codes = ("LAKE_NO_HISTORY",)
+
+
+def _no_history(table: TableName) -> NoHistory:
+    return NoHistory(
         "LAKE_NO_HISTORY",
         f"table {table} has no history up to here",
         hint="history begins with the first change after the copy, and ends where its retention does",

@@ -65,6 +65,12 @@ class Place:
         return f'"{self.frontier}"' if self.mark is None else f"epoch {self.mark.epoch}"
 
 
+class NoMark(Misconfigured):
+    """There is no mark to read at."""
+
+    codes = ("LAKE_NO_MARK",)
+
+
 def place_of(mark: Mark) -> Place:
     return Place(mark.time, mark.frontier, mark.incarnation, mark)
 
@@ -72,7 +78,7 @@ def place_of(mark: Mark) -> Place:
 def newest(marks: Sequence[Mark]) -> Mark:
     """The last mark that was published."""
     if not marks:
-        raise Misconfigured(
+        raise NoMark(
             "LAKE_NO_MARK",
             "nothing has been published in this lake yet",
             hint="wait for the first mark: headrace status shows how far the copy is",
@@ -216,8 +222,8 @@ def _not_an_instant(primary: str) -> Misconfigured:
 
 def _none(marks: Sequence[Mark], primary: str) -> Misconfigured:
     if not marks:
-        return Misconfigured("LAKE_NO_MARK", primary, hint="headrace status shows how far the copy is")
-    return Misconfigured(
+        return NoMark("LAKE_NO_MARK", primary, hint="headrace status shows how far the copy is")
+    return NoMark(
         "LAKE_NO_MARK", primary, detail=kept(marks), hint="name one of those, or a position between them"
     )
 
@@ -225,7 +231,7 @@ def _none(marks: Sequence[Mark], primary: str) -> Misconfigured:
 def _unseen(marks: Sequence[Mark], limit: datetime, stretch: Stretch) -> Misconfigured:
     if stretch.after is None:
         return _none(marks, f"the lake does not reach back to {limit.isoformat()}")
-    return Misconfigured(
+    return NoMark(
         "LAKE_NO_MARK",
         f"what was committed by {limit.isoformat()} is in no stream: its position was lost",
         detail=f"nothing is known of {stretch.after.isoformat()} to {stretch.until.isoformat()}",

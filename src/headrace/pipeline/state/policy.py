@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.core.errors import HeadraceError, Misconfigured, Transient
+from headrace.core.errors import HeadraceError, MaybeMisconfigured, Transient
+from headrace.lake.log.syncing import Fenced
+from headrace.spool.layout import SpoolSpoilt
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 15.0
-
-_FIRST_OF_ALL = ("PG_UNREACHABLE", "PG_SYNCHRONOUS")
 
 EXIT_CODES = {"misconfigured": 2, "definite": 3, "transient": 4}
 
@@ -45,17 +45,17 @@ def retries(error: BaseException, *, met: bool = True) -> bool:
     A server that was never `met` is more likely mistyped than down, and one whose commits would wait for us
     is likely to be meant so: a person should look.
     """
-    return isinstance(error, Transient) and (met or error.code not in _FIRST_OF_ALL)
+    return isinstance(error, Transient) and (met or not isinstance(error, MaybeMisconfigured))
 
 
 def disowns(error: BaseException) -> bool:
     """Whether the source turned out to be another process's: then its status is not ours to write."""
-    return isinstance(error, Misconfigured) and error.code == "LAKE_FENCED"
+    return isinstance(error, Fenced)
 
 
 def spoils_the_spool(error: BaseException) -> bool:
     """Whether the spool must be forgotten before the next attempt: the source sends it all again."""
-    return isinstance(error, Transient) and error.code in ("SPOOL_DAMAGED", "SPOOL_DISCARDED")
+    return isinstance(error, SpoolSpoilt)
 
 
 def exit_code(error: HeadraceError) -> int:

@@ -6,7 +6,7 @@ each mark.
 
 from __future__ import annotations
 
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, PositionLost
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres.protocol import publication_missing
 from headrace.sources.postgres.session import (
@@ -27,13 +27,19 @@ def prove_same(source: SourceRecord, identity: Identity) -> None:
         raise timeline_changed(identity.timeline, source.timeline)
 
 
+class PublicationRemade(Definite, PositionLost):
+    """The publication is another than the stream was read through."""
+
+    codes = ("PG_PUBLICATION_REMADE",)
+
+
 def check_publication(source: SourceRecord, found: int | None) -> None:
     """Refuse to go on with a publication that was dropped and made again: what came in between is missing."""
     if not source.publication_oid or found == source.publication_oid:
         return
     if not found:
         raise publication_missing(f'"{source.publication}"')
-    raise Definite(
+    raise PublicationRemade(
         "PG_PUBLICATION_REMADE",
         f'the publication "{source.publication}" was dropped and made again',
         detail="changes that were made meanwhile are in no stream",

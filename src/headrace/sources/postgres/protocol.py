@@ -19,7 +19,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost, Transient
 from headrace.core.names import quote_identifier
 from headrace.core.position import Lsn
 from headrace.sources.postgres.session import refused
@@ -97,6 +97,18 @@ def data_frame(payload: bytes | memoryview) -> bytes:
     return b"d" + struct.pack(">i", len(payload) + 4) + payload
 
 
+class StreamLost(Definite, PositionLost):
+    """What comes behind our place in the stream can't be had: slot or log are gone, or are others now."""
+
+    codes = ("PG_SLOT_MISSING", "PG_SLOT_LOST", "PG_SLOT_AHEAD", "PG_SERVER_BEHIND", "PG_HISTORY_CHANGED")
+
+
+class PublicationMissing(Misconfigured, PositionLost):
+    """The publication that the stream is read through is gone."""
+
+    codes = ("PG_PUBLICATION_MISSING",)
+
+
 def refusal(said: Mapping[str, str], slot: str) -> HeadraceError:
     """The coded error of an ErrorResponse to START_REPLICATION, or later in the stream."""
     state, message = said.get("C", ""), said.get("M", "")
@@ -117,9 +129,9 @@ def warning(said: Mapping[str, str]) -> HeadraceError | None:
     return None
 
 
-def publication_missing(detail: str) -> Misconfigured:
+def publication_missing(detail: str) -> PublicationMissing:
     """Without its publication the stream is silently empty."""
-    return Misconfigured(
+    return PublicationMissing(
         "PG_PUBLICATION_MISSING",
         "a publication that this source streams from does not exist at this point of the log",
         detail=detail,
@@ -128,8 +140,8 @@ def publication_missing(detail: str) -> Misconfigured:
     )
 
 
-def slot_missing(slot: str) -> Definite:
-    return Definite(
+def slot_missing(slot: str) -> StreamLost:
+    return StreamLost(
         "PG_SLOT_MISSING",
         f'replication slot "{slot}" does not exist',
         detail="what happened since the last mark cannot be read from the server's log",
@@ -137,8 +149,8 @@ def slot_missing(slot: str) -> Definite:
     )
 
 
-def slot_lost(slot: str, detail: str) -> Definite:
-    return Definite(
+def slot_lost(slot: str, detail: str) -> StreamLost:
+    return StreamLost(
         "PG_SLOT_LOST",
         f'replication slot "{slot}" can no longer be read: the server has removed log that it needs',
         detail=detail,
@@ -168,8 +180,8 @@ def slot_taken(slot: str, pid: int | None, whose: str) -> Misconfigured:
     )
 
 
-def slot_ahead(slot: str, confirmed: Lsn, frontier: Lsn) -> Definite:
-    return Definite(
+def slot_ahead(slot: str, confirmed: Lsn, frontier: Lsn) -> StreamLost:
+    return StreamLost(
         "PG_SLOT_AHEAD",
         f'replication slot "{slot}" has moved past what the lake holds',
         detail=f"the slot is at {confirmed}, the lake is complete up to {frontier}",
@@ -186,8 +198,8 @@ def slot_unfit(slot: str, why: str) -> Misconfigured:
     )
 
 
-def history_changed(detail: str) -> Definite:
-    return Definite(
+def history_changed(detail: str) -> StreamLost:
+    return StreamLost(
         "PG_HISTORY_CHANGED",
         "the server has another history than when it was followed",
         detail=detail,
@@ -195,8 +207,8 @@ def history_changed(detail: str) -> Definite:
     )
 
 
-def server_behind(flushed: Lsn, frontier: Lsn) -> Definite:
-    return Definite(
+def server_behind(flushed: Lsn, frontier: Lsn) -> StreamLost:
+    return StreamLost(
         "PG_SERVER_BEHIND",
         "the server's log ends before what it has sent already: it was restored from a backup, or replaced",
         detail=f"the server is at {flushed}, received and checked up to {frontier}",

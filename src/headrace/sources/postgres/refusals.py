@@ -20,7 +20,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.errors import (
+    Definite,
+    HeadraceError,
+    MaybeMisconfigured,
+    Misconfigured,
+    Transient,
+)
 
 
 class LockTimeout(Transient):
@@ -41,6 +47,18 @@ class StatementRefused(Misconfigured):
 
 class PrivilegeMissing(StatementRefused):
     """We may not do it."""
+
+
+class Unreachable(MaybeMisconfigured):
+    """Nothing answers at the address."""
+
+    codes = ("PG_UNREACHABLE",)
+
+
+class ReplicationRefused(Misconfigured):
+    """The user may log in, but not replicate."""
+
+    codes = ("PG_REPLICATION_PRIVILEGE",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +126,7 @@ _COMPLAINTS: tuple[_Complaint, ...] = (
     ),
     _complaint(
         r"FATAL:.*(must be superuser or replication role|permission denied to start WAL sender)",
-        Misconfigured(
+        ReplicationRefused(
             "PG_REPLICATION_PRIVILEGE",
             'the user of "{}" may not replicate',
             hint="ALTER ROLE ... REPLICATION",
@@ -158,7 +176,7 @@ _COMPLAINTS: tuple[_Complaint, ...] = (
     ),
     _complaint(
         r"",
-        Transient(
+        Unreachable(
             "PG_UNREACHABLE",
             'no connection to "{}"',
             hint="check host and port, and that the server is running and reachable from here",

@@ -33,7 +33,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
-from headrace.core.errors import HeadraceError, Misconfigured, Transient
+from headrace.core.errors import HeadraceError, Misconfigured, PositionDoubtful, PositionLost, Transient
 from headrace.sources.postgres.refusals import login_refused
 from headrace.sources.postgres.refusals import refused as refused
 from headrace.sources.postgres.silence import ANSWER_SECONDS, silence
@@ -412,8 +412,20 @@ def verify(found: Identity, expected: Identity) -> None:
         raise timeline_changed(found.timeline, expected.timeline)
 
 
-def another_server(detail: str) -> Misconfigured:
-    return Misconfigured(
+class AnotherServer(Misconfigured, PositionDoubtful):
+    """The address leads elsewhere."""
+
+    codes = ("PG_ANOTHER_SERVER",)
+
+
+class TimelineChanged(Misconfigured, PositionLost):
+    """The server's log went on from an earlier place than ours."""
+
+    codes = ("PG_TIMELINE_CHANGED",)
+
+
+def another_server(detail: str) -> AnotherServer:
+    return AnotherServer(
         "PG_ANOTHER_SERVER",
         "the address leads to another server or database than the mirror is of",
         detail=detail,
@@ -421,8 +433,8 @@ def another_server(detail: str) -> Misconfigured:
     )
 
 
-def timeline_changed(found: int, expected: int) -> Misconfigured:
-    return Misconfigured(
+def timeline_changed(found: int, expected: int) -> TimelineChanged:
+    return TimelineChanged(
         "PG_TIMELINE_CHANGED",
         "the server is on another timeline: it was promoted, or restored to a point in time",
         detail=f"timeline {found}, was {expected}",

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headrace.core.errors import Transient
+from headrace.core.errors import MaybeMisconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources.postgres.session import Session, query
 
@@ -88,13 +88,19 @@ def refuse(connection: Session) -> None:
         raise error
 
 
-def refusal(setting: str, standbys: str | None) -> Transient | None:
+class Synchronous(MaybeMisconfigured):
+    """Commits of the server would wait for us."""
+
+    codes = ("PG_SYNCHRONOUS",)
+
+
+def refusal(setting: str, standbys: str | None) -> Synchronous | None:
     """The error where commits of the server would wait for us; of the row that `ASK` gives."""
     if not StandbyNames.parse(setting).ours:
         return None
     known = sorted((standbys or "").split("\n")) if standbys else []
     advice = "" if known else "; no standby is connected: put the names of yours in there"
-    return Transient(
+    return Synchronous(
         "PG_SYNCHRONOUS",
         "synchronous_standby_names names our connections: commits of the application would wait for the lake",
         detail=f"it is {setting}",

@@ -6,9 +6,13 @@ from itertools import islice
 
 import pytest
 
-from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient, from_record
+from headrace.lake.log.syncing import fenced
 from headrace.pipeline.state import policy
 from headrace.pipeline.state.policy import Patience
+from headrace.sources.postgres.refusals import Unreachable
+from headrace.sources.postgres.synchronous import Synchronous
+from headrace.spool import layout
 
 
 @pytest.mark.parametrize(
@@ -25,9 +29,12 @@ def test_a_bug_is_never_tried_again() -> None:
 
 
 def test_a_server_that_was_never_met_is_not_waited_for() -> None:
-    unreachable = Transient("PG_UNREACHABLE", "no connection", hint="check host and port")
-    assert policy.retries(unreachable)
-    assert not policy.retries(unreachable, met=False)
+    for kind in (Unreachable, Synchronous):
+        [code] = kind.codes
+        doubtful = kind(code, "no connection", hint="check host and port")
+        assert policy.retries(doubtful)
+        assert not policy.retries(doubtful, met=False)
+        assert not policy.retries(from_record(doubtful.as_record()), met=False), "as the receiver says it"
     assert policy.retries(Transient("PG_CONNECTION_LOST", "lost", hint="wait"), met=False)
 
 
@@ -42,7 +49,18 @@ def test_once_gives_up_after_some_attempts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "spoilt"), [("SPOOL_DAMAGED", True), ("SPOOL_DISCARDED", True), ("SPOOL_BUSY", False)]
+    ("error", "spoilt"),
+    [
+        (layout.damaged("segment", 7), True),
+        (layout.discarded("segment 7"), True),
+        (Transient("SPOOL_BUSY", "something", hint="wait"), False),
+    ],
 )
-def test_a_spool_of_which_a_part_is_wrong_or_gone_is_forgotten(code: str, spoilt: bool) -> None:
-    assert policy.spoils_the_spool(Transient(code, "something", hint="wait")) is spoilt
+def test_a_spool_of_which_a_part_is_wrong_or_gone_is_forgotten(error: HeadraceError, spoilt: bool) -> None:
+    assert policy.spoils_the_spool(error) is spoilt
+    assert policy.spoils_the_spool(from_record(error.as_record())) is spoilt, "as the receiver says it"
+
+
+def test_a_source_that_became_anothers_is_disowned() -> None:
+    assert policy.disowns(fenced("main", "epoch 7"))
+    assert not policy.disowns(Misconfigured("LAKE_URL", "something", hint="do something"))

@@ -10,6 +10,7 @@ from headrace.core.names import quote_identifier
 from headrace.sources.postgres import synchronous
 from headrace.sources.postgres.minors import late_tables_lost
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
+from headrace.sources.postgres.refusals import ReplicationRefused
 from headrace.sources.postgres.session import Address, Identity, Session, query, replication, verify
 from headrace.sources.postgres.upstream import blockers
 from headrace.sources.postgres.visibility import refuse_standby
@@ -241,7 +242,7 @@ def _replication(address: Address, facts: _Facts, connection: Session) -> Iterat
         replication(address, role="check").finish()
     except HeadraceError as error:
         role = quote_identifier(connection.info.user)
-        lacking = error.code == "PG_REPLICATION_PRIVILEGE"
+        lacking = isinstance(error, ReplicationRefused)
         yield Finding(Level.ERROR, error, mend=(f"ALTER ROLE {role} REPLICATION",) if lacking else ())
 
 
