@@ -111,6 +111,8 @@ def _head(source: Source) -> Iterator[str]:
             f"  {source.streamed['open']:,} transactions are streamed and have not ended "
             f"({source.streamed['open_bytes']:,} bytes)"
         )
+    if position and position.get("kept_bytes"):
+        yield f"  kept in the lake for tables that are being copied: {position['kept_bytes']:,} bytes"
     for code, primary in source.warnings.items():
         yield f"  warning {code}: {primary}"
     if source.error:

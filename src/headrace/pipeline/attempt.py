@@ -4,8 +4,8 @@ In this order, since each step stands on the one before:
 
     connection, identity, same server as ever · take the source over in the lake (the fence; again only if
     nobody else did) · on the
-    first run: preflight, publication, slot, the source's first records · receiver at the oldest position
-    that any table needs · acknowledger
+    first run: preflight, publication, slot, the source's first records · receiver at the newest mark's
+    frontier · acknowledger
 
 Whatever fails closes what was opened. Nothing is made upstream before preflight found nothing against it.
 """
@@ -23,6 +23,7 @@ from headrace.core.errors import Transient
 from headrace.lake.log.commit import Claim
 from headrace.lake.log.marks import Marks
 from headrace.pipeline import first_run
+from headrace.pipeline.carried_over import carry_over
 from headrace.pipeline.copy.scheduler import Underway
 from headrace.pipeline.first_run import Met
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
@@ -78,6 +79,8 @@ def opened(
         met = Met(ledger, place, address, connection, identity, _waiting(stop, reporter))
         _begin_or_agree(met)
         source = remedy.applied(met)
+        if (unkept := carry_over(ledger)) is not None:
+            ledger.publish(unkept)
         prove_same(source, identity)
         same_source.check_publication(source, upstream.publication_oid(connection, source.publication))
         reporter.beside.look(connection, place.config, ledger)
@@ -88,7 +91,7 @@ def opened(
         acknowledger = Acknowledger(ledger.sync, receiver.acknowledge)
         stack.callback(acknowledger.close)
         # What is there already was perhaps never synced: only after that is it acknowledged.
-        acknowledger.published(None, ledger.settled)
+        acknowledger.published(None, ledger.position)
         run = Run(
             place=place,
             once=once,
@@ -154,7 +157,7 @@ def _receiving(
         position=ledger.position,
     )
     receiver = Receiver(feed)
-    receiver.start(ledger.settled)
+    receiver.start(ledger.position)
     stack.callback(receiver.stop)
     deadline = time.monotonic() + STREAMING_WITHIN
     while not receiver.poll().streaming and not stop.is_set() and time.monotonic() < deadline:

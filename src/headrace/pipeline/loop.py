@@ -180,21 +180,16 @@ class Run:
         if epoch is None:
             return False
         self.publish(epoch)
-        if any(record.state is State.JOINING and not record.kept for record in epoch.records):
-            self.cursor = 0  # a table that comes late reads the spool from where it was kept for it
         return True
 
     # --- the stream -----------------------------------------------------------------------------
 
     def _advance(self) -> bool:
-        attached = self.ledger.followed
-        if not attached and not all(r.kept for r in self.ledger.awaited.values()):
-            return False  # nothing to apply to yet, and the first copy needs the stream from its start
         if self.cadence.rests(self):
             return False
-        reached = min([self.ledger.position, *(r.applied for r in attached if r.applied is not None)])
+        attached, reader = self.ledger.followed, self.workshop.reader
         confirmed = self.receiver.progress.confirmed
-        batch = batches.next_batch(self.workshop.reader, self.cursor, reached, confirmed)
+        batch = batches.next_batch(reader, self.cursor, self.ledger.position, confirmed)
         if batch is None:
             return False
         if not len(batch.transactions):
@@ -205,8 +200,7 @@ class Run:
         self.publish(stream_epoch(self.ledger, self.workshop, batch, look))
         self.cursor = batch.next_address
         self.cadence.published(more=batch.more)
-        if self.ledger.settled == self.ledger.position:
-            self.workshop.reader.discard(self.cursor)
+        reader.discard(self.cursor)
         return True
 
     def _catch_up(self) -> bool:
@@ -241,7 +235,7 @@ class Run:
         self.copies.forget(gone)
         self.harvest.forget(gone)
         self.published_at = time.monotonic()
-        self.acknowledger.published(plan, self.ledger.settled)
+        self.acknowledger.published(plan, self.ledger.position)
         self.reporter.published(plan)
 
     def read_clock(self) -> None:

@@ -276,6 +276,7 @@ def _position(run: ReportedRun) -> dict[str, Any]:
         "lag_bytes": max(0, source_end - (received if waiting is None else int(waiting["time"]))),
         "lag_seconds": _age(waiting),
         "spool_bytes": run.workshop.reader.held_bytes(),
+        "kept_bytes": sum(file.size for file in run.ledger.kept.values()),
     }
 
 

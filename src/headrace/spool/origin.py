@@ -3,8 +3,7 @@
 Called by the driver each time before it starts a receiver. A spool goes on only if it is
 
     a spool of the same stream     the origin that is written beside it is the same, word for word
-    without a gap                  its oldest segment begins at or before the lake's frontier; a table
-                                   that was copied late may need what was discarded for the others
+    without a gap                  its oldest segment begins at or before the lake's frontier
 
 and is erased otherwise, which costs nothing but the time of streaming again.
 """

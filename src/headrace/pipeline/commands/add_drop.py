@@ -171,7 +171,7 @@ class _Arrival:
 
 
 def _arrival(ledger: Ledger, look: catalog.TableLook, start: Lsn) -> _Arrival:
-    record = replace(choice.chosen(look, start), late=True, kept=True)
+    record = replace(choice.chosen(look, start), late=True)
     name, table = look.name, ledger.table(layout.table_folder(ledger.name, look.name))
     other = table.version >= 0 and not _alike(table.schema(), record.schema.arrow())
     live = tuple(table.files())

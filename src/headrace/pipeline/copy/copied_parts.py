@@ -60,10 +60,10 @@ class Harvest:
         self.tables, self.chunks = [], {}
         awaited = ledger.awaited
         tables = [each for each in tables if each.name in awaited]
-        records = [_copied(awaited[each.name], each) for each in tables]
+        records = [_copied(ledger, awaited[each.name], each) for each in tables]
         outcomes = [Outcome(e.name, add=e.files, rows=e.rows, errors=e.errors) for e in tables]
         for name in chunks.keys() & awaited.keys():
-            records.append(_with_chunks(awaited[name], chunks[name]))
+            records.append(_with_chunks(ledger, awaited[name], chunks[name]))
             outcomes.append(_outcome(chunks[name]))
         if not records:
             return None
@@ -77,9 +77,15 @@ class Harvest:
         )
 
 
-def _copied(record: TableRecord, copied: Copied) -> TableRecord:
-    since = _since(record, copied.handoff)
-    return record.on(Event.COPIED, handoff=copied.handoff, shadows=copied.shadows, since=since)
+def _copied(ledger: Ledger, record: TableRecord, copied: Copied) -> TableRecord:
+    return _complete(ledger, replace(record, handoff=copied.handoff, shadows=copied.shadows))
+
+
+def _complete(ledger: Ledger, record: TableRecord) -> TableRecord:
+    """A table whose copy is in; where the stream has had nothing for it meanwhile it goes with the others."""
+    assert record.handoff is not None
+    joining = record.on(Event.COPIED, since=_since(record, record.handoff))
+    return joining if ledger.has_kept_for(record) else replace(joining, applied=None, kept=False)
 
 
 def _since(record: TableRecord, handoff: AnyHandoff) -> int | None:
@@ -87,14 +93,12 @@ def _since(record: TableRecord, handoff: AnyHandoff) -> int | None:
     return record.since or int(told_from(handoff)) if record.late and record.schema.full else record.since
 
 
-def _with_chunks(record: TableRecord, parts: list[ChunkCopied]) -> TableRecord:
+def _with_chunks(ledger: Ledger, record: TableRecord, parts: list[ChunkCopied]) -> TableRecord:
     known = record.handoff if isinstance(record.handoff, ByChunk) else ByChunk()
     handoff = known.plus(chunk for part in parts for chunk in part.chunks)
     shadows = tuple(sorted({*record.shadows, *(column for part in parts for column in part.done.met)}))
-    if handoff.complete:
-        since = _since(record, handoff)
-        return record.on(Event.COPIED, handoff=handoff, shadows=shadows, since=since)
-    return replace(record, handoff=handoff, shadows=shadows)
+    after = replace(record, handoff=handoff, shadows=shadows)
+    return _complete(ledger, after) if handoff.complete else after
 
 
 def _outcome(parts: list[ChunkCopied]) -> Outcome:

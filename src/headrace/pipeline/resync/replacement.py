@@ -71,7 +71,7 @@ def staged(record: TableRecord, stage: str, applied: Lsn) -> TableRecord:
         shadows=(),
         error=None,
         stopped_at=None,
-        kept=False,
+        kept=True,
         stage=stage,
     )
 

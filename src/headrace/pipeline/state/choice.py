@@ -63,6 +63,7 @@ def chosen(look: catalog.TableLook, start: Lsn) -> TableRecord:
         schema=catalog.schema_of(look),
         look=to_record(look),
         applied=start,
+        kept=True,
     )
 
 

@@ -139,32 +139,29 @@ class Ledger:
         return self.source is not None and self.source.healing is not None
 
     @property
+    def present(self) -> list[TableRecord]:
+        """The tables and their new copies; while a lost position is left the tables stay what they are."""
+        return [*(() if self.healing else self.tables.values()), *self.staged.values()]
+
+    @property
     def followed(self) -> list[TableRecord]:
         """The tables to which the stream is applied, and their new copies."""
-        tables = [] if self.healing else self.tables.values()
-        return [r for r in (*tables, *self.staged.values()) if r.attached]
+        return [record for record in self.present if record.attached]
 
     @property
     def late(self) -> list[TableRecord]:
-        """The tables whose copy is in, and that have yet to take what was kept for them."""
-        tables = [] if self.healing else self.tables.values()
-        return [r for r in tables if r.behind and r.state is State.JOINING]
+        """Those whose copy is in, and that have yet to take what was kept for them."""
+        return [r for r in self.present if r.behind and r.state is State.JOINING]
 
     @property
     def awaited(self) -> dict[TableName, TableRecord]:
         """The tables that wait for their copy, or for their new one."""
-        tables = () if self.healing else self.tables.values()
-        everyone = (*tables, *self.staged.values())
-        return {record.name: record for record in everyone if record.state is State.CHOSEN}
+        return {record.name: record for record in self.present if record.state is State.CHOSEN}
 
-    @property
-    def settled(self) -> Lsn:
-        """The frontier that every table has reached: nothing before it will be asked for again."""
-        tables = () if self.healing else self.tables.values()
-        everyone = (*tables, *self.staged.values())
-        own = [r.applied for r in everyone if r.state is not State.STOPPED and not r.kept]
-        applied = [lsn for lsn in own if lsn is not None]
-        return min(self.position, *applied) if applied else self.position
+    def has_kept_for(self, record: TableRecord) -> bool:
+        """Whether the stream had anything for the table since it was chosen that it has not taken yet."""
+        stands = {record.name: record.applied or self.position}
+        return any(kept_files.needed(file, stands) for file in self.kept.values())
 
     def rows(self, name: TableName) -> int:
         """The number of rows of a table in the lake."""
@@ -240,7 +237,7 @@ class Ledger:
         after = _Records.of(self.tables, self.staged, epoch)
         steps = tuple(self._steps(epoch, after))
         source = epoch.source or self.source
-        kept = _kept(self.kept, epoch.kept, after.tables)
+        kept = _kept(self.kept, epoch.kept, after.present(source))
         unseen = frozenset() if epoch.looked else _unseen(self.tables, self.mark)
         plan = Plan(
             source=self.name,
@@ -437,6 +434,11 @@ class _Records:
             {record.name: record for record in known.values() if record.stage is not None},
         )
 
+    def present(self, source: SourceRecord | None) -> list[TableRecord]:
+        """As the ledger's own."""
+        healing = source is not None and source.healing is not None
+        return [*(() if healing else self.tables.values()), *self.staged.values()]
+
     def of_outcomes(self, epoch: Epoch) -> Iterable[tuple[TableRecord, Outcome]]:
         """The epoch's outcomes with the tables, or new copies, that they are of."""
         gone = {record.name: record for record in epoch.removed if record.stage is None}
@@ -446,12 +448,10 @@ class _Records:
             yield self.staged[outcome.table], outcome
 
 
-def _kept(
-    known: Mapping[str, Kept], new: Kept | None, after: Mapping[TableName, TableRecord]
-) -> dict[str, Kept]:
+def _kept(known: Mapping[str, Kept], new: Kept | None, after: Iterable[TableRecord]) -> dict[str, Kept]:
     """The files that are needed after an epoch."""
     both = [*known.values(), *(() if new is None else (new,))]
-    behind = {name: r.applied for name, r in after.items() if r.behind and r.applied is not None}
+    behind = {r.name: r.applied for r in after if r.behind and r.applied is not None}
     return {file.name: file for file in both if kept_files.needed(file, behind)}
 
 

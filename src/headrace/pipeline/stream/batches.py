@@ -107,7 +107,7 @@ def _passed(newest: np.void) -> int:
 def _new(reader: SpoolReader, address: int, before: Lsn) -> tuple[Records, bool]:
     """Transactions that are not in the lake yet, and whether there may be more of them.
 
-    A server that crashed sends again what we have, and a table that was copied late goes back.
+    A server that crashed sends again what we have.
     """
     while True:
         found = reader.transactions(address, EPOCH_TRANSACTIONS)

@@ -8,6 +8,10 @@ Who waits for something is not made to wait for that: a position that was asked 
 backlog. Where nothing was committed for us a mark is due once a minute, or when the log has gone on by some
 megabytes, so that the source is acknowledged.
 
+While no table follows the stream yet, and some wait for their copy, marks name none. They serve the
+acknowledgement alone, and are made as seldom as on a source where nothing is committed: what comes meanwhile
+is in the spool, and a copy that is quick finds all of it there.
+
 A table that somebody holds exclusively is left out of marks. Whether it is free is asked by looks alone, and
 less and less often while nothing changes: a lock may be held for days.
 
@@ -19,7 +23,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.core.chunks import exact_from
@@ -35,6 +39,7 @@ from headrace.pipeline.stream.source_clock import SourceClock
 
 IDLE_SECONDS = 60.0
 IDLE_BYTES = 16 << 20
+KEEP_SECONDS = IDLE_SECONDS  # while no table follows the stream
 LOCKED_SECONDS = 0.5
 LOCKED_MOST_SECONDS = 5.0
 
@@ -66,6 +71,7 @@ class Cadence:
     every: float
     _more: bool = False  # the stream's last mark left something in the spool
     _published: float = -math.inf
+    _began: float = field(default_factory=time.monotonic)
     _left_out: frozenset[TableName] = frozenset()
     _pause: float = LOCKED_SECONDS
     _again: float = 0.0
@@ -76,6 +82,9 @@ class Cadence:
 
     def rests(self, run: MarkRun) -> bool:
         """Whether the next mark may wait for its time, as nobody waits for it."""
+        ledger = run.ledger
+        if not ledger.followed and (ledger.awaited or ledger.late):
+            return self._rests_alone(run)
         early = time.monotonic() - self._published < self.every
         if not early or self._more or run.once or run.receiver.progress.full:
             return False
@@ -83,6 +92,14 @@ class Cadence:
         joining = any(r.state is State.JOINING for r in run.ledger.followed)
         replacing = any(r.state is not State.CHOSEN for r in run.ledger.staged.values())
         return not (wanted or joining or replacing)
+
+    def _rests_alone(self, run: MarkRun) -> bool:
+        """Whether it may wait while it would only keep what the stream has, and let the source forget it."""
+        progress, position = run.receiver.progress, run.ledger.position
+        wanted = run.wanted is not None and position < run.wanted
+        much = int(progress.frontier) - int(position) >= IDLE_BYTES
+        early = time.monotonic() - max(self._published, self._began) < KEEP_SECONDS
+        return early and not (much or wanted or progress.full)
 
     def look_for(self, run: MarkRun, batch: Batch, attached: Sequence[TableRecord]) -> Look | None:
         """The look for the next mark, begun after its batch was received; None where there is to be none."""

@@ -121,7 +121,7 @@ def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -
         looked=True,
         source=source,
         commits=_commits(ledger, batch, look),
-        kept=None if ledger.healing else _kept(ledger, workshop, batch, look, frontier),
+        kept=_kept(ledger, workshop, batch, look, frontier, (*tables.records, *staged.records)),
         transactions=0 if ledger.healing else len(batch.transactions),
         changes=sum(outcome.changes for outcome in tables.outcomes),
         commit_ts=None if ledger.healing else batch.commit_ts,
@@ -131,7 +131,7 @@ def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -
 
 def _commits(ledger: Ledger, batch: Batch, look: Look) -> LastCommits | None:
     """The newest commits of the stream, if the batch brings any that the lake does not have."""
-    new = batch.transactions[batch.transactions["time"] >= int(ledger.position)]
+    new = batch.transactions
     known = ledger.last_commits or LastCommits(ledger.position)
     now = known.followed_by(new, look.xid_reference)
     return None if now is known else now
@@ -208,8 +208,8 @@ def _sided(
 def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
     """Tables whose copy is in take a portion of what was kept for them, at most an epoch's."""
     behind = {record.name: record for record in ledger.late}
-    stand = {name: record.applied or ledger.frontier for name, record in behind.items()}
-    taken = late_stream.portion(ledger.kept.values(), stand, ledger.frontier, batches.EPOCH_BYTES)
+    stand = {name: record.applied or ledger.position for name, record in behind.items()}
+    taken = late_stream.portion(ledger.kept.values(), stand, ledger.position, batches.EPOCH_BYTES)
     changed = look.changed(behind.values())
     tasks = {r.oid: _task(ledger, r, look) for r in behind.values() if r.name not in changed}
     slices = list(late_stream.slices_of(ledger.address, ledger.name, taken.files, workshop.decoder(look)))
@@ -218,7 +218,14 @@ def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
     good, lacking, failures = _judged(outcomes, changed, (min(stand.values()), taken.reached))
     moved = [_caught_up(ledger, record, taken, good, failures, look) for record in behind.values()]
     side = _sided(ledger, workshop, behind, moved, good, lacking)
-    return Epoch("late", ledger.frontier, records=side.records, outcomes=side.outcomes, absent=look.locked)
+    return Epoch(
+        "late",
+        ledger.frontier,
+        records=side.records,
+        outcomes=tuple(o for o in side.outcomes if behind[o.table].stage is None),
+        staged=tuple(o for o in side.outcomes if behind[o.table].stage is not None),
+        absent=frozenset() if ledger.healing else look.locked,
+    )
 
 
 def _caught_up(
@@ -230,23 +237,31 @@ def _caught_up(
     look: Look,
 ) -> TableRecord:
     if record.name in failures:
-        return record.failed(failures[record.name], ledger.frontier)
+        return record.failed(failures[record.name], ledger.position)
     after = _counted(look.renewed(record), good)
     if not taken.all:
         return replace(after, applied=max(after.applied or taken.reached, taken.reached))
-    return _joining(replace(after, applied=None, kept=False), ledger.frontier, ledger.frontier, ledger)
+    position = ledger.position
+    return _joining(replace(after, applied=None, kept=False), position, position, ledger)
 
 
-def _kept(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look, frontier: Lsn) -> Kept | None:
-    """What the batch has for tables that are being copied: nothing that was kept before."""
-    waiting = [r for r in ledger.tables.values() if r.behind and (r.applied or frontier) < frontier]
-    behind = {record.oid: record.name for record in waiting}
-    new = batch.transactions[batch.transactions["time"] >= int(ledger.position)]
-    if not behind or not len(new):
+def _kept(
+    ledger: Ledger,
+    workshop: Workshop,
+    batch: Batch,
+    look: Look,
+    frontier: Lsn,
+    changed: Iterable[TableRecord],
+) -> Kept | None:
+    """What the batch has for those that wait for their copy, or begin to with this epoch (`changed`)."""
+    after = {record.key: record for record in (*ledger.present, *changed)}
+    waiting = [r for r in after.values() if r.behind and (r.applied or frontier) < frontier]
+    if not waiting or not len(batch.transactions):
         return None
-    slices = batches.slices(workshop.reader, new, workshop.decoder(look))
-    epoch = ledger.mark.epoch + 1
-    return late_stream.keep(ledger.store, ledger.name, epoch, frontier, behind, slices, workshop.reader)
+    oids, names = {r.oid for r in waiting}, frozenset(r.name for r in waiting)
+    slices = batches.slices(workshop.reader, batch.transactions, workshop.decoder(look))
+    place = (ledger.store, ledger.name, ledger.mark.epoch + 1, frontier)
+    return late_stream.keep(*place, oids, names, slices, workshop.reader)
 
 
 def _retaken(
@@ -399,19 +414,16 @@ def _counted(record: TableRecord, outcomes: Mapping[TableName, Outcome]) -> Tabl
 
 
 def _joining(record: TableRecord, reached: Lsn, frontier: Lsn, ledger: Ledger) -> TableRecord:
-    """A table that was copied: exact once the stream has passed its snapshot and caught up."""
+    """A table that was copied: exact once the stream has passed its snapshot."""
     assert record.handoff is not None
     assert ledger.source is not None
-    own = max(record.applied or ledger.position, reached)
     if record.stage is not None and with_room(reached) < frontier:
-        return replace(record, applied=None)  # there would be no room behind it
-    if own < frontier:
-        return replace(record, applied=own)
+        return record  # there would be no room behind it
     exact = exact_from(record.handoff)
     if frontier < exact:
-        return replace(record, applied=None)
+        return record
     # What the table held before a truncation that the copy shows is not to be had: `truncations`.
     since = max(int(ledger.source.start), record.since or 0) if record.schema.full else int(exact)
     # Of a copy in chunks the handoff is long, and from here on nothing is held.
     handoff = None if isinstance(record.handoff, ByChunk) else record.handoff
-    return record.on(Event.EXACT, applied=None, since=since, handoff=handoff)
+    return record.on(Event.EXACT, since=since, handoff=handoff)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -54,12 +54,16 @@ def keep(
     source: str,
     epoch: int,
     reached: Lsn,
-    tables: Mapping[int, TableName],
+    numbers: Collection[int],
+    names: frozenset[TableName],
     slices: Iterable[Slice],
     reader: SpoolReader,
 ) -> Kept | None:
-    """Write down what these slices have for the tables (by number); None where they have nothing."""
-    pieces = _selected(slices, reader, tables)
+    """Write down what these slices have for the tables; None where they have nothing.
+
+    Two of the names may be of one number, while it is not known yet that one of them is not it any more.
+    """
+    pieces = _selected(slices, reader, numbers)
     first = next(pieces, None)
     if first is None:
         return None
@@ -76,12 +80,10 @@ def keep(
         footer = json.dumps(account.pieces).encode()
         sink.write(footer + len(footer).to_bytes(FOOTER_BYTES, "big"))
     failpoint("late.keep.after")
-    return Kept(name, reached, frozenset(tables.values()), account.size, account.changes, account.truncates)
+    return Kept(name, reached, names, account.size, account.changes, account.truncates)
 
 
-def _selected(
-    slices: Iterable[Slice], reader: SpoolReader, tables: Mapping[int, TableName]
-) -> Iterator[Selected]:
+def _selected(slices: Iterable[Slice], reader: SpoolReader, tables: Collection[int]) -> Iterator[Selected]:
     """The slices without what is not for these tables; one that has nothing for them is left out."""
     for each in slices:
         found = each.decoder.select(each.read(reader), each.context, tables)

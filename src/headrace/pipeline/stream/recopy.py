@@ -73,7 +73,7 @@ def retake(
     outcomes.take(Outcome(record.name))
     for answer in jobs.run(empty, items):
         outcomes.take(unpack(answer, Outcome))
-    after = record.on(Event.LACKING, handoff=rest, applied=record.applied or stands)
+    after = record.on(Event.LACKING, handoff=rest, applied=record.applied or stands, kept=True)
     return after, outcomes.tables[record.name]
 
 

@@ -36,9 +36,9 @@ def _said(each: Slice, oids: tuple[int, ...]) -> list[tuple[int, object]]:
 @given(pieces=st.lists(st.one_of(plain(), streamed()), max_size=4), count=st.integers(1, 3))
 def test_what_is_kept_says_the_same_of_its_tables(pieces: list[Slice], count: int) -> None:
     oids = TABLES[:count]
-    names = {oid: NAMES[oid] for oid in oids}
+    names = frozenset(NAMES[oid] for oid in oids)
     with tempfile.TemporaryDirectory() as folder:
-        kept = late_stream.keep(LocalStore(folder), "main", 1, Lsn(9000), names, pieces, NOBODY)
+        kept = late_stream.keep(LocalStore(folder), "main", 1, Lsn(9000), oids, names, pieces, NOBODY)
         files = [] if kept is None else [kept]
         again = late_stream.slices_of(LakeAddress(folder), "main", files, DECODER)
         found = [_said(each, oids) for each in again]
@@ -49,7 +49,8 @@ def test_what_is_kept_says_the_same_of_its_tables(pieces: list[Slice], count: in
 def test_a_piece_that_a_disk_made_up_is_refused(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     damaged = piece(begin(1, 7) + insert(TABLES[0], b"x"), None)
-    kept = late_stream.keep(store, "main", 1, Lsn(9), NAMES, [damaged], NOBODY)
+    names = frozenset(NAMES.values())
+    kept = late_stream.keep(store, "main", 1, Lsn(9), NAMES, names, [damaged], NOBODY)
     assert kept is not None
     path = tmp_path / layout.late_key("main", kept.name)
     raw = bytearray(path.read_bytes())

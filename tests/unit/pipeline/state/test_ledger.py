@@ -33,7 +33,7 @@ SOURCE = SourceRecord(
 NAME = TableName("public", "late")
 WAITS = TableRecord(NAME, State.CHOSEN, 5, text_table(), {}, Lsn(0x20), late=True, kept=True)
 _WHEN = ("before", "after")
-COPIED = replace(staged(WAITS, "1-0", Lsn(0x90)), state=State.JOINING)
+COPIED = replace(staged(WAITS, "1-0", Lsn(0x90)), state=State.JOINING, applied=None, kept=False)
 
 
 @pytest.fixture
@@ -45,22 +45,31 @@ def ledger(tmp_path: Path) -> Ledger:
     return made
 
 
+def _write(ledger: Ledger, file: Kept) -> None:
+    """A file of ten bytes, in which nothing is."""
+    nothing = b"0123456789" + b"[]" + (2).to_bytes(8, "big")
+    ledger.store.put_if_absent(layout.late_key("main", file.name), nothing)
+
+
 def test_a_table_that_waits_for_its_copy_is_awaited(ledger: Ledger) -> None:
     assert ledger.awaited == {NAME: WAITS}
-    assert ledger.settled == Lsn(0x80), "what the stream has for it from 0/20 on is kept in the lake"
+    assert ledger.position == Lsn(0x80), "what the stream has for it from 0/20 on is kept in the lake"
 
 
 def test_while_a_lost_position_is_left_only_new_copies_are_awaited_and_followed(ledger: Ledger) -> None:
-    """The stream that the table waited in is no more; nor does it hold back the new one."""
-    behind = replace(WAITS, kept=False)
+    """The stream that the table waited in is no more, and what was kept of it goes."""
+    file = Kept("1", Lsn(0x84), frozenset({NAME}), 10, 1, False)
+    _write(ledger, file)
+    ledger.publish(Epoch("stream", Lsn(0x84), kept=file))
+    assert ledger.kept == {"1": file}
     source = replace(SOURCE, healing=Lsn(0x90))
-    ledger.publish(Epoch("lost", Lsn(0x80), records=(behind, COPIED), source=source))
-    assert ledger.awaited == {}
+    ledger.publish(Epoch("lost", Lsn(0x84), records=(COPIED,), source=source))
+    assert (ledger.awaited, ledger.kept) == ({}, {})
     assert ledger.late == []
     assert ledger.followed == [COPIED]
-    assert ledger.settled == Lsn(0x90)
+    assert ledger.position == Lsn(0x90)
     again = Ledger(ledger.store, "main")
-    assert (again.awaited, again.settled) == ({}, Lsn(0x90))
+    assert (again.awaited, again.position) == ({}, Lsn(0x90))
 
 
 def test_until_when_a_mark_is_complete_is_said_again_by_those_that_bring_nothing(ledger: Ledger) -> None:
@@ -98,8 +107,7 @@ def test_what_is_kept_of_the_stream_goes_when_every_table_has_taken_it(ledger: L
         for name, reached in (("1", 0x90), ("2", 0xA0))
     )
     for file in (first, second):
-        nothing = b"0123456789" + b"[]" + (2).to_bytes(8, "big")
-        ledger.store.put_if_absent(layout.late_key("main", file.name), nothing)
+        _write(ledger, file)
         ledger.publish(Epoch("stream", file.reached, kept=file))
     assert ledger.kept == {"1": first, "2": second}
     taking = replace(WAITS, state=State.JOINING)

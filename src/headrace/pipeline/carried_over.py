@@ -1,0 +1,65 @@
+"""Tables that an earlier version left waiting for their copy, and whose stream it did not keep.
+
+    it held the source's acknowledgement back instead, and would have read the stream again from `applied`
+
+Nothing before the newest mark is streamed again any more. A table that still stands where the mark stands has
+missed nothing: from here on its part is kept. One that stands further back is begun anew, as a table that
+comes late: what was copied of it goes, and its next copy shows all that came before.
+
+Called once at the beginning of an attempt, before anything is received.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.pipeline.commands import resync
+from headrace.pipeline.resync import replacement
+from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.table_state import State
+from headrace.pipeline.tasks import raw_values
+from headrace.pipeline.tasks.table_task import Outcome
+
+
+def carry_over(ledger: Ledger) -> Epoch | None:
+    """What becomes of such tables; None where there are none, as in every lake of this version."""
+    records, outcomes = [], []
+    for record in ledger.present:
+        if record.kept or record.state not in (State.CHOSEN, State.JOINING):
+            continue
+        if record.applied is None or record.applied >= ledger.position:
+            if record.state is State.CHOSEN:
+                records.append(replace(record, kept=True))
+        elif record.stage is not None:
+            stage = resync.stage_of(ledger, record.name)
+            records.append(replacement.staged(record, stage, ledger.position))
+        else:
+            records.append(_anew(ledger, record))
+            outcomes.append(_emptied(ledger, record))
+    if not records:
+        return None
+    return Epoch("adopt", ledger.frontier, records=tuple(records), outcomes=tuple(outcomes))
+
+
+def _anew(ledger: Ledger, record: TableRecord) -> TableRecord:
+    """The table as one that was chosen just now."""
+    return replace(
+        record,
+        state=State.CHOSEN,
+        applied=ledger.position,
+        handoff=None,
+        since=None,
+        held=0,
+        shadows=(),
+        late=True,
+        kept=True,
+    )
+
+
+def _emptied(ledger: Ledger, record: TableRecord) -> Outcome:
+    """What takes its rows out of the lake, and its rows of errors/ with them."""
+    live = tuple(ledger.table(ledger.task_folder(record.name)).files())
+    task, epoch, time = ledger.outline(record), ledger.mark.epoch + 1, int(ledger.frontier) - 1
+    errors = raw_values.standing(ledger.store, task, epoch, time) if record.shadows else ()
+    return Outcome(record.name, remove=live, errors=errors)

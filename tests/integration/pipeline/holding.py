@@ -1,0 +1,77 @@
+"""A run whose copy stands while the block runs, and whose stream goes on meanwhile.
+
+    with held_up(mirrors, "copy.range.after", "public.t", monkeypatch):
+        ...                     a range of the table is read, and nothing of it is in the lake
+    ...                         the run has gone on to its end, as `--once`
+
+Where the run fails in between (`HEADRACE_FAILPOINT=...=error`) its next attempt stands at the same place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from headrace.core import failpoint
+from headrace.core.errors import HeadraceError
+from headrace.testing.postmaster import wait_for
+from tests.integration.pipeline.conftest import Mirrors
+
+_LOOK_SECONDS = 0.02
+_COPIES = ("headrace.pipeline.copy.snapshot", "headrace.pipeline.copy.chunked")
+
+
+@dataclass
+class Held:
+    """A place of the copy, and whether somebody stands there."""
+
+    where: str
+    table: str
+    stands: int = 0  # how often it was come to
+    fired: set[tuple[int, str]] = field(default_factory=set)  # fail points
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def pass_by(self, name: str, table: str = "") -> None:
+        """As `core.failpoint`: the copy stands here until it is released, or its attempt has failed."""
+        failpoint.failpoint(name, table)
+        if (name, table) != (self.where, self.table) or self.released.is_set():
+            return
+        failed = len(self.fired)
+        self.stands += 1
+        while not self.released.wait(_LOOK_SECONDS) and len(self.fired) == failed:
+            continue
+
+
+@contextmanager
+def held_up(
+    mirrors: Mirrors, where: str, table: str, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> Iterator[Held]:
+    """See the module's essay."""
+    held, ended = Held(where, table), list[HeadraceError | None]()
+
+    def run() -> None:
+        try:
+            mirrors.once(**options)
+            ended.append(None)
+        except HeadraceError as error:
+            ended.append(error)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoint, "_fired", held.fired)
+        for module in _COPIES:
+            patch.setattr(f"{module}.failpoint", held.pass_by)
+        thread = threading.Thread(target=run, name="held-up-mirror")
+        thread.start()
+        try:
+            wait_for(lambda: bool(held.stands or ended), where)
+            assert not ended, ended
+            yield held
+        finally:
+            held.released.set()
+            thread.join()
+    assert ended == [None]

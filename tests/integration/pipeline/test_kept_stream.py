@@ -1,0 +1,226 @@
+"""What the stream has for tables that wait for their copy is kept in the lake, and the source forgets it.
+
+The copy stands between a snapshot and its end while rows change, move and go, a table is truncated, and a
+large transaction is open across it all. Everything is kept at once here; a run waits a little.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.core import failpoint
+from headrace.core.position import Lsn
+from headrace.lake.format import layout
+from headrace.pipeline.commands import ask
+from headrace.pipeline.state.table_state import State
+from headrace.testing import validators
+from headrace.testing.postgres import Database
+from headrace.testing.postmaster import wait_for
+from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.holding import held_up
+
+pytestmark = pytest.mark.server
+
+TABLES = """
+CREATE TABLE keyed (id int PRIMARY KEY, s text);
+CREATE TABLE whole (id int PRIMARY KEY, s text);
+CREATE TABLE bag (id int, s text);
+CREATE TABLE emptied (id int PRIMARY KEY, s text);
+ALTER TABLE whole REPLICA IDENTITY FULL;
+ALTER TABLE bag REPLICA IDENTITY FULL;
+ALTER TABLE emptied REPLICA IDENTITY FULL;
+"""
+NAMES = ("keyed", "whole", "bag", "emptied")
+FILL = "INSERT INTO {0} SELECT i, 'row ' || i FROM generate_series(1, 200) i"
+# Rows come, change, move to another key and go.
+CHANGE = """
+INSERT INTO {0} VALUES ({1} + 1000, 'new');
+UPDATE {0} SET s = s || ' {1}' WHERE id % 7 = {1} % 7;
+UPDATE {0} SET id = -id WHERE id = {1};
+DELETE FROM {0} WHERE id = {1} + 50
+"""
+HANDOFFS = ("slot", pytest.param("xid", marks=pytest.mark.full), "chunks")
+BY: dict[str, dict[str, Any]] = {
+    "slot": {"handoff": "slot"},
+    "xid": {"handoff": "xid"},
+    "chunks": {"handoff": "chunks", "chunk_bytes": 4_000, "snapshot_connections": 1},
+}
+POINT = {"slot": "copy.range.after", "xid": "copy.range.after", "chunks": "copy.chunk.after"}
+# Each fails once, while the stream is kept or while it is taken.
+KEEPING = ("late.keep.before", "late.keep.after", "lake.plan.after", "lake.mark.before", "acknowledge.before")
+TAKING = ("copy.range.after", "lake.table.after", "late.replay.before", "late.replay.after")
+OFTEN = ("late.keep.after", "late.replay.after")
+FAILING = [
+    pytest.param(each, marks=() if each in OFTEN else pytest.mark.full)
+    for each in (*KEEPING, *TAKING, "late.remove.before")
+]
+
+
+@pytest.fixture
+def mirrors(mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch) -> Mirrors:
+    monkeypatch.setattr("headrace.pipeline.stream.cadence.KEEP_SECONDS", 0.0)
+    mirrors.database.execute(f"ALTER DATABASE {mirrors.database.name} SET logical_decoding_work_mem = '64kB'")
+    mirrors.database.execute(TABLES + ";".join(FILL.format(name) for name in NAMES), user="app")
+    return mirrors
+
+
+def _change(database: Database, number: int) -> None:
+    database.execute(";".join(CHANGE.format(name, number) for name in NAMES), user="app")
+
+
+def _slot(database: Database) -> tuple[Lsn, Lsn]:
+    """From where the server has to keep its log for us, and what we acknowledged."""
+    slot = "pg_replication_slots WHERE NOT temporary AND database = current_database()"
+    asked = f"SELECT restart_lsn::text, confirmed_flush_lsn::text FROM {slot}"
+    [(restart, confirmed)] = database.execute(asked)
+    return Lsn.parse(restart), Lsn.parse(confirmed)
+
+
+def _end(database: Database) -> Lsn:
+    """Behind all that was committed, and before one commit more."""
+    [(end,)] = database.execute("SELECT pg_log_standby_snapshot()::text")
+    database.execute("INSERT INTO bag VALUES (0, 'tick')", user="app")
+    return Lsn.parse(end)
+
+
+def _is_acknowledged(database: Database) -> None:
+    """Wait until the lake has all that was committed before, and the source knows."""
+    end = _end(database)
+    wait_for(lambda: _slot(database)[1] >= end, "the acknowledgement")
+
+
+def _is_forgotten(database: Database) -> None:
+    """Wait until the server need not keep what was committed before."""
+    end = _end(database)
+
+    def forgets() -> bool:
+        _is_acknowledged(database)
+        return _slot(database)[0] >= end
+
+    wait_for(forgets, "the slot's restart position")
+
+
+def _kept(mirrors: Mirrors) -> list[str]:
+    return list(mirrors.lake.store.list(layout.late_folder("main")))
+
+
+def _exact(mirrors: Mirrors) -> None:
+    lake, url = mirrors.lake, mirrors.database.url()
+    assert validators.exact(lake, url) == []
+    assert validators.definite(lake) == []
+    assert validators.travelled(lake) == []
+    assert _kept(mirrors) == []
+
+
+def _recorded(mirrors: Mirrors, *names: str) -> validators.Recording:
+    return validators.record(mirrors.database.url(), [f"public.{name}" for name in names])
+
+
+def _start(mirrors: Mirrors) -> int:
+    opened = next(mark for mark in mirrors.lake.marks() if mark.kind == "open")
+    return int(Lsn.parse(opened.frontier))
+
+
+@pytest.mark.parametrize("handoff", HANDOFFS)
+def test_the_source_forgets_its_log_while_a_first_copy_takes_its_time(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, handoff: str
+) -> None:
+    """And a table that is rewound is exact from the start of the stream on all the same."""
+    database, recorded = mirrors.database, []
+    with held_up(mirrors, POINT[handoff], "public.whole", monkeypatch, **BY[handoff]):
+        begun = _slot(database)
+        for number in (1, 2, 3):
+            _change(database, number)
+            _is_acknowledged(database)
+            recorded.append(_recorded(mirrors, "whole", "bag"))
+        _is_forgotten(database)
+        assert all(now > then for now, then in zip(_slot(database), begun, strict=True))
+        assert _kept(mirrors)
+        assert mirrors.record("public.whole").state is State.CHOSEN
+    _exact(mirrors)
+    assert [mirrors.record(f"public.{name}").since for name in ("whole", "bag")] == [_start(mirrors)] * 2
+    assert validators.exact_at(mirrors.lake, recorded, values=True) == []
+
+
+@pytest.mark.parametrize("handoff", HANDOFFS)
+def test_the_source_forgets_its_log_while_tables_are_copied_anew(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, handoff: str
+) -> None:
+    """Those that are copied stay live, and so does who reads them."""
+    database = mirrors.database
+    mirrors.once()
+    _change(database, 1)
+    ask.ask(str(mirrors.path), "resync", {"tables": list(NAMES)}, url=database.url(user="app"))
+    with held_up(mirrors, POINT[handoff], "public.whole", monkeypatch, **BY[handoff]):
+        begun = _slot(database)
+        for number in (2, 3):
+            _change(database, number)
+            _is_acknowledged(database)
+        database.execute("TRUNCATE emptied; INSERT INTO emptied VALUES (1, 'again')", user="app")
+        _is_acknowledged(database)
+        _is_forgotten(database)
+        assert all(now > then for now, then in zip(_slot(database), begun, strict=True))
+        assert _kept(mirrors)
+        assert -3 in mirrors.lake.at().arrow("public.keyed")["id"].to_pylist()
+        assert mirrors.lake.at().arrow("public.emptied").num_rows == 1
+    _exact(mirrors)
+    for name in NAMES:
+        compared = [row for row in mirrors.lake.history(f"public.{name}").to_pylist() if row["_xid"] == 0]
+        assert compared == [], "the new copy is what the stream had made of the old one"
+
+
+@pytest.mark.parametrize("handoff", HANDOFFS)
+def test_truncations_and_large_transactions_across_a_first_copy_are_kept_whole(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, handoff: str
+) -> None:
+    """One commits while the copy stands, one is rolled back in part, one commits after it."""
+    database = mirrors.database
+    large = "INSERT INTO {0} SELECT i, repeat(md5(i::text), 8) FROM generate_series({1}, {1} + 2000) i"
+    with (
+        database.connect(user="app") as one,
+        database.connect(user="app") as other,
+        held_up(mirrors, POINT[handoff], "public.emptied", monkeypatch, **BY[handoff]) as held,
+    ):
+        for connection, first, names in ((one, 10_000, NAMES), (other, 20_000, NAMES[1:])):
+            connection.execute("BEGIN")
+            for name in names:
+                connection.execute(large.format(name, first).encode())
+                connection.execute(f"SAVEPOINT s; DELETE FROM {name}; ROLLBACK TO s".encode())
+                connection.execute(f"UPDATE {name} SET id = id + 100000 WHERE id = {first}".encode())
+        _change(database, 4)
+        one.execute("COMMIT")
+        _is_acknowledged(database)
+        database.execute("TRUNCATE keyed; INSERT INTO keyed VALUES (5, 'again')", user="app")
+        _is_acknowledged(database)
+        assert _kept(mirrors)
+        held.released.set()
+        wait_for(lambda: len(mirrors.lake.marks()[-1].versions) == len(NAMES), "all in a mark")
+        other.execute("COMMIT")
+    mirrors.once()
+    _exact(mirrors)
+    assert 120_000 in mirrors.lake.at().arrow("public.whole")["id"].to_pylist()
+
+
+@pytest.mark.parametrize("where", FAILING)
+def test_a_run_that_fails_while_the_stream_is_kept_or_taken_goes_on(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    database = mirrors.database
+    with held_up(mirrors, "copy.range.after", "public.whole", monkeypatch) as held:
+        recorded = [_recorded(mirrors, "whole", "bag")]
+        _change(database, 1)
+        _is_acknowledged(database)
+        monkeypatch.setenv(failpoint.VARIABLE, f"{where}=error")
+        for number in (2, 3):
+            _change(database, number)
+            recorded.append(_recorded(mirrors, "whole", "bag"))
+        if where in KEEPING:
+            wait_for(lambda: bool(held.fired) and held.stands > 1, "another attempt")
+            _is_acknowledged(database)
+        database.execute("DELETE FROM whole WHERE id = 77; DELETE FROM bag WHERE id = 77", user="app")
+    assert held.fired
+    _exact(mirrors)
+    assert [mirrors.record(f"public.{name}").since for name in ("whole", "bag")] == [_start(mirrors)] * 2
+    assert validators.exact_at(mirrors.lake, recorded, values=True) == []
