@@ -125,7 +125,7 @@ def test_g3_of_two_tables_one_copied_before_a_crash_both_are_exact_at_every_time
         piece = "chunk" if handoff == "chunks" else "range"
         with _held_up(mirror, f"copy.{piece}.before@public.two", tmp_path / "release"):
             mirror.until(lambda: _state(mirror, "public.one") is State.LIVE, "first table")
-            assert _state(mirror, "public.two") is State.CHOSEN
+            assert _state(mirror, "public.two") is State.PENDING
             mirror.kill()
         for step in range(3):
             for name in ("one", "two"):

@@ -98,7 +98,7 @@ def summary(record: Mapping[str, Any]) -> str:
     """A status record in one line."""
     parts = []
     tables: Mapping[str, Mapping[str, Any]] = record.get("tables") or {}
-    for state in ("copying", "chosen", "joining", "live", "stopped"):
+    for state in ("copying", "pending", "catching_up", "joining", "live", "stopped"):
         count = sum(table["state"] == state for table in tables.values())
         if count:
             parts.append(f"{count} {state}")

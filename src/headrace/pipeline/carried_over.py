@@ -17,7 +17,7 @@ from headrace.pipeline.commands import resync
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.table_state import State
+from headrace.pipeline.state.table_state import Event, State
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Outcome
 
@@ -26,11 +26,11 @@ def carry_over(ledger: Ledger) -> Epoch | None:
     """What becomes of such tables; None where there are none, as in every lake of this version."""
     records, outcomes = [], []
     for record in ledger.present:
-        if record.kept or record.state not in (State.CHOSEN, State.JOINING):
+        behind = record.state is State.JOINING and record.applied is not None
+        if not behind and record.key not in ledger.held_back:
             continue
         if record.applied is None or record.applied >= ledger.position:
-            if record.state is State.CHOSEN:
-                records.append(replace(record, kept=True))
+            records.append(replace(record, applied=None) if behind else record)
         elif record.stage is not None:
             stage = resync.stage_of(ledger, record.name)
             records.append(replacement.staged(record, stage, ledger.position))
@@ -44,16 +44,14 @@ def carry_over(ledger: Ledger) -> Epoch | None:
 
 def _anew(ledger: Ledger, record: TableRecord) -> TableRecord:
     """The table as one that was chosen just now."""
-    return replace(
-        record,
-        state=State.CHOSEN,
+    return record.on(
+        Event.BEGUN_ANEW,
         applied=ledger.position,
         handoff=None,
         since=None,
         held=0,
         shadows=(),
         late=True,
-        kept=True,
     )
 
 

@@ -1,7 +1,7 @@
 """One source, from connection to the end of the run: the loop that ties the rooms together.
 
     ┌─► what did the receiver say?       a lost stream ends the attempt
-    │   is a table's copy complete?      ──► epoch "copy":   its files, state JOINING
+    │   is a table's copy complete?      ──► epoch "copy":   its files; it catches up, or joins
     │   has it to catch up with the rest? ──► epoch "late":  what was kept for it meanwhile
     │   is there something in the spool? ──► epoch "stream": tables, history, a mark, at its `stream.cadence`
     │   has it been quiet for long?      ──► epoch "empty":  the same versions, a later frontier
@@ -38,7 +38,6 @@ from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.stops import stop_copies, stop_tables
-from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
@@ -127,11 +126,11 @@ class Run:
         """Whether the newest mark is as far as the source was at the start, every table exact or stopped."""
         if self.ledger.staged or self.ledger.healing:
             return False
-        settled = all(r.state in (State.LIVE, State.STOPPED) for r in self.ledger.tables.values())
+        settled = all(record.state.is_settled for record in self.ledger.tables.values())
         named = all(
             str(name) in self.ledger.mark.versions
             for name, record in self.ledger.tables.items()
-            if record.state is State.LIVE
+            if record.state.is_named
         )
         return settled and named and self.ledger.frontier >= self.target
 
@@ -205,7 +204,7 @@ class Run:
 
     def _catch_up(self) -> bool:
         """A portion of what was kept for tables whose copy is in; then it is the others' turn."""
-        behind = self.ledger.late
+        behind = self.ledger.catching_up
         if not behind:
             return False
         failpoint("late.replay.before")

@@ -28,7 +28,6 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.ownership import ENDED, this_process
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.upstream import SlotState
 
 if TYPE_CHECKING:
@@ -324,7 +323,7 @@ def _total(progress: Mapping[Any, Progress]) -> dict[str, int]:
 def _table(
     run: ReportedRun, reporter: Reporter, record: TableRecord, progress: Progress | None
 ) -> dict[str, Any]:
-    copying = record.state is State.CHOSEN and progress is not None
+    copying = record.state.awaits_copy and progress is not None
     anew = run.ledger.staged.get(record.name)
     told: dict[str, Any] = {
         "state": "copying" if copying else record.state.value,
@@ -332,7 +331,7 @@ def _table(
         "join": record.join,
         "held_transactions": record.held,
         "since": None if record.since is None else str(Lsn(record.since)),
-        "rows": run.ledger.rows(record.name) if record.state is not State.CHOSEN else None,
+        "rows": run.ledger.rows(record.name) if record.state.has_rows else None,
         "last_change": reporter.last_change(run.ledger.task_folder(record.name)),
         "error": None if record.error is None else record.error.as_record(),
         "stopped_at": None if record.stopped_at is None else str(record.stopped_at),

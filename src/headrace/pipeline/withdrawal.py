@@ -23,7 +23,6 @@ from headrace.core.errors import HeadraceError
 from headrace.pipeline.commands.serve import Desk
 from headrace.pipeline.resync.new_copy import CopyRun
 from headrace.pipeline.state.stops import stop_copies, stop_tables
-from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import upstream
 
 LOOK_SECONDS = 1.0
@@ -85,8 +84,9 @@ class Withdrawal:
 def _stopped(run: TableRun) -> frozenset[int]:
     """The oids of tables that stopped and have no new copy; nobody else goes by them."""
     ledger = run.ledger
-    stopped = {r.oid for n, r in ledger.tables.items() if r.state is State.STOPPED and n not in ledger.staged}
-    others = {r.oid for r in ledger.tables.values() if r.state is not State.STOPPED}
+    tables = ledger.tables.items()
+    stopped = {r.oid for n, r in tables if not r.state.is_published and n not in ledger.staged}
+    others = {record.oid for _, record in tables if record.state.is_published}
     return frozenset(stopped - others - {r.oid for r in ledger.staged.values()})
 
 
@@ -95,6 +95,6 @@ def _stop(run: TableRun, oids: frozenset[int]) -> None:
     ledger = run.ledger
     tables = [] if ledger.healing else list(ledger.tables.values())
     for known, stop in ((tables, stop_tables), (list(ledger.staged.values()), stop_copies)):
-        concerned = [r for r in known if r.oid in oids and r.state is not State.STOPPED]
+        concerned = [r for r in known if r.oid in oids and r.state.is_published]
         if concerned and (changed := run.look(concerned).changed(concerned)):
             run.publish(stop(ledger, changed))

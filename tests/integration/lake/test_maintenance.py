@@ -293,7 +293,7 @@ def test_a_lake_in_a_bucket_is_maintained_alike(tmp_path: Path, seed: int, any_s
 
 def test_a_table_that_is_being_copied_keeps_files_that_no_plan_names_yet(household: Household) -> None:
     store, name = household.place.store, NAMES[0]
-    record = replace(household.ledger.tables[name], state=State.CHOSEN)
+    record = replace(household.ledger.tables[name], state=State.PENDING)
     household.publish(Epoch("stream", household.frontier, records=(record,)))
     rows = pa.table({"id": [1], "v": ["x"]}, schema=SCHEMA.arrow())
     copied = datafile.write(store, household.ledger.task_folder(name), layout.file_name(3), rows).path

@@ -238,7 +238,7 @@ def test_a_copy_that_was_killed_goes_on_at_its_chunks(database: Database, tmp_pa
 
 def _unfinished(lake: Lake) -> set[str]:
     """The snapshots of the chunks of tables that are not complete."""
-    known = [r.handoff for r in tables_of(lake.catalog()).values() if r.state is State.CHOSEN]
+    known = [r.handoff for r in tables_of(lake.catalog()).values() if r.state is State.PENDING]
     return {str(c.handoff) for handoff in known if isinstance(handoff, ByChunk) for c in handoff.chunks}
 
 

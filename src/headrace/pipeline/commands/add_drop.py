@@ -1,6 +1,6 @@
 """Tables come and go while a source is mirrored: what `headrace tables add` and `drop` ask for.
 
-    add     examined ─► published upstream, committed ─► epoch "add": CHOSEN, copied beside the stream
+    add     examined ─► published upstream, committed ─► epoch "add": PENDING, copied beside the stream
     drop    epoch "drop": no later mark names it ─► taken out of our publication, which is then asked again
             of a table that a crash left there
 
@@ -40,7 +40,6 @@ from headrace.pipeline.state import choice, last_config
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import SourceRecord, TableRecord
-from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Errors, Outcome
 from headrace.sources.patterns import Pattern, select
@@ -209,7 +208,7 @@ def _not_mirrored(text: str) -> Misconfigured:
 def _without_errors(ledger: Ledger, record: TableRecord, time: int) -> Outcome:
     """Rows of errors/ go with the rows that they are about."""
     standing: Errors = ()
-    if record.shadows and record.state is not State.CHOSEN:
+    if record.shadows and record.state.has_rows:
         epoch = ledger.mark.epoch + 1
         standing = raw_values.standing(ledger.store, ledger.outline(record), epoch, time)
     return Outcome(record.name, errors=standing)

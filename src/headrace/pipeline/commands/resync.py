@@ -1,7 +1,7 @@
 """The deed "resync": copy tables anew beside the old ones, for whoever suspects or lost them.
 
     names ─► still there, fit as for their first choice, with the columns of their history ─► wholly in the
-    publication ─► records of new copies, CHOSEN: the loop copies them, and `replacement` puts them in their
+    publication ─► records of new copies, PENDING: the loop copies them, and `replacement` puts them in their
     tables' place
 
 For tables that are live and for those that stopped. What they hold now stays readable until the mark that
@@ -23,7 +23,6 @@ from headrace.pipeline.resync import replacement
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import SourceRecord, TableRecord
-from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.lookrecord import to_record
 from headrace.sources.postgres.preflight import unfit_members, unfit_tables
@@ -82,7 +81,7 @@ def find(ledger: Ledger, text: str) -> TableName:
             hint="headrace status lists the tables; write the schema, too",
         )
     record = ledger.tables[found[0]]
-    if record.state in (State.CHOSEN, State.JOINING):
+    if not record.state.may_resync:
         raise Misconfigured(
             "RESYNC_TABLE_COPYING",
             f"{record.name} is being copied already",

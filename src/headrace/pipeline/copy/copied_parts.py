@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from headrace.core.chunks import AnyHandoff, ByChunk
 from headrace.core.names import TableName
 from headrace.pipeline.copy.context import ChunkCopied, Copied
+from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import TableRecord, told_from
-from headrace.pipeline.state.table_state import Event, State
+from headrace.pipeline.state.table_state import Event
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes
 
 GATHER_SECONDS = 2.0
@@ -73,7 +74,7 @@ class Harvest:
             records=tuple(records),
             outcomes=tuple(o for o in outcomes if awaited[o.table].stage is None),
             staged=tuple(o for o in outcomes if awaited[o.table].stage is not None),
-            created=tuple(r.name for r in records if r.state is State.JOINING and _absent(ledger, r)),
+            created=tuple(r.name for r in records if r.state.has_rows and _absent(ledger, r)),
         )
 
 
@@ -84,8 +85,10 @@ def _copied(ledger: Ledger, record: TableRecord, copied: Copied) -> TableRecord:
 def _complete(ledger: Ledger, record: TableRecord) -> TableRecord:
     """A table whose copy is in; where the stream has had nothing for it meanwhile it goes with the others."""
     assert record.handoff is not None
-    joining = record.on(Event.COPIED, since=_since(record, record.handoff))
-    return joining if ledger.has_kept_for(record) else replace(joining, applied=None, kept=False)
+    copied = record.on(Event.COPIED, since=_since(record, record.handoff))
+    stands = {record.name: record.applied or ledger.position}
+    is_behind = any(kept_files.needed(file, stands) for file in ledger.kept.values())
+    return copied if is_behind else copied.on(Event.CAUGHT_UP, applied=None)
 
 
 def _since(record: TableRecord, handoff: AnyHandoff) -> int | None:

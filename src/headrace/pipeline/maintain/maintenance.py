@@ -36,7 +36,6 @@ from headrace.pipeline.maintain import expiry
 from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.ledger import MAINTAIN, Epoch, Ledger, Rewrite
 from headrace.pipeline.state.owner import Owner, Steps
-from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks import compact
 from headrace.pipeline.tasks.compact import Bundle, Bundled, Survey
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes, pack, unpack
@@ -46,7 +45,6 @@ EPOCH_BYTES = 256 << 20
 DURABLE_WITHIN = 60.0
 DURABLE_POLL = 0.02
 DRIVER_BYTES = 32 << 20  # so much is put together quicker here than Spark can say hello
-_SETTLED = (State.LIVE, State.STOPPED)  # what they hold is in the lake, named by plans
 LEAST = {True: (8, 100), False: (2, 2)}  # files and files of marks that are worth it: by itself, and asked
 
 
@@ -101,7 +99,7 @@ def maintain(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         order.keeping,
         max(0, owner.ledger.log.durable),
         datetime.now(UTC),
-        frozenset(n for n, r in owner.ledger.tables.items() if r.state not in _SETTLED),
+        frozenset(n for n, r in owner.ledger.tables.items() if not r.state.is_settled),
         order.dry,
     )
     swept = yield partial(broom.sweep, report.leave)
@@ -123,7 +121,7 @@ def _await_durable(ledger: Ledger) -> None:
 
 def _compact(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
     ledger = owner.ledger
-    tables = [ledger.outline(record) for record in ledger.tables.values() if record.state is State.LIVE]
+    tables = [ledger.outline(record) for record in ledger.tables.values() if record.state.is_named]
     survey = Survey(ledger.name, ledger.mark.epoch + 1, ledger.address, tuple(tables), order.least[0])
     bundles = yield survey.bundles
     if order.dry:
@@ -220,7 +218,7 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
         return
     report.history["reaches_back_to"] = str(Lsn(found.time + 1))
     since = found.time + 1
-    settled = [r for r in ledger.tables.values() if r.state in _SETTLED]
+    settled = [r for r in ledger.tables.values() if r.state.is_settled]
     late = [record for record in settled if record.since is not None and record.since < since]
     gone: list[Rewrite] = []
     if expiry.ripe(found, datetime.now(UTC), order.keeping.grace):

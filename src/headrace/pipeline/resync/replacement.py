@@ -1,6 +1,6 @@
 """Reconcile: a table is copied anew beside the old one, and the difference becomes updates in one mark.
 
-    asked for ─► a new copy, CHOSEN ─► JOINING ─► LIVE       its files are staged, and in no mark
+    asked for ─► a new copy, PENDING ─► JOINING ─► READY     its files are staged, and in no mark
     the table    as it was: live and in the marks, or stopped        │  both stand at one place, and go on
                                                                      ▼
                  weighed file by file (`comparison`), beside the loop, until little is left
@@ -39,7 +39,7 @@ from headrace.pipeline.state.ledger import RECONCILE, Epoch, Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.remedies import anew
 from headrace.pipeline.state.spacing import ROOM
-from headrace.pipeline.state.table_state import Event, State
+from headrace.pipeline.state.table_state import Event, State, after
 from headrace.pipeline.tasks.compare import differences
 from headrace.pipeline.tasks.compare.differences import Applying, Compared, Comparison, Half
 from headrace.pipeline.tasks.files import verdict
@@ -63,7 +63,7 @@ def staged(record: TableRecord, stage: str, applied: Lsn) -> TableRecord:
     """The record of a new copy of a table, from this position of the stream on."""
     return replace(
         record,
-        state=State.CHOSEN,
+        state=after(State.ABSENT, Event.CHOSEN),
         applied=applied,
         handoff=None,
         since=None,
@@ -71,7 +71,6 @@ def staged(record: TableRecord, stage: str, applied: Lsn) -> TableRecord:
         shadows=(),
         error=None,
         stopped_at=None,
-        kept=True,
         stage=stage,
     )
 
@@ -104,8 +103,8 @@ def _named(schema: TableSchema) -> str:
 
 def ready(ledger: Ledger) -> list[TableRecord]:
     """The new copies that can replace their tables now; none before all can, where all have to."""
-    exact = [record for record in ledger.staged.values() if record.state is State.LIVE]
-    others = [r for r in ledger.staged.values() if r.state not in (State.LIVE, State.STOPPED)]
+    exact = [record for record in ledger.staged.values() if record.state is State.READY]
+    others = [r for r in ledger.staged.values() if r.state not in (State.READY, State.STOPPED)]
     return [] if ledger.healing and others else exact
 
 

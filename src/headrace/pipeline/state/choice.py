@@ -18,7 +18,7 @@ from headrace.core.position import Lsn
 from headrace.lake.format import layout
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.table_state import State
+from headrace.pipeline.state.table_state import Event, State, after
 from headrace.sources.postgres import catalog
 from headrace.sources.postgres.lookrecord import to_record
 from headrace.sources.postgres.preflight import Report, Wish, examine
@@ -58,12 +58,11 @@ def chosen(look: catalog.TableLook, start: Lsn) -> TableRecord:
     """The record of a table that waits for its copy."""
     return TableRecord(
         name=look.name,
-        state=State.CHOSEN,
+        state=after(State.ABSENT, Event.CHOSEN),
         oid=look.oid,
         schema=catalog.schema_of(look),
         look=to_record(look),
         applied=start,
-        kept=True,
     )
 
 

@@ -38,11 +38,12 @@ from headrace.pipeline.state.records import (
     STAGED_PREFIX,
     SourceRecord,
     TableRecord,
+    held_back,
     source_of,
     tables_of,
 )
 from headrace.pipeline.state.repair import mend
-from headrace.pipeline.state.table_state import State
+from headrace.pipeline.state.table_state import Event, State, after
 from headrace.pipeline.tasks.routing import WIDTH, FileRange, Routes
 from headrace.pipeline.tasks.table_task import LakeAddress, NewFile, Outcome, TableTask, from_ipc
 from headrace.sources.postgres.lookrecord import labels_of, types_of
@@ -118,6 +119,7 @@ class Ledger:
         self.source = source_of(self._catalog.records)
         self.last_commits = last_commits_of(self._catalog.records)
         self.kept = kept_of(self._catalog.records)
+        self.held_back = frozenset(k for k, r in self._catalog.records.items() if held_back(r))
         stray = {key.rpartition("/")[2] for key in store.list(layout.late_folder(name))} - self.kept.keys()
         self._stray = tuple(sorted(stray))  # of epochs that came to nothing
         self._inherited = tuple(self.kept)  # an earlier attempt may have met a disk that refused them
@@ -146,22 +148,17 @@ class Ledger:
     @property
     def followed(self) -> list[TableRecord]:
         """The tables to which the stream is applied, and their new copies."""
-        return [record for record in self.present if record.attached]
+        return [record for record in self.present if record.state.follows]
 
     @property
-    def late(self) -> list[TableRecord]:
+    def catching_up(self) -> list[TableRecord]:
         """Those whose copy is in, and that have yet to take what was kept for them."""
-        return [r for r in self.present if r.behind and r.state is State.JOINING]
+        return [record for record in self.present if record.state is State.CATCHING_UP]
 
     @property
     def awaited(self) -> dict[TableName, TableRecord]:
         """The tables that wait for their copy, or for their new one."""
-        return {record.name: record for record in self.present if record.state is State.CHOSEN}
-
-    def has_kept_for(self, record: TableRecord) -> bool:
-        """Whether the stream had anything for the table since it was chosen that it has not taken yet."""
-        stands = {record.name: record.applied or self.position}
-        return any(kept_files.needed(file, stands) for file in self.kept.values())
+        return {record.name: record for record in self.present if record.state.awaits_copy}
 
     def rows(self, name: TableName) -> int:
         """The number of rows of a table in the lake."""
@@ -210,7 +207,7 @@ class Ledger:
 
     def outline(self, record: TableRecord) -> TableTask:
         """A table without its files: all that decoding needs. Any thread may ask."""
-        held = record.handoff is not None and record.state is State.JOINING
+        held = record.handoff is not None and record.state.asks_handoff
         folders = _folders(self.name, record)
         return TableTask(
             name=record.name,
@@ -363,7 +360,7 @@ class Ledger:
         stepped = {step.path: step.base + 1 for step in steps}
         versions = {}
         for name, record in after.items():
-            if record.state is State.LIVE and name not in absent:
+            if record.state.is_named and name not in absent:
                 folder = layout.table_folder(self.name, name)
                 versions[str(name)] = stepped.get(folder, self.table(folder).version)
         return versions
@@ -428,6 +425,7 @@ class _Records:
         known = {record.key: record for record in (*tables.values(), *staged.values())}
         known |= {record.key: record for record in epoch.records}
         for record in epoch.removed:
+            after(record.state, Event.DROPPED)
             known.pop(record.key, None)
         return cls(
             {record.name: record for record in known.values() if record.stage is None},
@@ -451,13 +449,13 @@ class _Records:
 def _kept(known: Mapping[str, Kept], new: Kept | None, after: Iterable[TableRecord]) -> dict[str, Kept]:
     """The files that are needed after an epoch."""
     both = [*known.values(), *(() if new is None else (new,))]
-    behind = {r.name: r.applied for r in after if r.behind and r.applied is not None}
+    behind = {r.name: r.applied for r in after if r.state.keeps_stream and r.applied is not None}
     return {file.name: file for file in both if kept_files.needed(file, behind)}
 
 
 def _unseen(tables: Mapping[TableName, TableRecord], mark: Mark) -> frozenset[TableName]:
     """Tables that sat out the mark before and were not looked at since."""
-    live = (name for name, record in tables.items() if record.state is State.LIVE)
+    live = (name for name, record in tables.items() if record.state.is_named)
     return frozenset(name for name in live if str(name) not in mark.versions)
 
 

@@ -21,7 +21,7 @@ from headrace.core.handoff import handoff_from_record
 from headrace.core.names import TableName
 from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
-from headrace.pipeline.state.table_state import ATTACHED, Event, State, after
+from headrace.pipeline.state.table_state import Event, State, after
 
 SOURCE_KEY = "source"
 TABLE_PREFIX = "table/"
@@ -96,9 +96,9 @@ class TableRecord:
     """One table: what it looked like, how it was joined to the stream, where it stands.
 
     `shadows` are the columns that ever met a value without a lake form (`pipeline.tasks.raw_values`).
-    `applied` is the table's own frontier while it differs from the source's (a table that was copied
-    later has to catch up); None means that it stands where the source stands. `since` is the time
-    from which its history is exact. A table that came `late`, while the stream was there already, has
+    `applied` is the table's own frontier while its part of the stream is kept for it (`stream.late_stream`):
+    what it has not taken yet begins there; None means that it stands where the source stands. `since` is the
+    time from which its history is exact. A table that came `late`, while the stream was there already, has
     none from before its copy (`told_from`). `stopped_at` is how far the stream had been followed when it
     stopped with `error`: the frontier of the mark before. `stage` names the folder of a new copy, which is to
     replace the table and is in no mark.
@@ -117,22 +117,11 @@ class TableRecord:
     error: HeadraceError | None = None
     stopped_at: Lsn | None = None
     late: bool = False
-    kept: bool = False  # what the stream has for it from `applied` on is in the lake (`stream.late_stream`)
     stage: str | None = None
 
     @property
     def key(self) -> str:
         return (TABLE_PREFIX if self.stage is None else STAGED_PREFIX) + str(self.name)
-
-    @property
-    def attached(self) -> bool:
-        """Whether it takes part in the epochs of the stream."""
-        return self.state in ATTACHED and not self.kept
-
-    @property
-    def behind(self) -> bool:
-        """Whether the epochs of the stream keep its part for it."""
-        return self.state in (State.CHOSEN, State.JOINING) and self.kept
 
     @property
     def join(self) -> str:
@@ -146,7 +135,7 @@ class TableRecord:
     def failed(self, error: HeadraceError | None, at: Lsn) -> TableRecord:
         """The record of a table that stops here; one that is stopped already stays where it is."""
         if self.state is State.STOPPED:
-            return replace(self, error=error or self.error)
+            return self.on(Event.FAILED, error=error or self.error)
         return self.on(Event.FAILED, error=error, stopped_at=at)
 
     @property
@@ -159,7 +148,7 @@ class TableRecord:
     def as_record(self) -> dict[str, Any]:
         return {
             "name": str(self.name),
-            "state": self.state.value,
+            "state": _STORED[self.state],
             "oid": self.oid,
             "schema": self.schema.as_record(),
             "look": dict(self.look),
@@ -171,7 +160,7 @@ class TableRecord:
             "error": None if self.error is None else self.error.as_record(),
             "stopped_at": None if self.stopped_at is None else str(self.stopped_at),
             "late": self.late,
-            "kept": self.kept,
+            "kept": self.state.keeps_stream,
             "stage": self.stage,
         }
 
@@ -179,7 +168,7 @@ class TableRecord:
     def from_record(cls, record: Mapping[str, Any]) -> TableRecord:
         return cls(
             name=TableName.parse(record["name"]),
-            state=State(record["state"]),
+            state=_state(record),
             oid=record["oid"],
             schema=TableSchema.from_record(record["schema"]),
             look=record["look"],
@@ -191,9 +180,34 @@ class TableRecord:
             error=None if record["error"] is None else from_record(record["error"]),
             stopped_at=None if record.get("stopped_at") is None else Lsn.parse(record["stopped_at"]),
             late=record.get("late", False),
-            kept=record.get("kept", False),
             stage=record.get("stage"),
         )
+
+
+# As versions before this one wrote it: what sets the states of one word apart stands beside it.
+_STORED = {
+    State.PENDING: "chosen",
+    State.CATCHING_UP: "joining",
+    State.JOINING: "joining",
+    State.LIVE: "live",
+    State.READY: "live",
+    State.STOPPED: "stopped",
+}
+
+
+def _state(record: Mapping[str, Any]) -> State:
+    """The state of a table, from the catalog's word and what stands beside it."""
+    word, renewed = record["state"], record.get("stage") is not None
+    if word == "joining":
+        return State.CATCHING_UP if record.get("kept", False) else State.JOINING
+    if word == "live":
+        return State.READY if renewed else State.LIVE
+    return {"chosen": State.PENDING, "stopped": State.STOPPED}[word]
+
+
+def held_back(record: Mapping[str, Any]) -> bool:
+    """Whether an earlier version let this table wait and kept nothing of the stream for it."""
+    return "state" in record and record["state"] == "chosen" and not record.get("kept", False)
 
 
 def tables_of(catalog: Mapping[str, Any], prefix: str = TABLE_PREFIX) -> dict[TableName, TableRecord]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from headrace.core.names import TableName, quote_identifier
 from headrace.pipeline.state.records import SourceRecord, TableRecord
-from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.catalog import TableLook, identity_flaw, schema_of
 
 
@@ -27,7 +26,7 @@ def way_back(source: SourceRecord, record: TableRecord, now: TableLook | None, v
         kind = "DEFAULT" if now.identity.full else "FULL"
         return f"ALTER TABLE {name} REPLICA IDENTITY {kind}, then {again}"
     if schema_of(now).columns != record.schema.columns:
-        kept = "; older marks keep what it was" if record.state is State.LIVE else ""
+        kept = "; older marks keep what it was" if record.state.is_named else ""
         return anew(name, name) + kept
     if not now.memberships and not source.owns_publication:
         publication = quote_identifier(source.publication)

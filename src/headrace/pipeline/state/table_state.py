@@ -1,62 +1,186 @@
-"""The life of a mirrored table, as a table.
+"""The life of a mirrored table, as a table: which state follows from which event, and what a state means.
 
-                copied              exact
-      CHOSEN ───────────► JOINING ─────────► LIVE
-        │   ◄─────────────   │                 │
-        │        lacking     │                 │
-        └────── failed ──────┴─────────────────┴──► STOPPED
+                copied             caught up             exact
+      PENDING ──────────► CATCHING UP ──────► JOINING ──────────► LIVE            a table
+         ▲  └── lacking ◄──────┴──── lacking ────┤
+         │                                       └── comparable ─► READY          a new copy of one
+      ABSENT ◄─── dropped, from everywhere
+                  failed, from everywhere but here ──► STOPPED
 
-A table is named by marks only while it is LIVE. A CHOSEN one is waiting for its copy or being copied: a
-copy that is not complete is named by no mark, so there is no state for it. JOINING means that the copy is
-in the lake and the stream has not yet reached the point from which it is exact. A copy in chunks may then
-turn out to lack a value (`core.chunks`), and is CHOSEN again without the chunk concerned. STOPPED keeps what
-it had: older marks still name it.
+A table is ABSENT before it is chosen and after it is dropped: the catalog has no record of it. PENDING, it
+waits for its copy or is being copied: a copy that is not complete is named by no mark, so there is no state
+for it. CATCHING UP, the copy is in the lake, and the table takes what was kept of the stream for it, a
+portion at a time. JOINING, it goes with the others, and the stream has not yet passed the point from which
+it is exact. A copy in chunks may turn out to lack a value (`core.chunks`); then the table is PENDING again,
+without the chunk concerned. LIVE, it is exact, and marks name it. STOPPED keeps what it had: older marks
+still name it.
+
+A new copy of a table (`resync.replacement`) has a life of its own beside the table's. READY, it is exact and
+can be compared; in the mark that follows it is gone, and its table RECONCILED, whatever state that was in.
+
+Everything is in `TRANSITIONS` and `MEANINGS`. Nobody else says what follows, and whoever has to decide
+something about a table asks its state: `record.state.follows`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 
 
 class State(Enum):
-    """Where a table is in its life."""
+    """Where a table, or a new copy of one, is in its life."""
 
-    CHOSEN = "chosen"
+    ABSENT = "absent"
+    PENDING = "pending"
+    CATCHING_UP = "catching_up"
     JOINING = "joining"
     LIVE = "live"
+    READY = "ready"
     STOPPED = "stopped"
 
+    @property
+    def awaits_copy(self) -> bool:
+        """Whether it waits for its copy, or is being copied."""
+        return MEANINGS[self].awaits_copy
 
-ATTACHED = (State.JOINING, State.LIVE)  # the stream is applied to these
+    @property
+    def keeps_stream(self) -> bool:
+        """Whether each epoch of the stream keeps its part in the lake (`stream.late_stream`)."""
+        return MEANINGS[self].keeps_stream
+
+    @property
+    def follows(self) -> bool:
+        """Whether the epochs of the stream are applied to it: it stands where the source stands."""
+        return MEANINGS[self].follows
+
+    @property
+    def asks_handoff(self) -> bool:
+        """Whether its handoff is asked of each transaction, since the copy may hold it."""
+        return MEANINGS[self].asks_handoff
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the lake has a whole copy of it."""
+        return MEANINGS[self].has_rows
+
+    @property
+    def is_named(self) -> bool:
+        """Whether marks name it."""
+        return MEANINGS[self].is_named
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a run that catches up has nothing left to wait for."""
+        return MEANINGS[self].is_settled
+
+    @property
+    def may_resync(self) -> bool:
+        """Whether it may be asked to be copied anew; what is being copied is so already."""
+        return MEANINGS[self].may_resync
+
+    @property
+    def is_published(self) -> bool:
+        """Whether it belongs into the source's publication."""
+        return MEANINGS[self].is_published
 
 
 class Event(Enum):
     """What can happen to a table."""
 
+    CHOSEN = "chosen"
     COPIED = "copied"
+    CAUGHT_UP = "caught up"
     LACKING = "lacking"
     EXACT = "exact"
+    COMPARABLE = "comparable"
+    BEGUN_ANEW = "begun anew"
     RECONCILED = "reconciled"
     FAILED = "failed"
+    DROPPED = "dropped"
 
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.CHOSEN, Event.COPIED): State.JOINING,
-    (State.CHOSEN, Event.FAILED): State.STOPPED,
-    (State.JOINING, Event.EXACT): State.LIVE,
-    (State.JOINING, Event.LACKING): State.CHOSEN,
-    (State.JOINING, Event.FAILED): State.STOPPED,
-    (State.LIVE, Event.FAILED): State.STOPPED,
-    (State.CHOSEN, Event.RECONCILED): State.LIVE,
-    (State.JOINING, Event.RECONCILED): State.LIVE,
-    (State.LIVE, Event.RECONCILED): State.LIVE,
-    (State.STOPPED, Event.RECONCILED): State.LIVE,
+class CannotHappen(AssertionError):
+    """An event that a state does not know: a bug, and no way to go on."""
+
+    def __init__(self, state: State, event: Event) -> None:
+        super().__init__(f'"{event.value}" cannot happen to a table that is "{state.value}"')
+
+
+TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
+    State.ABSENT: {
+        Event.CHOSEN: State.PENDING,
+    },
+    State.PENDING: {
+        Event.COPIED: State.CATCHING_UP,
+        Event.BEGUN_ANEW: State.PENDING,
+        Event.RECONCILED: State.LIVE,
+        Event.FAILED: State.STOPPED,
+        Event.DROPPED: State.ABSENT,
+    },
+    State.CATCHING_UP: {
+        Event.CAUGHT_UP: State.JOINING,
+        Event.LACKING: State.PENDING,
+        Event.RECONCILED: State.LIVE,
+        Event.FAILED: State.STOPPED,
+        Event.DROPPED: State.ABSENT,
+    },
+    State.JOINING: {
+        Event.EXACT: State.LIVE,
+        Event.COMPARABLE: State.READY,
+        Event.LACKING: State.PENDING,
+        Event.BEGUN_ANEW: State.PENDING,
+        Event.RECONCILED: State.LIVE,
+        Event.FAILED: State.STOPPED,
+        Event.DROPPED: State.ABSENT,
+    },
+    State.LIVE: {
+        Event.RECONCILED: State.LIVE,
+        Event.FAILED: State.STOPPED,
+        Event.DROPPED: State.ABSENT,
+    },
+    State.READY: {
+        Event.FAILED: State.STOPPED,
+        Event.DROPPED: State.ABSENT,
+    },
+    State.STOPPED: {
+        Event.RECONCILED: State.LIVE,
+        Event.FAILED: State.STOPPED,  # of another reason: it stays where it stopped
+        Event.DROPPED: State.ABSENT,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What else a state decides; the properties of `State` say what each is."""
+
+    awaits_copy: bool = False
+    keeps_stream: bool = False
+    follows: bool = False
+    asks_handoff: bool = False
+    has_rows: bool = False
+    is_named: bool = False
+    is_settled: bool = False
+    may_resync: bool = False
+    is_published: bool = True
+
+
+MEANINGS: Mapping[State, Meaning] = {
+    State.ABSENT: Meaning(is_published=False),
+    State.PENDING: Meaning(awaits_copy=True, keeps_stream=True),
+    State.CATCHING_UP: Meaning(keeps_stream=True, asks_handoff=True, has_rows=True),
+    State.JOINING: Meaning(follows=True, asks_handoff=True, has_rows=True),
+    State.LIVE: Meaning(follows=True, has_rows=True, is_named=True, is_settled=True, may_resync=True),
+    State.READY: Meaning(follows=True, has_rows=True),
+    State.STOPPED: Meaning(has_rows=True, is_settled=True, may_resync=True, is_published=False),
 }
 
 
 def after(state: State, event: Event) -> State:
     """The state that follows; an event that cannot happen in this state is a bug."""
-    try:
-        return TRANSITIONS[state, event]
-    except KeyError:
-        raise AssertionError(f"{event} cannot happen to a table that is {state}") from None
+    following = TRANSITIONS[state].get(event)
+    if following is None:
+        raise CannotHappen(state, event)
+    return following

@@ -83,14 +83,14 @@ class Cadence:
     def rests(self, run: MarkRun) -> bool:
         """Whether the next mark may wait for its time, as nobody waits for it."""
         ledger = run.ledger
-        if not ledger.followed and (ledger.awaited or ledger.late):
+        if not ledger.followed and (ledger.awaited or ledger.catching_up):
             return self._rests_alone(run)
         early = time.monotonic() - self._published < self.every
         if not early or self._more or run.once or run.receiver.progress.full:
             return False
         wanted = run.wanted is not None and run.ledger.frontier < run.wanted
         joining = any(r.state is State.JOINING for r in run.ledger.followed)
-        replacing = any(r.state is not State.CHOSEN for r in run.ledger.staged.values())
+        replacing = any(not r.state.awaits_copy for r in run.ledger.staged.values())
         return not (wanted or joining or replacing)
 
     def _rests_alone(self, run: MarkRun) -> bool:
@@ -106,7 +106,7 @@ class Cadence:
         if len(batch.transactions) or _due(run, batch.frontier):
             run.read_clock()
             return run.look(attached)
-        live = (name for name, record in run.ledger.tables.items() if record.state is State.LIVE)
+        live = (name for name, record in run.ledger.tables.items() if record.state.is_named)
         left_out = frozenset(name for name in live if str(name) not in run.ledger.mark.versions)
         if not self._worth_a_look(left_out):
             return None

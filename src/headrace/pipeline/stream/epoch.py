@@ -158,7 +158,7 @@ def _applied(
     way: _Way,
 ) -> _Side:
     changed = look.changed(known.values())
-    attached = [r for r in known.values() if r.attached and r.name not in changed]
+    attached = [r for r in known.values() if r.state.follows and r.name not in changed]
     if not attached:
         outcomes = {}
     else:
@@ -207,7 +207,7 @@ def _sided(
 
 def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
     """Tables whose copy is in take a portion of what was kept for them, at most an epoch's."""
-    behind = {record.name: record for record in ledger.late}
+    behind = {record.name: record for record in ledger.catching_up}
     stand = {name: record.applied or ledger.position for name, record in behind.items()}
     taken = late_stream.portion(ledger.kept.values(), stand, ledger.position, batches.EPOCH_BYTES)
     changed = look.changed(behind.values())
@@ -242,7 +242,7 @@ def _caught_up(
     if not taken.all:
         return replace(after, applied=max(after.applied or taken.reached, taken.reached))
     position = ledger.position
-    return _joining(replace(after, applied=None, kept=False), position, position, ledger)
+    return _joining(after.on(Event.CAUGHT_UP, applied=None), position, position, ledger)
 
 
 def _kept(
@@ -255,7 +255,8 @@ def _kept(
 ) -> Kept | None:
     """What the batch has for those that wait for their copy, or begin to with this epoch (`changed`)."""
     after = {record.key: record for record in (*ledger.present, *changed)}
-    waiting = [r for r in after.values() if r.behind and (r.applied or frontier) < frontier]
+    keeping = [record for record in after.values() if record.state.keeps_stream]
+    waiting = [r for r in keeping if (r.applied or frontier) < frontier]
     if not waiting or not len(batch.transactions):
         return None
     oids, names = {r.oid for r in waiting}, frozenset(r.name for r in waiting)
@@ -394,7 +395,7 @@ def _moved(
         if record.name in failures and record.state is not State.STOPPED:
             yield record.failed(failures[record.name], ledger.position)
             continue
-        if not record.attached:
+        if not record.state.follows:
             continue
         after = _counted(look.renewed(record), outcomes)
         if record.state is State.JOINING:
@@ -426,4 +427,5 @@ def _joining(record: TableRecord, reached: Lsn, frontier: Lsn, ledger: Ledger) -
     since = max(int(ledger.source.start), record.since or 0) if record.schema.full else int(exact)
     # Of a copy in chunks the handoff is long, and from here on nothing is held.
     handoff = None if isinstance(record.handoff, ByChunk) else record.handoff
-    return record.on(Event.EXACT, since=since, handoff=handoff)
+    event = Event.EXACT if record.stage is None else Event.COMPARABLE
+    return record.on(event, since=since, handoff=handoff)

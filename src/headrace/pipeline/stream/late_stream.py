@@ -4,9 +4,9 @@
     catch-up epoch  the files ─► slices again ─► `split`, `merge`, with the table's handoff ─► files go
 
 So the source is acknowledged while a copy takes hours, and the spool is given up: the lake has all that the
-copy will need, as durable as anything that a mark rests on. Only for tables that say so (`kept` in their
-record): for them every epoch since they were chosen has kept its part, and `applied` is how far they have
-taken it. A file goes with the epoch after which no table needs it; the catalog says which there are.
+copy will need, as durable as anything that a mark rests on. For every table whose state says so
+(`state.table_state`) each epoch since it was chosen has kept its part, and `applied` is how far it has taken
+it. A file goes with the epoch after which no table needs it; the catalog says which there are.
 
 A file holds the raw bytes of its pieces, one after the other, then what each piece must be told (its
 context), as JSON, its length in the last eight bytes. Each piece has a checksum: rows are never made of what

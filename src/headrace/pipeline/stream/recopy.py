@@ -5,7 +5,7 @@
 
 The same is done for chunks that do not show a TRUNCATE which others show. The epoch that finds either
 applies nothing to the table. Here the keys that rows were moved to leave the table's files and its handoff;
-the table is CHOSEN again, stays where it stood in the stream, and is finished by the next copy, whose
+the table is PENDING again, stays where it stood in the stream, and is finished by the next copy, whose
 snapshot shows the update. A row of errors/ goes with the row that it is about.
 """
 
@@ -73,7 +73,7 @@ def retake(
     outcomes.take(Outcome(record.name))
     for answer in jobs.run(empty, items):
         outcomes.take(unpack(answer, Outcome))
-    after = record.on(Event.LACKING, handoff=rest, applied=record.applied or stands, kept=True)
+    after = record.on(Event.LACKING, handoff=rest, applied=record.applied or stands)
     return after, outcomes.tables[record.name]
 
 

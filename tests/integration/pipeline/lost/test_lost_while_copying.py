@@ -62,19 +62,19 @@ def _barred(source: Source) -> Iterator[None]:
 
 
 def _chosen(source: Source) -> None:
-    """The late tables are CHOSEN, and the lake keeps what the stream has had for them."""
+    """The late tables are PENDING, and the lake keeps what the stream has had for them."""
     mirrors = Mirrors(source.database, source.path, source.spark, source.options)
     with _barred(source), serving(mirrors) as served:
         _ask(source, "tables.add", "late", "late_full")
         _of_late(source, LATE_CHANGE, "kept")
         served.until(lambda: bool(source.kept), "changes that are kept")
-    assert _stand(source) == {State.CHOSEN}
+    assert _stand(source) == {State.PENDING}
 
 
 def _stand(source: Source) -> set[State]:
     """Where the late tables are, each with what is kept for it."""
     records = [source.record(table) for table in ("late", "late_full")]
-    assert all(record.kept for record in records)
+    assert all(record.state.keeps_stream for record in records)
     assert source.kept
     return {record.state for record in records}
 
@@ -106,7 +106,7 @@ def test_while_late_tables_take_what_was_kept_for_them(source: Source) -> None:
         assert mirror.wait() == -9, mirror.log()
     finally:
         mirror.close()
-    assert State.JOINING in _stand(source)
+    assert State.CATCHING_UP in _stand(source)
     _lose(source)
     source.heal("PG_SLOT_MISSING", joining=LATE)
 

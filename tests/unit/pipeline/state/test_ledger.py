@@ -31,9 +31,9 @@ SOURCE = SourceRecord(
     "postgres", "host=h", "71", 1, "shop", "s", "p", True, True, Lsn(0x10), ("public.*",), publication_oid=5
 )
 NAME = TableName("public", "late")
-WAITS = TableRecord(NAME, State.CHOSEN, 5, text_table(), {}, Lsn(0x20), late=True, kept=True)
+WAITS = TableRecord(NAME, State.PENDING, 5, text_table(), {}, Lsn(0x20), late=True)
 _WHEN = ("before", "after")
-COPIED = replace(staged(WAITS, "1-0", Lsn(0x90)), state=State.JOINING, applied=None, kept=False)
+COPIED = replace(staged(WAITS, "1-0", Lsn(0x90)), state=State.JOINING, applied=None)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_while_a_lost_position_is_left_only_new_copies_are_awaited_and_followed(
     source = replace(SOURCE, healing=Lsn(0x90))
     ledger.publish(Epoch("lost", Lsn(0x84), records=(COPIED,), source=source))
     assert (ledger.awaited, ledger.kept) == ({}, {})
-    assert ledger.late == []
+    assert ledger.catching_up == []
     assert ledger.followed == [COPIED]
     assert ledger.position == Lsn(0x90)
     again = Ledger(ledger.store, "main")
@@ -110,7 +110,7 @@ def test_what_is_kept_of_the_stream_goes_when_every_table_has_taken_it(ledger: L
         _write(ledger, file)
         ledger.publish(Epoch("stream", file.reached, kept=file))
     assert ledger.kept == {"1": first, "2": second}
-    taking = replace(WAITS, state=State.JOINING)
+    taking = replace(WAITS, state=State.CATCHING_UP)
     for applied, left in ((0x20, {"1", "2"}), (0x90, {"2"}), (0xA0, set())):
         ledger.publish(Epoch("late", Lsn(0xA0), records=(replace(taking, applied=Lsn(applied)),)))
         assert set(ledger.kept) == left
