@@ -573,11 +573,10 @@ def test_a_server_that_is_not_set_up_is_told_how_to_be(capsys: pytest.CaptureFix
         assert serious(check(db)) == []
 
 
-def test_log_that_the_copy_holds_back_is_compared_with_the_servers_limit(
-    db: Database, monkeypatch: pytest.MonkeyPatch
+def test_what_the_lake_will_keep_is_told_and_a_slot_that_the_server_soon_gives_up_is_a_warning(
+    db: Database,
 ) -> None:
-    assert the(check(db), "PG_LOG_HELD").level is Level.INFO
-    monkeypatch.setattr("headrace.sources.postgres.preflight.server._COPY_RATE", 1)
+    assert the(check(db), "PG_STREAM_KEPT").level is Level.INFO
     db.server.set(max_slot_wal_keep_size="1MB")
     try:
         report = check(db)

@@ -1,4 +1,4 @@
-"""Preflight of the server: version, settings, what is free, and the log that a copy holds back."""
+"""Preflight of the server: version, settings, what is free, what the lake keeps while tables are copied."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ _OTHER_CONNECTIONS = 4
 _OLD_TRANSACTION = 10  # seconds
 # What a copy reads per second, for an estimate; measured at 100 MB/s and more on small machines.
 _COPY_RATE = 50_000_000
+_HELD_BACK = 16 << 20  # bytes of log, while nothing is committed for us (`pipeline.stream.cadence`)
+_LIMIT_MEGABYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,39 +249,33 @@ def _replication(address: Address, facts: _Facts, connection: Session) -> Iterat
 
 
 def _log(facts: _Facts, copy_bytes: int) -> Iterator[Finding]:
-    seconds = copy_bytes / _COPY_RATE
-    held = int(seconds * facts.log_rate)
-    detail = (
-        f"copying {_size(copy_bytes)} takes about {seconds / 60:.1f} min at {_size(_COPY_RATE)}/s; "
-        f"the server writes {_size(int(facts.log_rate))}/s of log on average"
-    )
     limit = int(facts.settings["max_slot_wal_keep_size"]) * 1_000_000
-    if 0 <= limit < 2 * held:
+    if 0 <= limit < 4 * _HELD_BACK:
         mend = (
-            f"ALTER SYSTEM SET max_slot_wal_keep_size = '{4 * held // 1_000_000 + 1024}MB'",
+            f"ALTER SYSTEM SET max_slot_wal_keep_size = '{_LIMIT_MEGABYTES}MB'",
             "SELECT pg_reload_conf()",
         )
         yield Finding(
             Level.WARNING,
             Misconfigured(
                 "PG_LOG_LIMIT",
-                (
-                    f"the copy will hold back about {_size(held)} of log, "
-                    f"and the server gives up a slot at {_size(limit)}"
-                ),
-                detail=detail,
+                f"the server gives up a slot at {_size(limit)} of log",
+                detail=f"a mirror holds back up to {_size(_HELD_BACK)} of it between two marks, "
+                "and all that is written while nobody runs it",
                 hint=mended(mend),
             ),
             mend=mend,
         )
-        return
+    seconds = copy_bytes / _COPY_RATE
+    kept = _size(int(seconds * facts.log_rate))
     yield Finding(
         Level.INFO,
         Misconfigured(
-            "PG_LOG_HELD",
-            f"the copy will hold back about {_size(held)} of log on the server",
-            detail=detail,
-            hint="see that its disk has room; max_wal in headrace.toml sets a limit",
+            "PG_STREAM_KEPT",
+            f"while tables are copied the lake will keep up to about {kept} of the stream",
+            detail=f"copying {_size(copy_bytes)} takes {seconds / 60:.1f} min at {_size(_COPY_RATE)}/s; "
+            f"the server writes {_size(int(facts.log_rate))}/s of log on average",
+            hint="see that the lake's disk has room; it goes once the tables have taken it",
         ),
     )
 
