@@ -53,8 +53,11 @@ KEEPING = ("late.keep.before", "late.keep.after", "lake.plan.after", "lake.mark.
 TAKING = ("copy.range.after", "lake.table.after", "late.replay.before", "late.replay.after")
 OFTEN = ("late.keep.after", "late.replay.after")
 FAILING = [
-    pytest.param(each, marks=() if each in OFTEN else pytest.mark.full)
-    for each in (*KEEPING, *TAKING, "late.remove.before")
+    *(
+        pytest.param("slot", each, marks=() if each in OFTEN else pytest.mark.full)
+        for each in (*KEEPING, *TAKING, "late.remove.before")
+    ),
+    *(pytest.param("chunks", each, marks=pytest.mark.full) for each in (*OFTEN, "copy.chunk.after")),
 ]
 
 
@@ -203,12 +206,13 @@ def test_truncations_and_large_transactions_across_a_first_copy_are_kept_whole(
     assert 120_000 in mirrors.lake.at().arrow("public.whole")["id"].to_pylist()
 
 
-@pytest.mark.parametrize("where", FAILING)
+@pytest.mark.parametrize(("handoff", "where"), FAILING)
 def test_a_run_that_fails_while_the_stream_is_kept_or_taken_goes_on(
-    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, where: str
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, handoff: str, where: str
 ) -> None:
+    """In chunks it goes on with those that it has: what came since each was read is kept."""
     database = mirrors.database
-    with held_up(mirrors, "copy.range.after", "public.whole", monkeypatch) as held:
+    with held_up(mirrors, POINT[handoff], "public.whole", monkeypatch, **BY[handoff]) as held:
         recorded = [_recorded(mirrors, "whole", "bag")]
         _change(database, 1)
         _is_acknowledged(database)
