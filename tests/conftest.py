@@ -21,7 +21,6 @@ _SERVER_FIXTURES = frozenset({"postgres_server", "any_postgres"})
 
 pytest_plugins = [
     "tests.reporting",
-    "tests.timing",
     *(["headrace.testing.fixtures"] if find_spec("headrace.testing.fixtures") else []),
 ]
 

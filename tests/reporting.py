@@ -1,6 +1,9 @@
-"""A pytest plugin: `--report FILE` writes what ran, as a markdown table that is kept in docs/reports/.
+"""A pytest plugin that collects what ran.
 
-Called by `make integration`. The report holds the seed, the versions that decide what works, each
+    --report FILE    at the end, as a markdown table that is kept in docs/reports/; by `make integration`
+    --times FILE     as tests end, so that an ended run leaves its times; by `make test` (`tests.timing`)
+
+The report holds the seed, the versions that decide what works, each
 test with its outcome and its seconds, and the reason of each that did not run: "it says what is
 missing". It never holds a failure's text, which may show rows or paths of a machine; that is on the
 terminal.
@@ -18,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.version import versions
+from tests.timing import Taken
 
 _PATHS = re.compile(r"/[\w.-]+(?:/[\w.@-]+)+")
 
@@ -32,11 +36,18 @@ class Row:
 
 
 @dataclass
-class Report:
-    """Collects while the tests run; writes at the end."""
+class Collector:
+    """Collects while the tests run, for who asked for it."""
 
-    path: Path
+    report: Path | None
+    times: Path | None
     rows: dict[str, Row] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for path in filter(None, (self.report, self.times)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        if self.times is not None:
+            self.times.write_text("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         row = self.rows.setdefault(report.nodeid, Row())
@@ -45,10 +56,13 @@ class Report:
             row.outcome = report.outcome
         if report.skipped and isinstance(report.longrepr, tuple):
             row.note = _PATHS.sub("…", report.longrepr[2]).replace("|", "/").replace("\n", " ")
+        if self.times is not None and report.when == "teardown":
+            with self.times.open("a", encoding="utf-8") as file:
+                file.write(Taken(report.nodeid, row.seconds, os.getloadavg()[0]).line)
 
     def pytest_sessionfinish(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(self.text(), encoding="utf-8")
+        if self.report is not None:
+            self.report.write_text(self.text(), encoding="utf-8")
 
     def text(self) -> str:
         outcomes = Counter(row.outcome for row in self.rows.values())
@@ -75,10 +89,11 @@ def _cell(nodeid: str) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--report", metavar="FILE", help="write what ran as a markdown table")
+    parser.addoption("--report", metavar="FILE", type=Path, help="write what ran as a markdown table")
+    parser.addoption("--times", metavar="FILE", type=Path, help="write the seconds of each test")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    target = config.getoption("--report")
-    if target:
-        config.pluginmanager.register(Report(Path(target)), "headrace-report")
+    report, times = config.getoption("--report"), config.getoption("--times")
+    if report or times:
+        config.pluginmanager.register(Collector(report, times), "headrace-collector")

@@ -1,6 +1,6 @@
 """How long the tests take, and what that may be: the time budget beside the size budget.
 
-    pytest --times FILE ...          a line a test: seconds, load of the machine then, name
+    pytest --times FILE ...          a line a test (`tests.reporting`): seconds, load, name
     python -m tests.timing FILE...   what all of them together took, judged; exit code 1 if it is too much
 
 Every test is run every day by everybody, so its seconds are paid for a thousand times. `SHARES` says what a
@@ -13,14 +13,11 @@ is too long is said at the end of `make test`; whoever reads it mends it.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
 
 LONGEST = 20.0
 LIST = Path(__file__).parent / "meta" / "long-tests.txt"
@@ -52,6 +49,10 @@ class Taken:
     load: float
 
     @property
+    def line(self) -> str:
+        return f"{self.seconds:.1f}\t{self.load:.1f}\t{self.test}\n"
+
+    @property
     def room(self) -> str:
         folder = self.test.removeprefix("tests/")
         return next((room for room in SHARES if room and folder.startswith(f"{room}/")), "")
@@ -60,33 +61,6 @@ class Taken:
     def allowance(self) -> float:
         """How many times longer than alone it may have taken."""
         return DOUBT * max(1.0, self.load / LOAD)
-
-
-class Times:
-    """The plugin: writes as tests end, so that a run that is ended leaves its times."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seconds: dict[str, float] = defaultdict(float)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[report.nodeid] += report.duration
-        if report.when == "teardown":
-            line = f"{self._seconds.pop(report.nodeid):.1f}\t{os.getloadavg()[0]:.1f}\t{report.nodeid}\n"
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(line)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--times", metavar="FILE", help="write the seconds of each test")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    target = config.getoption("--times")
-    if target:
-        config.pluginmanager.register(Times(Path(target)), "headrace-times")
 
 
 def read(paths: Iterable[Path]) -> Iterator[Taken]:

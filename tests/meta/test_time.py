@@ -49,7 +49,17 @@ def test_a_room_over_its_share_is_noticed() -> None:
 def test_what_pytest_writes_is_read(tmp_path: Path) -> None:
     made, target = tmp_path / "test_made.py", tmp_path / "times"
     made.write_text("def test_a(): pass\ndef test_b(): assert False\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.timing", "--times", str(target), str(made)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.reporting",
+        "--times",
+        str(target),
+        str(made),
+    ]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert ended.returncode == 1, ended.stdout
     assert [each.test.rpartition("::")[2] for each in read([target])] == ["test_a", "test_b"]
