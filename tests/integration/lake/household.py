@@ -10,7 +10,9 @@ is `(id, v)`; what a table held after each transaction is remembered as a dictio
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator, Mapping
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -123,6 +125,19 @@ class Household:
         """Another run takes the source over, and knows what the lake tells."""
         self.ledger = self._owned()
         self.learn()
+
+    def copied(self, path: Path) -> Household:
+        """The same household somewhere else, as its next run finds it."""
+        shutil.copytree(self.path, path)
+        made = copy(self)
+        made.path = path
+        made.dice = deepcopy(self.dice)
+        made.states = dict(self.states)
+        made.held = {name: dict(rows) for name, rows in self.held.items()}
+        made.files = {name: dict(files) for name, files in self.files.items()}
+        made.place = _Place(open_store(path), LakeConfig(str(path)))
+        made.ledger = made._owned()
+        return made
 
     @property
     def lake(self) -> Lake:

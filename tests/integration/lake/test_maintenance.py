@@ -26,13 +26,19 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 AT_ONCE = {"marks": "0s", "grace": "0s"}
 
 
-@pytest.fixture
-def household(tmp_path: Path, seed: int) -> Household:
+@pytest.fixture(scope="module")
+def lived_in(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Household:
     """Ten marks of last week, and ten of the last hours."""
-    made = Household(tmp_path / "lake", seed)
+    made = Household(tmp_path_factory.mktemp("household") / "lake", seed)
     made.live(10, ago=9 * DAY, every=9 * HOUR)
     made.live(10, ago=3 * HOUR, every=timedelta(minutes=15))
     return made
+
+
+@pytest.fixture
+def household(lived_in: Household, tmp_path: Path) -> Household:
+    """That one, for each test as if it were its own."""
+    return lived_in.copied(tmp_path / "lake")
 
 
 def _files(household: Household) -> set[str]:
