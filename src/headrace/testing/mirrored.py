@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,6 +30,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.status.picture import Source, pictures
+from headrace.testing.postmaster import condition_holds
 from headrace.testing.powercut import Disk
 
 DEADLINE = 300.0
@@ -153,17 +155,11 @@ class Mirrored:
     def until(self, condition: Callable[[], bool], what: str, within: float = DEADLINE) -> None:
         """Wait for a condition while it runs."""
         deadline = time.monotonic() + within
-        while True:
-            asked = time.monotonic()
-            if _holds(condition):
-                return
+        while not condition_holds(partial(_holds, condition), 0.05):
             if not self.running:
                 raise AssertionError(f"it ended while {what} was waited for\n{self.log()}")
-            now = time.monotonic()
-            if now > deadline:
+            if time.monotonic() > deadline:
                 raise AssertionError(f"no {what} within {within} s\n{self.log()}")
-            # Asking costs the mirror time on the same cores: no more than a quarter.
-            time.sleep(max(0.05, 3 * (now - asked)))
 
     def until_live(self, within: float = DEADLINE) -> None:
         """Wait until every table is exact in the newest mark."""
