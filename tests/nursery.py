@@ -1,14 +1,15 @@
-"""Receivers of tests: hundreds of them, each of which would first import for more than a second.
+"""Processes of tests: hundreds of them, each of which would first import for a second or two.
 
     a test's process ──► nursery         a process that has imported all and does nothing
-                           └── minder    one for each receiver: tells its pid, then how it ended
-                                 └── receiver     `worker.main` in a process and session of its own
+                           └── minder    one for each that is asked for: tells its pid, then how it ended
+                                 ├── receiver     `worker.main`, as the supervisor starts it
+                                 └── run          `headrace run` without Spark (`tests.without_spark`)
+                                       └── nursery ── minder ── receiver
 
-They are forked from one that is ready. Each is a process as `headrace.pipeline.ingest.supervisor` starts it,
-with the same pipes and the environment of that moment; only its parent is another, so its end is told by a
-pipe.
+They are forked from one that is ready. Each is a process that leads a session of its own, with the pipes, the
+arguments and the environment that it is given; only its parent is another, so its end is told by a pipe.
 
-Called by the `conftest` of folders whose tests start receivers in their own process.
+The fixtures are imported by the `conftest` of folders whose tests start receivers or runs.
 """
 
 from __future__ import annotations
@@ -21,25 +22,28 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import Any, cast
+from importlib import import_module
+from typing import IO, Any, cast
 
 import psutil
 import pytest
 
 from headrace.pipeline.ingest import supervisor, worker
+from headrace.testing.mirrored import COMMAND, Program
 
-_LIFE = "import sys; from tests.receivers import nurse; nurse(int(sys.argv[1]))"
+_LIFE = "import sys; from tests.nursery import nurse, ready; ready(); nurse(int(sys.argv[1]))"
+_LIVES = {"receiver": (worker.__name__, ""), "run": ("tests.without_spark", "headrace")}
 _PID_DIGITS = 10
 
 
 class Forked:
-    """A receiver's process, in the words of `subprocess.Popen`."""
+    """A process, in the words of `subprocess.Popen`."""
 
-    def __init__(self, stdin: int, stdout: int, news: int) -> None:
-        self.stdin = os.fdopen(stdin, "wb")
-        self.stdout = os.fdopen(stdout, "rb")
+    def __init__(self, news: int, stdin: int | None = None, stdout: int | None = None) -> None:
+        self.stdin = None if stdin is None else os.fdopen(stdin, "wb")
+        self.stdout = None if stdout is None else os.fdopen(stdout, "rb")
         self.returncode: int | None = None
         self._news = os.fdopen(news, "rb", buffering=0)
         self.pid = int(self._news.read(_PID_DIGITS))
@@ -52,81 +56,137 @@ class Forked:
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
             if not select.select([self._news], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("receiver", timeout or 0)
+                raise subprocess.TimeoutExpired("forked", timeout or 0)
             self.returncode = int(self._news.read(16))
             self._news.close()
         return self.returncode
 
-    def kill(self) -> None:
+    def send_signal(self, number: int) -> None:
         if self.poll() is None:
             with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 class Nursery:
-    """The process that receivers are forked from."""
+    """The process that others are forked from."""
 
-    def __init__(self) -> None:
-        self._asking, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _LIFE, str(theirs.fileno()), worker.__name__],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-        )
+    def __init__(self, asking: socket.socket, end: Callable[[], object]) -> None:
+        self._asking = asking
+        self._end = end
+
+    @classmethod
+    def started(cls) -> Nursery:
+        """One that imports for itself."""
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-c", _LIFE, str(theirs.fileno()), worker.__name__]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         theirs.close()
+        return cls(ours, process.wait)
+
+    @classmethod
+    def forked(cls) -> Nursery:
+        """One that is ready because this process is. It has no other threads yet."""
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            nurse(theirs.detach())
+            os._exit(0)
+        theirs.close()
+        return cls(ours, lambda: os.waitpid(pid, 0))
 
     def start_process(self) -> Forked:
         """As `supervisor.start_process`."""
-        (orders, stdin), (stdout, said), (news, told) = os.pipe(), os.pipe(), os.pipe()
-        environment = json.dumps(dict(os.environ)).encode()
-        self._asking.sendall(len(environment).to_bytes(4, "big") + environment)
-        socket.send_fds(self._asking, [b"."], [orders, said, 2, told])
-        for given in (orders, said, told):
+        (orders, stdin), (stdout, said) = os.pipe(), os.pipe()
+        news = self._ask("receiver", [], os.environ, [orders, said, 2])
+        for given in (orders, said):
             os.close(given)
-        return Forked(stdin, stdout, news)
+        return Forked(news, stdin, stdout)
+
+    def run(self, arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> Forked:
+        """A `Program`: `headrace` without Spark."""
+        with open(os.devnull, "rb") as nothing:
+            said = [nothing.fileno(), log.fileno(), log.fileno()]
+            return Forked(self._ask("run", arguments, environment, said))
+
+    def _ask(
+        self, life: str, arguments: Sequence[str], environment: Mapping[str, str], streams: list[int]
+    ) -> int:
+        """Have a process forked, with these as its standard streams; where its end is told."""
+        news, told = os.pipe()
+        order = json.dumps([life, list(arguments), dict(environment)]).encode()
+        self._asking.sendall(len(order).to_bytes(4, "big") + order)
+        socket.send_fds(self._asking, [b"."], [*streams, told])
+        os.close(told)
+        return news
 
     def close(self) -> None:
         self._asking.close()
-        self._process.wait()
+        self._end()
+
+
+def ready() -> None:
+    """Import what lives are made of, also what the command line imports when it needs it."""
+    for module in (*(module for module, _ in _LIVES.values()), "headrace.pipeline.mirror"):
+        import_module(module)
 
 
 def nurse(descriptor: int) -> None:
-    """Fork a receiver whenever one is asked for; the life of a nursery."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    """Fork a process whenever one is asked for; the life of a nursery."""
+    signal.signal(signal.SIGCHLD, _reap)
     asked = socket.socket(fileno=descriptor)
     while size := asked.recv(4, socket.MSG_WAITALL):
-        environment = asked.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
+        order = json.loads(asked.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL))
         _, given, _, _ = socket.recv_fds(asked, 1, 4)
         if os.fork() == 0:
             asked.close()
-            _mind(worker.main, json.loads(environment), given)
+            _mind(order, given)
         for each in given:
             os.close(each)
 
 
-def _mind(life: Any, environment: dict[str, str], given: list[int]) -> None:
-    """Tell the receiver's pid, and its exit code when it has one."""
+def _reap(*_: object) -> None:
+    """Take note of those that ended: what they took of the machine counts as this process's then."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _mind(order: list[Any], given: list[int]) -> None:
+    """Tell the process's pid, and its exit code when it has one."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    orders, said, errors, told = given
+    *streams, told = given
     pid = os.fork()
     if pid == 0:
         os.setsid()
-        for target, each in enumerate((orders, said, errors)):
+        for target, each in enumerate(streams):
             os.dup2(each, target)
         os.closerange(3, 1 << 10)
-        os.environ.clear()
-        os.environ.update(environment)
-        try:
-            os._exit(life())
-        except BaseException:  # noqa: BLE001 - as the interpreter would
-            traceback.print_exc()
-            os._exit(1)
-    for each in (orders, said, errors):
+        os._exit(_live(*order))
+    for each in streams:
         os.close(each)
     os.write(told, str(pid).zfill(_PID_DIGITS).encode())
     _, status = os.waitpid(pid, 0)
     os.write(told, b"%d" % os.waitstatus_to_exitcode(status))
     os._exit(0)
+
+
+def _live(life: str, arguments: list[str], environment: dict[str, str]) -> int:
+    """Run a life's `main`; its exit code."""
+    module, program = _LIVES[life]
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = [program, *arguments]
+    try:
+        code: int = import_module(module).main()
+    except BaseException:  # noqa: BLE001 - as the interpreter would
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    return code
 
 
 def running() -> list[psutil.Process]:
@@ -142,9 +202,26 @@ def _receives(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def forked() -> Iterator[None]:
-    """Receivers that this process starts are forked."""
-    with pytest.MonkeyPatch.context() as patch, closing(Nursery()) as nursery:
-        begin = cast(Any, nursery.start_process)
-        patch.setattr(supervisor, "start_process", begin)
+def receivers_of(nursery: Nursery) -> Iterator[None]:
+    """Receivers that this process starts are forked there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "start_process", cast(Any, nursery.start_process))
         yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def nursery() -> Iterator[Nursery]:
+    """A nursery for the folder, and the receivers of its tests from there."""
+    with closing(Nursery.started()) as found, receivers_of(found):
+        yield found
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(False, id="process"),
+        pytest.param(True, id="spark", marks=[pytest.mark.full, pytest.mark.spark]),
+    ]
+)
+def program(request: pytest.FixtureRequest, nursery: Nursery) -> Program:
+    """What a `Mirrored` runs: the command line without Spark; in the full run with it, too."""
+    return COMMAND if request.param else nursery.run

@@ -24,6 +24,9 @@ from headrace.testing import workload
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.proxy import Proxy
+from tests.nursery import nursery, program
+
+__all__ = ["nursery", "program"]
 
 TABLES = 4 + 2 + 2 + 1 + 1
 HANDOFFS = ("slot", "xid", "chunks")

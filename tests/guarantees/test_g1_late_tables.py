@@ -21,7 +21,7 @@ from headrace.cli import main as cli
 from headrace.core.position import Lsn
 from headrace.lake.format import layout
 from headrace.testing import validators, workload
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.wholeness import balances
 from tests.guarantees.conftest import OTHERS_IN_FULL, copied_by
@@ -93,7 +93,7 @@ class Scene:
 
 
 @contextmanager
-def scene(path: Path, database: Database, handoff: str, seed: int) -> Iterator[Scene]:
+def scene(path: Path, database: Database, handoff: str, seed: int, program: Program) -> Iterator[Scene]:
     database.pgbench_tables(1)
     database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
     url = database.url(user="app")
@@ -109,16 +109,17 @@ def scene(path: Path, database: Database, handoff: str, seed: int) -> Iterator[S
             writers.enter_context(running)
         writers.enter_context(database.pgbench(clients=2, rate=60))
         options = copied_by(handoff, 400_000)  # the tables grow while they are copied
-        mirror = stack.enter_context(Mirrored(path / "lake", url, "public.pgbench_*", options=options))
+        mirror = Mirrored(path / "lake", url, "public.pgbench_*", options=options, program=program)
+        stack.enter_context(mirror)
         yield Scene(mirror, database, writers)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("handoff", OTHERS_IN_FULL)
 def test_g1_a_late_table_is_exact_from_its_first_mark_and_the_others_do_not_wait(
-    tmp_path: Path, database: Database, handoff: str, seed: int
+    tmp_path: Path, database: Database, handoff: str, seed: int, program: Program
 ) -> None:
-    with scene(tmp_path, database, handoff, seed) as late:
+    with scene(tmp_path, database, handoff, seed, program) as late:
         late.mirror.until_live()
         with late.half_captured():
             assert late.tables("add", "late", "public.la*") == 0
@@ -159,9 +160,9 @@ KILLED = (
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("where", KILLED)
 def test_g4_a_run_that_is_killed_while_a_table_comes_loses_nothing(
-    tmp_path: Path, database: Database, seed: int, where: str
+    tmp_path: Path, database: Database, seed: int, where: str, program: Program
 ) -> None:
-    with scene(tmp_path, database, "xid", seed) as late:
+    with scene(tmp_path, database, "xid", seed, program) as late:
         late.mirror.until_live()
         late.mirror.kill()
         table = "@public.late_full" if where.startswith(("copy.", "lake.")) else ""

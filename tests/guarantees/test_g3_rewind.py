@@ -17,7 +17,7 @@ from headrace.core.position import Lsn
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators, workload
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.guarantees.conftest import OTHERS_IN_FULL, copied_by, first
@@ -42,7 +42,7 @@ def _write(kind: workload.Workload, url: str, seed: int) -> None:
 # Under "slot" the storm's tables are rewound.
 @pytest.mark.parametrize("handoff", first("chunks"))
 def test_g3_rewound_tables_are_exact_from_the_start_of_the_stream_on(
-    database: Database, tmp_path: Path, seed: int, handoff: str
+    database: Database, tmp_path: Path, seed: int, handoff: str, program: Program
 ) -> None:
     names = ["public.keyed", "public.bag"]
     url = database.url(user="app")
@@ -51,7 +51,7 @@ def test_g3_rewound_tables_are_exact_from_the_start_of_the_stream_on(
         workload.Bag().prepare(connection)
         connection.execute("INSERT INTO bag SELECT i % 7, 'first' FROM generate_series(1, 50) i")
     recordings = [validators.record(database.url(), names)]  # nobody writes: this is what the slot finds
-    mirror = Mirrored(tmp_path / "lake", url, "public.*", options=copied_by(handoff))
+    mirror = Mirrored(tmp_path / "lake", url, "public.*", options=copied_by(handoff), program=program)
     try:
         with _held_up(mirror, "copy.snapshot.before", tmp_path / "release"):
             for number in range(4):
@@ -77,7 +77,7 @@ def test_g3_rewound_tables_are_exact_from_the_start_of_the_stream_on(
 
 @pytest.mark.parametrize("handoff", OTHERS_IN_FULL)
 def test_g3_a_transaction_open_while_its_table_is_published_loses_nothing(
-    database: Database, tmp_path: Path, handoff: str
+    database: Database, tmp_path: Path, handoff: str, program: Program
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, s text)", user="app")
     mirror = Mirrored(
@@ -85,6 +85,7 @@ def test_g3_a_transaction_open_while_its_table_is_published_loses_nothing(
         database.url(user="app"),
         "public.*",
         options=copied_by(handoff),
+        program=program,
     )
     try:
         with database.connect(user="app") as writer:
@@ -107,7 +108,7 @@ def _published(database: Database) -> bool:
 
 @pytest.mark.parametrize("handoff", OTHERS_IN_FULL)
 def test_g3_of_two_tables_one_copied_before_a_crash_both_are_exact_at_every_time(
-    database: Database, tmp_path: Path, handoff: str
+    database: Database, tmp_path: Path, handoff: str, program: Program
 ) -> None:
     names = ["public.one", "public.two"]
     for name in ("one", "two"):
@@ -119,6 +120,7 @@ def test_g3_of_two_tables_one_copied_before_a_crash_both_are_exact_at_every_time
         database.url(user="app"),
         "public.*",
         options=copied_by(handoff),
+        program=program,
     )
     try:
         recordings = [validators.record(database.url(), names)]

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database
 from tests.guarantees.conftest import first
 
@@ -38,10 +38,10 @@ def filled(database: Database) -> Database:
 
 
 @pytest.fixture
-def mirror(filled: Database, tmp_path: Path, handoff: str) -> Iterator[Mirrored]:
+def mirror(filled: Database, tmp_path: Path, handoff: str, program: Program) -> Iterator[Mirrored]:
     url = filled.url(user="app")
     with_xid = {"handoff": handoff}
-    mirror = Mirrored(tmp_path / "lake", url, "public.*", options=with_xid)
+    mirror = Mirrored(tmp_path / "lake", url, "public.*", options=with_xid, program=program)
     try:
         yield mirror
     finally:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.proxy import Proxy
 
@@ -68,7 +68,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+def scene(tmp_path: Path, program: Program) -> Iterator[Scene]:
     with ExitStack() as stack:
         server = stack.enter_context(postgres(settings={"logical_decoding_work_mem": "64kB"}))
         database = stack.enter_context(server.database())
@@ -76,7 +76,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         database.execute("CREATE TABLE small (id int PRIMARY KEY)", user="app")
         proxy = stack.enter_context(Proxy(server.host, server.port))
         url = database.url(user="app", port=proxy.port)
-        mirror = stack.enter_context(Mirrored(tmp_path / "lake", url, "public.*"))
+        mirror = stack.enter_context(Mirrored(tmp_path / "lake", url, "public.*", program=program))
         mirror.until_live()
         yield Scene(server, database, proxy, mirror)
 

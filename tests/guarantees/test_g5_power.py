@@ -25,7 +25,7 @@ from headrace.pipeline.state import last_config
 from headrace.pipeline.state.ledger import Epoch
 from headrace.pipeline.state.repair import mend
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, interpreter
 from headrace.testing.postgres import Database
 from headrace.testing.powercut import Disk
 from tests.integration.lake.household import NAMES, START, Household
@@ -258,7 +258,7 @@ def test_g5_a_machine_that_loses_power_at_any_durable_step_mirrors_on_exactly(
     for table in "tu":
         database.execute(f"INSERT INTO {table} SELECT i, 0 FROM generate_series(1, 1000) i", user="app")
     disk = Disk(tmp_path / "lake", tmp_path / "journal")
-    mirror = Mirrored(disk.root, database.url(user="app"), "public.*", disk=disk)
+    mirror = Mirrored(disk.root, database.url(user="app"), "public.*", program=interpreter(*disk.command))
     try:
         assert mirror.once() == 0, mirror.log()
         for _ in range(2):

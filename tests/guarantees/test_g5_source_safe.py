@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.position import Lsn
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database, postgres
 from tests.guarantees.conftest import Stormy
 
@@ -26,13 +26,13 @@ def test_g5_nothing_is_acknowledged_that_no_mark_holds(stormy: Stormy) -> None:
 
 
 def test_g5_with_an_idle_source_the_slot_advances_and_a_lost_key_hurts_nobody(
-    database: Database, tmp_path: Path
+    database: Database, tmp_path: Path, program: Program
 ) -> None:
     database.execute("CREATE TABLE mirrored (id int PRIMARY KEY)", user="app")
     database.execute("CREATE TABLE keyed (id int PRIMARY KEY); INSERT INTO keyed VALUES (1)", user="app")
     database.execute("CREATE TABLE other (id int, filler text)", user="app")
     tables = ("public.mirrored", "public.keyed")
-    with Mirrored(tmp_path / "lake", database.url(user="app"), *tables) as mirror:
+    with Mirrored(tmp_path / "lake", database.url(user="app"), *tables, program=program) as mirror:
         mirror.until_live()
         before = _confirmed(database)
         database.execute("INSERT INTO other SELECT i, repeat('x', 1000) FROM generate_series(1, 25000) i")
@@ -63,15 +63,14 @@ def _confirmed(database: Database) -> Lsn:
 
 
 def test_g5_the_application_goes_on_whatever_its_tables_identities_are(
-    database: Database, tmp_path: Path
+    database: Database, tmp_path: Path, program: Program
 ) -> None:
     database.execute("CREATE TABLE good (id int PRIMARY KEY, n int)", user="app")
     database.execute("CREATE TABLE keyless (a int, n int)", user="app")
     database.execute("CREATE TABLE nothing (id int PRIMARY KEY, n int)", user="app")
     database.execute("ALTER TABLE nothing REPLICA IDENTITY NOTHING", user="app")
-    mirror = Mirrored(
-        tmp_path / "lake", database.url(user="app"), "public.good", "public.keyless", "public.nothing"
-    )
+    tables = ("public.good", "public.keyless", "public.nothing")
+    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), *tables, program=program)
     try:
         assert mirror.once() == 2
         assert "keyless" in mirror.log()
@@ -87,10 +86,10 @@ def test_g5_the_application_goes_on_whatever_its_tables_identities_are(
 
 
 def test_g5_drop_removes_everything_that_we_made_and_refuses_while_we_run(
-    database: Database, tmp_path: Path
+    database: Database, tmp_path: Path, program: Program
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
-    with Mirrored(tmp_path / "lake", database.url(user="app"), "public.*") as mirror:
+    with Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", program=program) as mirror:
         mirror.until_live()
         mirror.until(lambda: mirror.status().state == "running", "run")
         refused = _drop(mirror.lake_path, database)
@@ -117,7 +116,7 @@ def _drop(lake: Path, database: Database, *arguments: str) -> subprocess.Complet
 
 @pytest.mark.parametrize("connections", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_g5_the_copy_never_opens_more_connections_than_it_may(
-    database: Database, tmp_path: Path, connections: int
+    database: Database, tmp_path: Path, connections: int, program: Program
 ) -> None:
     for name in "abcd":
         database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, t text)", user="app")
@@ -127,8 +126,8 @@ def test_g5_the_copy_never_opens_more_connections_than_it_may(
         " AND datname = current_database()"
     )
     most = 0
-    options = {"snapshot_connections": connections}
-    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", options=options)
+    url, options = database.url(user="app"), {"snapshot_connections": connections}
+    mirror = Mirrored(tmp_path / "lake", url, "public.*", options=options, program=program)
     try:
         mirror.start("--once")
         while mirror.running:

@@ -21,20 +21,12 @@ from headrace.status.picture import pictures
 from headrace.testing import validators
 from headrace.testing.copies import Backup, branch_off
 from headrace.testing.postgres import Database, postgres
-from tests import receivers
 from tests.guarantees.tampering import tampered
 from tests.integration.pipeline.conftest import Mirrors
+from tests.without_spark import jobs_in_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_receivers() -> Iterator[None]:
-    with receivers.forked():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +35,33 @@ def spark() -> Iterator[SparkSession]:
         yield session.spark
 
 
+@pytest.fixture(
+    params=[
+        pytest.param(False, id="process"),
+        pytest.param(True, id="spark", marks=[pytest.mark.full, pytest.mark.spark]),
+    ]
+)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SparkSession | None:
+    """What jobs run on: this process, or Spark. That nothing is published is decided before either."""
+    if request.param:
+        session: SparkSession = request.getfixturevalue("spark")
+        return session
+    jobs_in_process(monkeypatch)
+    return None
+
+
 @pytest.fixture
-def mirrors(database: Database, tmp_path: Path, spark: SparkSession) -> Mirrors:
+def mirrors(database: Database, tmp_path: Path, engine: SparkSession | None) -> Mirrors:
     """`t` (identity by its key), `whole` (identity FULL) and `other`, mirrored and at rest."""
-    return _mirrored(database, tmp_path, spark)
+    return _mirrored(database, tmp_path, engine)
 
 
-def _mirrored(database: Database, folder: Path, spark: SparkSession) -> Mirrors:
+def _mirrored(database: Database, folder: Path, engine: SparkSession | None) -> Mirrors:
     for name in ("t", "whole", "other"):
         database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, a int, b int NOT NULL)", user="app")
         database.execute(f"INSERT INTO {name} SELECT i, i, -i FROM generate_series(1, 10) i", user="app")
     database.execute("ALTER TABLE whole REPLICA IDENTITY FULL", user="app")
-    made = Mirrors(database, folder / "lake", spark)
+    made = Mirrors(database, folder / "lake", engine)
     made.once()
     return made
 
@@ -211,10 +218,10 @@ def test_g6_a_slot_that_somebody_advanced_is_no_gap_in_silence(mirrors: Mirrors)
 
 
 def test_g6_a_server_that_went_back_or_branched_off_is_not_followed(
-    tmp_path: Path, spark: SparkSession
+    tmp_path: Path, engine: SparkSession | None
 ) -> None:
     with postgres() as server, server.database() as database:
-        mirrors = _mirrored(database, tmp_path, spark)
+        mirrors = _mirrored(database, tmp_path, engine)
         backup = Backup.of(server)
         database.execute("UPDATE t SET a = 0; INSERT INTO t SELECT i, 1, 1 FROM generate_series(11, 999) i")
         mirrors.once()

@@ -18,12 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any, Protocol
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -31,9 +31,41 @@ from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.status.picture import Source, pictures
 from headrace.testing.postmaster import condition_holds
-from headrace.testing.powercut import Disk
 
 DEADLINE = 300.0
+
+
+class Process(Protocol):
+    """A process, in the words of `subprocess.Popen`."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: int, /) -> None: ...
+
+
+# Starts the command line in a session of its own: arguments, environment, where it says what it says.
+Program = Callable[[Sequence[str], Mapping[str, str], IO[bytes]], Process]
+
+
+def interpreter(*module: str) -> Program:
+    """`python -m`: the command line, or a module that is it but for one thing."""
+
+    def start(arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> Process:
+        return subprocess.Popen(
+            [sys.executable, "-m", *module, *arguments],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+    return start
+
+
+COMMAND = interpreter("headrace.cli.main")
 
 
 class Mirrored:
@@ -47,12 +79,11 @@ class Mirrored:
         environment: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         spark: Mapping[str, Any] | None = None,
-        disk: Disk | None = None,
+        program: Program = COMMAND,
     ) -> None:
-        """With a `disk`, what the process syncs is noted there, so that its power can be cut."""
         self._where = str(lake)
         self.lake_path = Path(lake)  # where it is a directory
-        self._program = ["headrace.cli.main"] if disk is None else disk.command
+        self._program = program
         address = {key: str(value) for key, value in conninfo_to_dict(url).items()}
         password = address.pop("password", None)
         self._environment = dict(os.environ) | dict(environment or {})
@@ -63,7 +94,7 @@ class Mirrored:
         source = {"url": make_conninfo(**address), "tables": list(tables), "every": "0s", **(options or {})}
         self._config.write_text(_toml(self._where, source, {"master": "local[2]", **(spark or {})}))
         self._log = Path(self._folder.name, "log")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     def __enter__(self) -> Mirrored:
         self.start()
@@ -85,14 +116,8 @@ class Mirrored:
         """Run it (again)."""
         assert not self.running
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", *self._program, "run", "--config", str(self._config), *arguments],
-                env=self._environment | dict(environment or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            command = ["run", "--config", str(self._config), *arguments]
+            self._process = self._program(command, self._environment | dict(environment or {}), log)
 
     @contextmanager
     def held_up(self, where: str) -> Iterator[None]:
@@ -179,7 +204,7 @@ def _holds(condition: Callable[[], bool]) -> bool:
         return False
 
 
-def _kill_session(process: subprocess.Popen[bytes]) -> None:
+def _kill_session(process: Process) -> None:
     """The process leads a session of its own (`start_new_session`): nobody else is in it."""
     for pid in [process.pid, *_members(process.pid)]:
         try:

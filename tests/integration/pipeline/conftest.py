@@ -8,7 +8,6 @@ judged on is mirrored by Spark.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +18,12 @@ import pytest
 import headrace
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import TableRecord, tables_of
-from headrace.spark.jobs import DriverRunner
 from headrace.spark.session import SparkConfig, open_session
 from headrace.testing.postgres import Database
-from tests import receivers
+from tests import without_spark
+from tests.nursery import nursery, program
+
+__all__ = ["nursery", "program"]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,12 +34,6 @@ def spark() -> Iterator[SparkSession]:
     """A local Spark of two cores; it ends with the folder, since other folders start their own."""
     with open_session(SparkConfig(master="local[2]")) as session:
         yield session.spark
-
-
-@pytest.fixture(scope="package", autouse=True)
-def quick_receivers() -> Iterator[None]:
-    with receivers.forked():
-        yield
 
 
 @dataclass
@@ -73,8 +68,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
     if request.node.get_closest_marker("spark"):
         session: SparkSession = request.getfixturevalue("spark")
         return session
-    module = importlib.import_module("headrace.pipeline.state.place")
-    monkeypatch.setattr(module, "_start", lambda *_: (DriverRunner(), lambda: None))
+    without_spark.jobs_in_process(monkeypatch)
     return None
 
 

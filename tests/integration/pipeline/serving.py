@@ -19,7 +19,7 @@ import headrace
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Lsn
 from headrace.testing.postmaster import wait_for
-from tests import receivers
+from tests import nursery
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration
 
@@ -65,8 +65,8 @@ class Served:
     def receiver(self) -> psutil.Process:
         """The receiver process of the mirror."""
 
-        wait_for(lambda: bool(receivers.running()), "a receiver")
-        return receivers.running()[0]
+        wait_for(lambda: bool(nursery.running()), "a receiver")
+        return nursery.running()[0]
 
 
 @contextmanager

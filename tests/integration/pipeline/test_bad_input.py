@@ -18,7 +18,7 @@ import pytest
 from headrace.cli import main as cli
 from headrace.core.errors import Misconfigured, Transient
 from headrace.testing.binaries import tool
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database, free_port
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
@@ -139,7 +139,6 @@ def test_a_publication_that_does_not_publish_all_is_refused(
     assert leaves_nothing(lake)
 
 
-@pytest.mark.spark
 def test_a_publication_alone_means_all_that_it_holds(good: Database, mirrors: Mirrors) -> None:
     good.execute("CREATE TABLE outside (id int PRIMARY KEY)", user="app")
     good.execute("CREATE PUBLICATION p FOR TABLE t")
@@ -294,13 +293,13 @@ def test_a_slot_that_cannot_be_made_leaves_no_publication(
 
 
 def test_what_a_killed_first_run_made_is_removed_by_drop(
-    good: Database, lake: Path, capsys: pytest.CaptureFixture[str]
+    good: Database, lake: Path, capsys: pytest.CaptureFixture[str], program: Program
 ) -> None:
     """Its slot waits for a transaction that writes elsewhere: a publication is there, and no record of it."""
     good.execute("CREATE TABLE other (id int)", user="app")
     with good.connect(user="app") as writer:
         writer.execute("BEGIN; INSERT INTO other VALUES (1)")
-        mirror = Mirrored(lake, good.url(user="app"), "public.t")
+        mirror = Mirrored(lake, good.url(user="app"), "public.t", program=program)
         try:
             mirror.start("--once")
             mirror.until(lambda: upstream(good)[0] != set(), "publication")

@@ -21,7 +21,7 @@ from headrace.pipeline.stream import cadence
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.spool.reader import SpoolReader
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
@@ -234,14 +234,15 @@ def test_a_run_that_met_an_error_takes_nothing_back_from_a_successor(mirrored: M
     assert mirrored.lake.marks()[-1] == successor.mark
 
 
-@pytest.mark.spark
-def test_a_second_run_is_refused_and_leaves_no_trace(database: Database, tmp_path: Path) -> None:
+def test_a_second_run_is_refused_and_leaves_no_trace(
+    database: Database, tmp_path: Path, program: Program
+) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
     lake, url = tmp_path / "lake", database.url(user="app")
-    with Mirrored(lake, url, "public.*") as first:
+    with Mirrored(lake, url, "public.*", program=program) as first:
         first.until_live()
         first.until(lambda: first.status().state == "running", "run")
-        second = Mirrored(lake, url, "public.*")
+        second = Mirrored(lake, url, "public.*", program=program)
         try:
             assert second.once() == 2
             # The next run would take the source over if the status said that its owner had failed.

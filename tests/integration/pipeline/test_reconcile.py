@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,10 +22,11 @@ from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
 from headrace.pipeline.resync.comparison import NEAR_ROWS
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database
 from tests.integration.pipeline import everytype
 from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.serving import Served, serving
 
 pytestmark = pytest.mark.server
 
@@ -207,68 +210,80 @@ def test_what_cannot_be_copied_anew_is_refused_and_keeps_no_other_from_it(mirror
 KEEP = "UPDATE whole SET s = s || '.' WHERE id = {0}; UPDATE plain SET s = s || '.' WHERE id = {0}"
 
 
-@pytest.mark.spark
-def test_beside_a_running_mirror_nothing_else_is_disturbed(database: Database, tmp_path: Path) -> None:
+HeldUp = Callable[[str], AbstractContextManager[tuple[Served, Callable[[], None]]]]
+
+
+@pytest.fixture
+def held_up(
+    mirrors: Mirrors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> HeldUp:
+    """A mirror that goes on while one of its threads stands at a fail point, and how that is let go."""
+
+    @contextmanager
+    def hold(where: str) -> Iterator[tuple[Served, Callable[[], None]]]:
+        release = tmp_path / "release"
+        monkeypatch.setenv("HEADRACE_FAILPOINT", f"{where}=pause")
+        monkeypatch.setenv("HEADRACE_FAILPOINT_RELEASE", str(release))
+        with serving(mirrors) as served:
+            try:
+                served.until(lambda: f"fail point {where}" in capfd.readouterr().err, f"stop at {where}")
+                yield served, release.touch
+            finally:
+                release.touch()
+
+    return hold
+
+
+def _shows(mirrors: Mirrors, table: str, text: str) -> bool:
+    return text in mirrors.lake.at().arrow(f"public.{table}")["s"].to_pylist()
+
+
+def _replaced(mirrors: Mirrors, table: str) -> bool:
+    return f"staged/public.{table}" not in mirrors.lake.catalog()
+
+
+def test_beside_a_running_mirror_nothing_else_is_disturbed(mirrors: Mirrors, held_up: HeldUp) -> None:
     """While the copy is held up marks go on, with the table in them; then the new copy replaces it."""
-    database.execute(TABLES + ";".join(FILL.format(name) for name in NAMES), user="app")
-    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", options={"driver_epochs": 0})
-    try:
-        assert mirror.once() == 0, mirror.log()
-        resync_at(mirror.lake_path, database, "public.whole")
-        with mirror.held_up("copy.range.before@public.whole"):
-            for number in range(3):
-                database.execute(KEEP.format(number + 1), user="app")
-                mirror.until(partial(_shows, mirror, "whole", f"row {number + 1}."), "the change in a mark")
-            assert set(mirror.lake.marks()[-1].versions) == {f"public.{name}" for name in NAMES}
-        mirror.until(lambda: mirror.lake.catalog().keys().isdisjoint({"staged/public.whole"}), "new copy")
-        assert mirror.stop() == 0, mirror.log()
-        assert mirror.once() == 0, mirror.log()
-        assert validators.exact(mirror.lake, database.url(), values=True) == []
-        assert validators.definite(mirror.lake) == []
-        assert validators.travelled(mirror.lake) == []
-        assert 0 not in mirror.lake.history("public.whole")["_xid"].to_pylist()
-    finally:
-        mirror.close()
+    mirrors.options["driver_epochs"] = 0
+    mirrors.once()
+    resync(mirrors, "public.whole")
+    with held_up("copy.range.before@public.whole") as (served, let_go):
+        for number in range(3):
+            mirrors.database.execute(KEEP.format(number + 1), user="app")
+            served.until(partial(_shows, mirrors, "whole", f"row {number + 1}."), "the change in a mark")
+        assert set(mirrors.lake.marks()[-1].versions) == {f"public.{name}" for name in NAMES}
+        let_go()
+        served.until(partial(_replaced, mirrors, "whole"), "new copy")
+    lake = mirrors.once()
+    exact(mirrors)
+    assert validators.definite(lake) == []
+    assert validators.travelled(lake) == []
+    assert 0 not in lake.history("public.whole")["_xid"].to_pylist()
 
 
-LARGE = f"""
-{TABLES}
-INSERT INTO plain SELECT i, 'row ' || i FROM generate_series(1, {NEAR_ROWS // 2 + 50_000}) i;
-"""
-
-
-@pytest.mark.spark
-def test_a_large_table_is_compared_while_the_marks_go_on_with_it(database: Database, tmp_path: Path) -> None:
+def test_a_large_table_is_compared_while_the_marks_go_on_with_it(mirrors: Mirrors, held_up: HeldUp) -> None:
     """What is changed meanwhile, damaged rows among it, is compared again, and nothing else is."""
-    database.execute(LARGE, user="app")
-    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*")
-    try:
-        assert mirror.once() == 0, mirror.log()
-        damage_at(mirror.lake, "plain")
-        resync_at(mirror.lake_path, database, "public.plain")
-        with mirror.held_up("reconcile.weigh"):
-            database.execute("UPDATE plain SET s = 'mended' WHERE id IN (1, 50)", user="app")
-            mirror.until(partial(_shows, mirror, "plain", "mended"), "the change in a mark")
-            database.execute("INSERT INTO whole VALUES (1, 'others go on')", user="app")
-            mirror.until(lambda: mirror.lake.at().arrow("public.whole").num_rows == 1, "the other table")
-            assert set(mirror.lake.marks()[-1].versions) == {f"public.{name}" for name in NAMES}
-        mirror.until(lambda: mirror.lake.catalog().keys().isdisjoint({"staged/public.plain"}), "new copy")
-        assert mirror.stop() == 0, mirror.log()
-        assert mirror.once() == 0, mirror.log()
-        assert validators.exact(mirror.lake, database.url(), values=True) == []
-        assert validators.definite(mirror.lake) == []
-        told = mirror.lake.history("public.plain").to_pylist()
-        assert [(r["id"], r["s"], r["_diff"]) for r in told if r["_xid"] == 0] == [(51, "row 51", 1)]
-        assert (50, "damaged", -1) in [(r["id"], r["s"], r["_diff"]) for r in told]
-    finally:
-        mirror.close()
+    more = f"SELECT i, 'row ' || i FROM generate_series(101, {NEAR_ROWS // 2 + 50_000}) i"
+    mirrors.database.execute(f"DELETE FROM whole; INSERT INTO plain {more}", user="app")
+    mirrors.once()
+    damage(mirrors, "plain")
+    resync(mirrors, "public.plain")
+    with held_up("reconcile.weigh") as (served, let_go):
+        mirrors.database.execute("UPDATE plain SET s = 'mended' WHERE id IN (1, 50)", user="app")
+        served.until(partial(_shows, mirrors, "plain", "mended"), "the change in a mark")
+        mirrors.database.execute("INSERT INTO whole VALUES (1, 'others go on')", user="app")
+        served.until(lambda: served.holds("public.whole", 1), "the other table")
+        assert set(mirrors.lake.marks()[-1].versions) == {f"public.{name}" for name in NAMES}
+        let_go()
+        served.until(partial(_replaced, mirrors, "plain"), "new copy")
+    lake = mirrors.once()
+    exact(mirrors)
+    assert validators.definite(lake) == []
+    told = lake.history("public.plain").to_pylist()
+    assert [(r["id"], r["s"], r["_diff"]) for r in told if r["_xid"] == 0] == [(51, "row 51", 1)]
+    assert (50, "damaged", -1) in [(r["id"], r["s"], r["_diff"]) for r in told]
 
 
-def _shows(mirror: Mirrored, table: str, text: str) -> bool:
-    return text in mirror.lake.at().arrow(f"public.{table}")["s"].to_pylist()
-
-
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("step", "handoff"),
     [
@@ -278,10 +293,11 @@ def _shows(mirror: Mirrored, table: str, text: str) -> bool:
     ],
 )
 def test_killed_at_any_step_of_a_reconcile_it_goes_on(
-    database: Database, tmp_path: Path, step: str, handoff: str
+    database: Database, tmp_path: Path, step: str, handoff: str, program: Program
 ) -> None:
     database.execute(TABLES + ";".join(FILL.format(name) for name in NAMES), user="app")
-    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", options={"handoff": handoff})
+    url, options = database.url(user="app"), {"handoff": handoff}
+    mirror = Mirrored(tmp_path / "lake", url, "public.*", options=options, program=program)
     try:
         assert mirror.once() == 0, mirror.log()
         for name in NAMES:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.pipeline.state.records import source_of
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 
@@ -21,12 +21,12 @@ _STATEMENTS = (
 
 
 def test_the_seeds_experiment_streams_and_shows_nothing_before_the_commit(
-    database: Database, tmp_path: Path
+    database: Database, tmp_path: Path, program: Program
 ) -> None:
     database.execute("CREATE TABLE test_tab (a int PRIMARY KEY, b varchar)", user="app")
     database.execute("INSERT INTO test_tab VALUES (1, 'foo'), (2, 'bar')", user="app")
     database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
-    with Mirrored(tmp_path / "lake", database.url(user="app"), "public.*") as mirror:
+    with Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", program=program) as mirror:
         mirror.until_live()
         source = source_of(mirror.lake.catalog())
         assert source is not None

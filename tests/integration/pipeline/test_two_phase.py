@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database, Server, postgres
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import serving
@@ -139,11 +139,12 @@ def test_a_prepared_transaction_outlives_every_restart(mirrors: Mirrors) -> None
     assert _rows(mirrors) == 3334
 
 
-@pytest.mark.spark
 @pytest.mark.scenario("021")
-def test_one_prepared_before_the_slot_is_waited_for_and_named(database: Database, tmp_path: Path) -> None:
+def test_one_prepared_before_the_slot_is_waited_for_and_named(
+    database: Database, tmp_path: Path, program: Program
+) -> None:
     _prepare(database, "in the way", ROWS.format(3, 10))
-    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*")
+    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", program=program)
     try:
         mirror.start("--once")
         mirror.until(lambda: 'prepared transaction "in the way"' in mirror.log(), "word of who is waited for")
@@ -156,17 +157,16 @@ def test_one_prepared_before_the_slot_is_waited_for_and_named(database: Database
         mirror.close()
 
 
-@pytest.mark.spark
 @pytest.mark.scenario("021")
 @pytest.mark.parametrize(
     "handoff", [*(pytest.param(each, marks=pytest.mark.full) for each in ("slot", "xid")), "chunks"]
 )
 def test_those_prepared_beside_the_copy_are_joined_exactly(
-    database: Database, tmp_path: Path, handoff: str
+    database: Database, tmp_path: Path, handoff: str, program: Program
 ) -> None:
     """One is open when the snapshot is to be taken; one is prepared after that, and outlives the copy."""
-    options = {"handoff": handoff}
-    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", options=options)
+    url, options = database.url(user="app"), {"handoff": handoff}
+    mirror = Mirrored(tmp_path / "lake", url, "public.*", options=options, program=program)
     try:
         with mirror.held_up("copy.snapshot.before"):
             _prepare(database, "before", ROWS.format(3, 10), "DELETE FROM t WHERE id = 1")
@@ -179,7 +179,7 @@ def test_those_prepared_beside_the_copy_are_joined_exactly(
         mirror.until_live()
         mirror.kill()
         database.execute("CREATE TABLE v (id int PRIMARY KEY)", user="app")
-        other = Mirrored(tmp_path / "other", database.url(user="app"), "public.*", options=options)
+        other = Mirrored(tmp_path / "other", url, "public.*", options=options, program=program)
         try:
             step = "copy.chunk.before" if handoff == "chunks" else "copy.range.before"
             with other.held_up(f"{step}@public.t"):

@@ -7,20 +7,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.verifying import outcomes, rewrite, setting, verified
+from tests.without_spark import jobs_in_process
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 # Far less than the minute after which an idle source gets a mark by itself.
 SOON = 30.0
@@ -38,15 +35,17 @@ def _typed(database: Database, lake: Path, *arguments: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.spark  # the command line has its own
 @pytest.mark.timeout(600)
 def test_verify_passes_under_load_and_names_the_row_of_a_changed_value(
-    database: Database, tmp_path: Path, spark: SparkSession
+    database: Database, tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    jobs_in_process(monkeypatch)
     lake = tmp_path / "lake"
     database.pgbench_tables(1)
     names = [f"public.pgbench_{name}" for name in ("accounts", "branches", "history", "tellers")]
-    mirrors = Mirrors(database, lake, spark)
-    with Mirrored(lake, database.url(user="app"), "public.*") as mirror:
+    mirrors = Mirrors(database, lake, None)
+    with Mirrored(lake, database.url(user="app"), "public.*", program=program) as mirror:
         with database.pgbench(clients=4, rate=100):
             mirror.until_live()
             for _ in range(2):

@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.nursery import nursery
 
-import pytest
-
-from tests import receivers
-
-
-@pytest.fixture(scope="package", autouse=True)
-def quick_receivers() -> Iterator[None]:
-    with receivers.forked():
-        yield
+__all__ = ["nursery"]

@@ -17,7 +17,7 @@ from headrace.pipeline.stream import batches
 from headrace.spool.layout import erase
 from headrace.testing import validators
 from headrace.testing.copies import Backup, caught_up, promote, standby
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database, postgres
 from headrace.testing.postmaster import wait_for
 from headrace.testing.powercut import Disk
@@ -321,9 +321,8 @@ def test_what_a_power_cut_takes_of_a_reconcile_need_not_be_asked_for_again(
         source.stops("PG_SLOT_MISSING")
 
 
-@pytest.mark.spark
-def test_killed_while_it_heals_it_goes_on(tmp_path: Path, database: Database) -> None:
-    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*")
+def test_killed_while_it_heals_it_goes_on(tmp_path: Path, database: Database, program: Program) -> None:
+    mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", program=program)
     try:
         assert mirror.once() == 0, mirror.log()
         last = mirror.lake.marks()[-1]

@@ -1,0 +1,40 @@
+"""Mirrors whose jobs are functions of their own process.
+
+    a mirror ──► jobs ──► Spark         a JVM and its workers: 10 s of a core before the first task
+                      └─► this process  the same functions, which take bytes and give bytes in either
+
+What a run does, keeps and gives up is decided in the driver's process, and a job's functions are the same in
+both (`headrace.spark.jobs`). So tests that start, kill and restart runs do it without a JVM; which tests
+do it on Spark stands in decision 0029.
+
+`main` is the life of a run that is forked (`tests.nursery`); mirrors within a test's own process have
+`jobs_in_process`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import closing
+
+import pytest
+
+from headrace.cli.main import main as command
+from headrace.spark.jobs import DriverRunner
+from tests.nursery import Nursery, receivers_of
+
+
+def jobs_in_process(patch: pytest.MonkeyPatch) -> None:
+    """From here on mirrors of this process start no Spark."""
+    place = importlib.import_module("headrace.pipeline.state.place")
+    patch.setattr(place, "_start", lambda *_: (DriverRunner(), lambda: None))
+
+
+def main() -> int:
+    """The command line, without Spark; its receivers are forked from this process as it is now."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        closing(Nursery.forked()) as nursery,
+        receivers_of(nursery),
+    ):
+        jobs_in_process(patch)
+        return command()
