@@ -47,6 +47,7 @@ def merge(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
         yield from blobs
         return
     parts = [unpack(blob, Part) for blob in blobs]
+    assert len({part.task.merge for part in parts}) == 1, "a group is of one kind"
     # Parts differ in which columns have holes.
     events = pa.concat_tables([from_ipc(part.events) for part in parts], promote_options="default")
     # And each tells of the truncations that matter to its own.
