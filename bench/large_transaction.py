@@ -19,8 +19,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.core.position import Lsn
 from headrace.lake.log.marks import Marks
+from headrace.sources.postgres.lsn import Lsn
 from headrace.testing.memory import Peak
 from headrace.testing.mirrored import Mirrored
 from headrace.testing.postgres import Database, postgres

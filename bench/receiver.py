@@ -22,8 +22,8 @@ from pathlib import Path
 
 import psutil
 
-from headrace.core.position import Lsn
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
+from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.spool.reader import SpoolReader
 from headrace.testing import tls
@@ -97,7 +97,7 @@ def ours(database: Database, slot: str, start: Lsn, end: Lsn, **options: str) ->
         receiver = Receiver(Feed(address, identity, slot, ("p",), Path(folder) / "spool"))
         reader = SpoolReader(Path(folder) / "spool")
         begun, ended = time.perf_counter(), ended_children(database)
-        receiver.start(start)
+        receiver.start(Log().position(start))
         wait_for(lambda: receiver.poll().streaming, "the receiver streams")
         process = psutil.Process(receiver.pid)
         streaming, used = time.perf_counter(), sum(process.cpu_times()[:2])

@@ -18,8 +18,8 @@ import psycopg
 import pytest
 
 from headrace.cli import main as cli
-from headrace.core.position import Lsn
 from headrace.lake.format import layout
+from headrace.sources.postgres.lsn import Lsn
 from headrace.testing import validators, workload
 from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.position import Lsn
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators, workload
@@ -66,7 +65,7 @@ def test_g3_rewound_tables_are_exact_from_the_start_of_the_stream_on(
         assert all(records[name].join == "rewind" for name in names)
         assert all(records[name].held >= 50 for name in names), records
         start = next(mark for mark in mirror.lake.marks() if mark.kind == "open")
-        recordings[0] = validators.Recording(Lsn.parse(start.frontier), recordings[0].rows)
+        recordings[0] = validators.Recording(start.position, recordings[0].rows)
         assert validators.exact_at(mirror.lake, recordings, values=True) == []
         assert validators.exact(mirror.lake, database.url()) == []
         assert validators.definite(mirror.lake) == []

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from headrace.core import failpoint
 from headrace.core.errors import Transient
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.lake.log import recovery
 from headrace.lake.log.table import LakeTable
 from headrace.pipeline.state import last_config
@@ -50,7 +50,7 @@ class Unsynced(Household):
     """A household of which the last epochs may be published and not synced."""
 
     lazy: bool = False
-    acknowledged: Lsn = field(default=START)
+    acknowledged: Position = field(default=START)
 
     def publish(self, epoch: Epoch) -> None:
         plan = self.ledger.publish(epoch)
@@ -62,7 +62,7 @@ class Unsynced(Household):
         """Another run takes over; the source goes on from its mark, and what came after never was."""
         self.again()
         self.frontier = self.ledger.frontier
-        time = int(self.frontier) - 1
+        time = self.frontier.last
         self.states = {known: rows for known, rows in self.states.items() if known <= time}
         self.held = {name: dict(rows) for name, rows in self.state(time).items()}
         self.lazy = False
@@ -164,7 +164,7 @@ def test_g5_one_empty_file_of_an_unsynced_epoch_takes_it_back_and_no_version_com
     if torn == "mark":  # a command comes first, and mends it as a run does
         assert list(last_config.sources(str(house.path))) == ["main"]
     house.after_the_cut()
-    assert house.ledger.frontier >= Lsn.parse(before.frontier)
+    assert house.ledger.frontier >= before.position
     assert house.wrong() == []
     # Who had the table open before is brought to what it holds now.
     reader.refresh()

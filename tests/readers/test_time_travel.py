@@ -13,7 +13,6 @@ import pytest
 
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep
 from headrace.lake.log.commit import open_log
@@ -22,6 +21,7 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.spark.session import SparkConfig, open_session
 from tests.laws.lake.chronicle import AWKWARD, VALUES, Chronicle, Row, Transaction, counted
+from tests.places import place_at
 
 pytestmark = pytest.mark.spark
 NAME = '"S x"."B"'
@@ -68,11 +68,11 @@ def _times(chronicle: Chronicle) -> list[int]:
 def test_every_position_is_the_same_on_spark(chronicle: Chronicle, spark: Any) -> None:
     times = _times(chronicle)
     between = [
-        time for time in times if chronicle.lake.at(position=Lsn(time + 1)).places["main"].mark is None
+        time for time in times if chronicle.lake.at(position=place_at(time + 1)).places["main"].mark is None
     ]
     assert len(between) > 8
     for time in [*between[::2], times[-1]]:
-        frame = chronicle.lake.at(position=Lsn(time + 1)).table(spark, NAME)
+        frame = chronicle.lake.at(position=place_at(time + 1)).table(spark, NAME)
         assert frame.columns == AWKWARD.names
         assert counted(frame.toArrow().cast(AWKWARD)) == chronicle.state(time)[NAME]
 
@@ -81,7 +81,7 @@ def test_the_changes_lead_from_one_place_to_the_other(chronicle: Chronicle, spar
     times = _times(chronicle)
     after, until = times[3], times[-4]
     rows = chronicle.lake.changes(
-        spark, NAME, after=Lsn(after + 1), until=chronicle.lake.at(position=Lsn(until + 1))
+        spark, NAME, after=place_at(after + 1), until=chronicle.lake.at(position=place_at(until + 1))
     ).toArrow()
     # The user has a column of our name, so ours has another.
     assert rows.column_names == [*AWKWARD.names, "_time", "__diff"]
@@ -95,10 +95,10 @@ def test_the_changes_lead_from_one_place_to_the_other(chronicle: Chronicle, spar
     everything = chronicle.lake.changes(spark, NAME)
     assert everything.count() == 16 * 12
     with pytest.raises(Misconfigured) as backwards:
-        chronicle.lake.changes(spark, NAME, after=Lsn(until), until=Lsn(after))
+        chronicle.lake.changes(spark, NAME, after=place_at(until), until=place_at(after))
     assert backwards.value.code == "LAKE_CHANGES_BACKWARDS"
     with pytest.raises(Definite) as broken:
-        chronicle.lake.changes(spark, NAME, after=Lsn(50))
+        chronicle.lake.changes(spark, NAME, after=place_at(50))
     assert broken.value.code == "LAKE_HISTORY_BROKEN"
 
 
@@ -108,9 +108,9 @@ def test_a_lake_in_a_bucket_is_travelled_and_told_on_a_spark_that_knows_none(buc
     held = [_row(dice) for _ in range(12)]
     made.copy({NAME: held}, 1000)
     made.publish([Transaction(1000 + 10 * n, 0, {NAME: _updates(dice, held)}) for n in (1, 2)])
-    frame = made.lake.at(position=Lsn(1011)).table(spark, NAME)
+    frame = made.lake.at(position=place_at(1011)).table(spark, NAME)
     assert counted(frame.toArrow().cast(AWKWARD)) == made.state(1010)[NAME]
-    assert made.lake.changes(spark, NAME, after=Lsn(1011)).count() == 12
+    assert made.lake.changes(spark, NAME, after=place_at(1011)).count() == 12
 
 
 def test_history_of_another_table_is_never_shown(tmp_path: Path, spark: Any) -> None:
@@ -126,7 +126,7 @@ def test_history_of_another_table_is_never_shown(tmp_path: Path, spark: Any) -> 
     store.delete(path)
     twice = pa.concat_tables([doubled.slice(0, 1)] * 2)
     datafile.write(store, folder, path.rsplit("/", 1)[1], twice)
-    cut = made.lake.at(position=Lsn(1012))
+    cut = made.lake.at(position=place_at(1012))
     with pytest.raises(Definite) as raised:
         cut.arrow(NAME)
     assert raised.value.code == "COLLECTION_NEGATIVE"

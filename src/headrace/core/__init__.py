@@ -1,7 +1,8 @@
 """core: the algebra. What updates, times, snapshots and rows are, apart from any server, file or engine.
 
-    names · position · gtid · schema · errors      the words: tables, times, columns, failures
-    frontier      up to where a stream is complete; three kinds of time, one order
+    names · schema · errors      the words: tables, columns, failures
+    position      a place in a source's stream: the time that we count with, the text that the source reads
+    gtid          sets of transactions that have names, only partly ordered
     handoff       which transactions of the stream a snapshot already holds
     collection    updates `(row, time, diff)`; consolidate, negate, contents
     rewind        snapshot minus updates: the contents at the start of the stream; or skip what is held

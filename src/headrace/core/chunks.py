@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -43,10 +42,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.columns import Flags, Ints, contiguous
-from headrace.core.frontier import LsnFrontier
 from headrace.core.groups import rank
 from headrace.core.handoff import ByXid, Handoff, handoff_from_record
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 
 _CODE = pa.large_binary()
 MOST_ROUNDS = 5
@@ -110,9 +108,9 @@ class ByChunk:
         return self.rounds > MOST_ROUNDS
 
     @property
-    def settled(self) -> LsnFrontier | None:
+    def settled(self) -> Position | None:
         """Past it no chunk holds anything."""
-        return reduce(LsnFrontier.join, map(_settled, self.chunks)) if self.chunks else None
+        return max(map(_settled, self.chunks), default=None)
 
     @property
     def complete(self) -> bool:
@@ -172,7 +170,7 @@ class ByChunk:
             return pa.array([], pa.bool_())
         at = self.numbers(keys)
         below = np.array([chunk.handoff.xmax for chunk in self.chunks])[at]
-        until = np.array([int(_settled(chunk).at) for chunk in self.chunks])[at]
+        until = np.array([_settled(chunk).time for chunk in self.chunks])[at]
         return pa.array((xid < below) & (time < until) & ~self._running(at, xid))
 
     def _running(self, at: Ints, xid: Ints) -> Flags:
@@ -218,8 +216,8 @@ def _between(span: Span, points: Iterable[Bound]) -> Iterator[Span]:
         yield Span(reached, span.high)
 
 
-def _settled(chunk: Chunk) -> LsnFrontier:
-    assert isinstance(chunk.handoff.settled, LsnFrontier)
+def _settled(chunk: Chunk) -> Position:
+    assert chunk.handoff.settled is not None
     return chunk.handoff.settled
 
 
@@ -230,7 +228,7 @@ def _low(span: Span) -> bytes:
 AnyHandoff = Handoff | ByChunk
 
 
-def exact_from(handoff: AnyHandoff) -> Lsn:
+def exact_from(handoff: AnyHandoff) -> Position:
     """The frontier from which on a copy, joined by this handoff, is exact."""
     assert handoff.settled is not None
-    return Lsn.parse(handoff.settled.text())
+    return handoff.settled

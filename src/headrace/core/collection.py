@@ -1,7 +1,7 @@
 """Collections: sets of updates, and what they hold at a time.
 
-An update is `(row, time, diff)`; a table of updates has the row's columns, then `_time` (any Arrow type
-that a frontier reads), then `_diff` (int64). The contents at a time are the rows whose diffs up to then
+An update is `(row, time, diff)`; a table of updates has the row's columns, then `_time` and `_diff` (both
+int64). The contents at a time are the rows whose diffs up to then
 add up to more than zero, that many times each; a table of contents is a table of updates without times.
 
     consolidate   one update for each row and time, the sum of them; none where the sum is zero
@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 
 from headrace.core.columns import column, ints
 from headrace.core.errors import Definite
-from headrace.core.frontier import AnyFrontier
 from headrace.core.groups import group
 from headrace.core.keycode import keycode
+from headrace.core.position import Position
 
 TIME = "_time"
 DIFF = "_diff"
@@ -49,13 +49,13 @@ def between(old: pa.Table, new: pa.Table) -> pa.Table:
     return consolidate(pa.concat_tables([negate(old), new]))
 
 
-def accumulate(updates: pa.Table, frontier: AnyFrontier) -> pa.Table:
+def accumulate(updates: pa.Table, frontier: Position) -> pa.Table:
     """The sums, of either sign, of the updates below the frontier; without times."""
     below = updates.filter(frontier.mask(updates.column(TIME)))
     return consolidate(below.drop_columns([TIME]))
 
 
-def contents(updates: pa.Table, frontier: AnyFrontier) -> pa.Table:
+def contents(updates: pa.Table, frontier: Position) -> pa.Table:
     """What the collection holds at the frontier: rows and how many times each."""
     return checked(accumulate(updates, frontier))
 

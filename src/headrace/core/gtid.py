@@ -10,7 +10,10 @@ Sets are only partly ordered (by inclusion): of two servers' histories neither n
 Nothing here may round a set to its greatest number: gaps are real (parallel appliers commit out of
 order, and a purged or skipped GTID stays away), and what lies in a gap has not happened.
 
-Used by `core.frontier`; the spelling read and printed is the server's own (`@@gtid_executed`).
+The spelling read and printed is the server's own (`@@gtid_executed`). Such sets stand at three borders of a
+stream, and nowhere between its marks: where a snapshot is joined to it (`core.handoff.BySet`), where a server
+is asked whether it can go on, and where somebody names a place in it. The GTIDs of many transactions are an
+Arrow array of `GTIDS`.
 """
 
 from __future__ import annotations
@@ -19,8 +22,23 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.columns import Flags, contiguous
 from headrace.core.errors import Misconfigured
+
+# A GTID of each row; server and tag in lower case, tag '' where there is none.
+GTIDS = pa.struct(
+    [
+        pa.field("server", pa.string(), nullable=False),
+        pa.field("tag", pa.string(), nullable=False),
+        pa.field("number", pa.int64(), nullable=False),
+    ]
+)
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
@@ -107,9 +125,40 @@ class GtidSet:
             both.setdefault(origin, []).extend(spans)
         return GtidSet.of(both)
 
+    def mask(self, names: Any) -> pa.BooleanArray:
+        """For each of these GTIDs: is it in the set?"""
+        names = contiguous(names)
+        if names.null_count:
+            raise ValueError("a transaction without a GTID")
+        server, tag, number = names.flatten()
+        numbers = number.to_numpy(zero_copy_only=False)
+        inside = np.zeros(len(names), np.bool_)
+        # One round for each origin of the set, not for each GTID: a set has a handful of them.
+        for origin, spans in self.parts:
+            inside |= _of_origin(server, tag, origin) & _within(numbers, spans)
+        return pa.array(inside)
+
     def intervals(self, origin: Origin) -> tuple[Interval, ...]:
         """The intervals of one origin, in order; none where the set holds nothing of it."""
         return dict(self.parts).get(origin, ())
+
+
+def gtids(names: Iterable[Gtid]) -> pa.StructArray:
+    """These GTIDs as an array."""
+    rows = [{"server": g.origin.server, "tag": g.origin.tag, "number": g.number} for g in names]
+    return pa.array(rows, GTIDS)
+
+
+def _of_origin(server: pa.Array, tag: pa.Array, origin: Origin) -> Flags:
+    both = pc.and_(pc.equal(server, origin.server), pc.equal(tag, origin.tag))
+    return np.asarray(both.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _within(numbers: Any, spans: tuple[Interval, ...]) -> Flags:
+    starts = np.array([start for start, _ in spans], np.int64)
+    stops = np.array([stop for _, stop in spans], np.int64)
+    at = np.searchsorted(starts, numbers, side="right") - 1
+    return np.asarray((at >= 0) & (numbers < stops[at]), dtype=np.bool_)
 
 
 def _read_fields(text: str, server: str, fields: list[str], found: dict[Origin, list[Interval]]) -> None:

@@ -3,8 +3,9 @@
 A snapshot is a set of transactions. The stream starts before the copy, so that some of what it brings
 is in the copy already; the handoff is the test that tells, for each transaction of the stream, which.
 
-    ByPosition   held iff the frontier of the snapshot covers the transaction's time
-                 (a slot's consistent point; a GTID set; a tick)
+    ByPosition   held iff the position of the snapshot covers the transaction's time
+                 (a slot's consistent point; a tick)
+    BySet        held iff the transaction's GTID is in the set that was executed
     ByXid        held iff its *top-level* xid is visible in `xmin:xmax:xip`
 
                  xid:   ...  xmin        xip members        xmax  ...
@@ -35,8 +36,8 @@ import pyarrow.compute as pc
 
 from headrace.core.columns import contiguous
 from headrace.core.errors import Misconfigured
-from headrace.core.frontier import AnyFrontier, LsnFrontier, frontier_as_record, frontier_from_record
-from headrace.core.position import Lsn
+from headrace.core.gtid import GtidSet
+from headrace.core.position import Position
 
 _SNAPSHOT = re.compile(r"([0-9]{1,20}):([0-9]{1,20}):((?:[0-9]{1,20},)*[0-9]{1,20})?\Z")
 
@@ -45,11 +46,14 @@ class Handoff(Protocol):
     """The test that joins a snapshot to a stream."""
 
     @property
-    def settled(self) -> AnyFrontier | None:
+    def settled(self) -> Position | None:
         """A frontier past which nothing is held: from there on a copy is exact."""
 
-    def held(self, times: Any, xids: Any) -> pa.BooleanArray:
-        """For each transaction, given by its time and its top-level xid: does the snapshot hold it?"""
+    def held(self, times: Any, names: Any) -> pa.BooleanArray:
+        """For each transaction, given by its time and its name: does the snapshot hold it?
+
+        Its name is what the source calls it: its top-level xid, or its GTID.
+        """
 
     def as_record(self) -> dict[str, Any]:
         """The handoff as it is written into the catalog; `handoff_from_record` reads it."""
@@ -59,17 +63,17 @@ class Handoff(Protocol):
 class ByPosition:
     """The snapshot holds exactly what its frontier covers."""
 
-    frontier: AnyFrontier
+    frontier: Position
 
     @property
-    def settled(self) -> AnyFrontier:
+    def settled(self) -> Position:
         return self.frontier
 
-    def held(self, times: Any, xids: Any) -> pa.BooleanArray:
+    def held(self, times: Any, names: Any) -> pa.BooleanArray:
         return self.frontier.mask(times)
 
     def as_record(self) -> dict[str, Any]:
-        return {"by": "position", "frontier": frontier_as_record(self.frontier)}
+        return {"by": "position", "frontier": self.frontier.as_record()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +83,10 @@ class ByXid:
     xmin: int
     xmax: int
     xip: tuple[int, ...]
-    settled: AnyFrontier | None = None
+    settled: Position | None = None
 
     @classmethod
-    def parse(cls, text: str, settled: AnyFrontier | None = None) -> ByXid:
+    def parse(cls, text: str, settled: Position | None = None) -> ByXid:
         """Read what `pg_current_snapshot()` prints."""
         match = _SNAPSHOT.match(text)
         running = tuple(sorted(int(xid) for xid in (match[3] or "").split(",") if xid)) if match else ()
@@ -97,8 +101,8 @@ class ByXid:
     def __str__(self) -> str:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.xip))}"
 
-    def held(self, times: Any, xids: Any) -> pa.BooleanArray:
-        visible = self._visible(contiguous(xids))
+    def held(self, times: Any, names: Any) -> pa.BooleanArray:
+        visible = self._visible(contiguous(names))
         return visible if self.settled is None else pc.and_(visible, self.settled.mask(times))
 
     def _visible(self, xids: pa.Array) -> pa.BooleanArray:
@@ -108,21 +112,35 @@ class ByXid:
         return pc.or_(pc.less(full, self.xmin), finished)
 
     def as_record(self) -> dict[str, Any]:
-        settled = frontier_as_record(self.settled) if self.settled is not None else None
+        settled = None if self.settled is None else self.settled.as_record()
         return {"by": "xid", "snapshot": str(self), "settled": settled}
 
 
+@dataclass(frozen=True, slots=True)
+class BySet:
+    """The snapshot holds what was executed when it was taken, with gaps; past `settled` it holds nothing."""
+
+    gtids: GtidSet
+    settled: Position | None = None
+
+    def held(self, times: Any, names: Any) -> pa.BooleanArray:
+        executed = self.gtids.mask(names)
+        return executed if self.settled is None else pc.and_(executed, self.settled.mask(times))
+
+    def as_record(self) -> dict[str, Any]:
+        settled = None if self.settled is None else self.settled.as_record()
+        return {"by": "set", "gtids": str(self.gtids), "settled": settled}
+
+
+AnySnapshot = ByPosition | ByXid | BySet
+
+
 def moved(handoff: ByPosition | ByXid, by: int) -> ByPosition | ByXid:
-    """The handoff of a source whose log positions are shifted."""
+    """The handoff of a source whose times are larger by so much than the server's own."""
     if isinstance(handoff, ByPosition):
-        return ByPosition(_later(handoff.frontier, by))
+        return ByPosition(handoff.frontier.moved(by))
     assert handoff.settled is not None
-    return replace(handoff, settled=_later(handoff.settled, by))
-
-
-def _later(frontier: AnyFrontier, by: int) -> LsnFrontier:
-    assert isinstance(frontier, LsnFrontier)
-    return LsnFrontier(Lsn(int(frontier.at) + by))
+    return replace(handoff, settled=handoff.settled.moved(by))
 
 
 def widen(xids: Any, near: int) -> pa.Array:
@@ -143,9 +161,11 @@ def widen(xids: Any, near: int) -> pa.Array:
     return pa.array(near + away.astype(np.int64))
 
 
-def handoff_from_record(record: Mapping[str, Any]) -> ByPosition | ByXid:
+def handoff_from_record(record: Mapping[str, Any]) -> AnySnapshot:
     """The inverse of `as_record`."""
     if record["by"] == "position":
-        return ByPosition(frontier_from_record(record["frontier"]))
-    settled = record["settled"]
-    return ByXid.parse(record["snapshot"], frontier_from_record(settled) if settled else None)
+        return ByPosition(Position.from_record(record["frontier"]))
+    settled = Position.from_record(record["settled"]) if record["settled"] else None
+    if record["by"] == "set":
+        return BySet(GtidSet.parse(record["gtids"]), settled)
+    return ByXid.parse(record["snapshot"], settled)

@@ -1,43 +1,81 @@
-"""Positions in a PostgreSQL log: the LSN, and the three that are told apart.
+"""Positions in the stream of a source: a time, which we count with, and a text, which the source reads.
 
-    commit LSN   where a transaction's commit record starts: the time of its updates
-    end LSN      the first byte after that record: the frontier once it is applied; may equal the
-                 next commit LSN
-    wal end      how far the server has read, from a keepalive; may equal the *next* commit LSN
+    time    grows for ever within a source; what batches, events and history carry
+    text    the source's own spelling of the same place, from which its stream resumes
 
-A frontier is exclusive: it covers every commit LSN that is smaller, none that is equal.
+A position is exclusive, as every frontier is: it covers every transaction whose time is smaller, none whose
+time is equal. (A source's word of how far it is may equal the next commit: an inclusive reading claims a
+transaction that has not come.) Times of two transactions differ by at least `STEP`, so that there are places
+between them: a mark that replaces a table's contents by those of a new copy takes one
+(`pipeline.state.spacing`).
+
+Between our marks the order of a source's transactions is total, so positions are compared by their times.
+Only the source knows how its texts compare: `Spelling` is what reading a lake needs of that.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from headrace.core.errors import Misconfigured
+import pyarrow as pa
+import pyarrow.compute as pc
 
-_TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})\Z")
+from headrace.core.columns import contiguous
+
+STEP = 8
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Lsn:
-    """A byte position in the write-ahead log. `int(lsn)` is what the lake stores as `_time`."""
+class Position:
+    """A place in the stream of one source: behind all transactions of smaller times."""
 
-    value: int
-
-    def __int__(self) -> int:
-        return self.value
+    time: int
+    text: str = field(compare=False)
 
     def __str__(self) -> str:
-        return f"{self.value >> 32:X}/{self.value & 0xFFFFFFFF:X}"
+        return self.text
+
+    @property
+    def last(self) -> int:
+        """The newest time that it covers."""
+        return self.time - 1
+
+    def covers(self, time: int) -> bool:
+        """Tell whether a transaction of this time lies before the position."""
+        return time < self.time
+
+    def mask(self, times: Any) -> pa.BooleanArray:
+        """`covers` for an array of times."""
+        times = contiguous(times)
+        if times.null_count:
+            raise ValueError("an update without a time")
+        return pc.less(times, pa.scalar(self.time, times.type))
+
+    def moved(self, by: int) -> Position:
+        """The same place of the source, where its times are larger by so much."""
+        return Position(self.time + by, self.text)
+
+    def as_record(self) -> dict[str, Any]:
+        return {"time": self.time, "text": self.text}
 
     @classmethod
-    def parse(cls, text: str) -> Lsn:
-        """Read PostgreSQL's own spelling, `16/B374D848`."""
-        match = _TEXT.match(text)
-        if match is None:
-            raise Misconfigured(
-                "POSITION_MALFORMED",
-                f"{text!r} is not an LSN",
-                hint="write it as PostgreSQL prints it, for example 16/B374D848",
-            )
-        return cls(int(match[1], 16) << 32 | int(match[2], 16))
+    def from_record(cls, record: Mapping[str, Any]) -> Position:
+        return cls(int(record["time"]), str(record["text"]))
+
+
+ORIGIN = Position(0, "")  # of a source of which nothing is known yet
+
+
+class Spelling(Protocol):
+    """How a kind of source spells its positions. `near` is a position of the same life of the source."""
+
+    def reads(self, text: str) -> bool:
+        """Tell whether a text is a position of this kind."""
+
+    def time(self, text: str, near: Position) -> int | None:
+        """The time of a position; None where only the source itself could tell."""
+
+    def text(self, time: int, near: Position) -> str | None:
+        """The text of the position at a time; None where only the source itself could tell."""

@@ -26,19 +26,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.collection import TIME, checked, consolidate, negate
-from headrace.core.frontier import AnyFrontier
 from headrace.core.handoff import Handoff
+from headrace.core.position import Position
 
 XID = "_xid"
 
 
 def rewind(
-    snapshot: pa.Table, updates: pa.Table, start: AnyFrontier, handoff: Handoff | None = None
+    snapshot: pa.Table, updates: pa.Table, start: Position, handoff: Handoff | None = None
 ) -> pa.Table:
     """The contents at `start`, from those of a later moment and all updates since `start`.
 
-    `updates` are rows, `_time`, `_diff` and, for a handoff by xid, `_xid` (top-level); those that `start`
-    covers may be among them and change nothing. Without a handoff the snapshot holds all updates given.
+    `updates` are rows, `_time`, `_diff` and, for a handoff that asks for it, the transaction's name (`_xid`,
+    top-level, or its GTID); those that `start` covers may be among them and change nothing. Without a handoff
+    the snapshot holds all updates given.
     """
     since = updates.filter(pc.invert(start.mask(updates.column(TIME))))
     known = since if handoff is None else since.filter(_held(since, handoff))

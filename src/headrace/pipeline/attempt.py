@@ -104,7 +104,7 @@ def opened(
             receiver=receiver,
             acknowledger=acknowledger,
             workshop=_workshop(stack, place, ledger),
-            target=source.shifted(target),
+            target=source.log.position(target),
             copies=Underway(place.config.snapshot_connections),
             cadence=Cadence(duration(place.config.every, "every").total_seconds()),
         )
@@ -152,7 +152,7 @@ def _receiving(
         (ledger.source.publication,),
         place.spool,
         streaming=place.config.streaming == "auto",
-        shift=ledger.source.shift,
+        base=ledger.source.base,
         last=ledger.last_commits,
         position=ledger.position,
     )

@@ -58,6 +58,6 @@ def _anew(ledger: Ledger, record: TableRecord) -> TableRecord:
 def _emptied(ledger: Ledger, record: TableRecord) -> Outcome:
     """What takes its rows out of the lake, and its rows of errors/ with them."""
     live = tuple(ledger.table(ledger.task_folder(record.name)).files())
-    task, epoch, time = ledger.outline(record), ledger.mark.epoch + 1, int(ledger.frontier) - 1
+    task, epoch, time = ledger.outline(record), ledger.mark.epoch + 1, ledger.frontier.last
     errors = raw_values.standing(ledger.store, task, epoch, time) if record.shadows else ()
     return Outcome(record.name, remove=live, errors=errors)

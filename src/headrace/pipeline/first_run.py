@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
+from headrace.core.position import ORIGIN
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.choice import chosen, examined, refuse
@@ -30,6 +30,7 @@ from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.patterns import Pattern
 from headrace.sources.postgres import catalog, clock, upstream
+from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import Report
 from headrace.sources.postgres.session import Address, Identity, Session
 
@@ -93,11 +94,13 @@ def begin(met: Met) -> None:
     # From here on there may be something upstream, of which `headrace drop` must know.
     last_config.remember(place.store, place.name, place.config, place.lake)
     footing = found(source, met.address, connection, names, met.waiting, undo=True)
-    source = replace(source, start=footing.start, publication_oid=footing.publication_oid)
+    source = replace(
+        source, start=source.log.position(footing.start), publication_oid=footing.publication_oid
+    )
     looks = catalog.look(connection, [look.oid for look in report.tables], [source.publication])
     late = not footing.fresh
     records = tuple(replace(chosen(look, source.start), late=late) for look in looks.values())
-    commits = LastCommits(source.start)
+    commits = LastCommits(source.start.time)
     met.ledger.publish(
         Epoch("open", source.start, records=records, source=source, commits=commits, begun=footing.begun)
     )
@@ -117,7 +120,7 @@ def _source(place: Place, identity: Identity) -> SourceRecord:
         publication=config.publication or own,
         owns_slot=config.slot is None,
         owns_publication=config.publication is None,
-        start=Lsn(0),
+        start=ORIGIN,
         patterns=config.tables,
     )
 

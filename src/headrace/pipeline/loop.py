@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.errors import Definite, PositionDoubtful
 from headrace.core.failpoint import failpoint
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.pipeline.commands.serve import Desk
 from headrace.pipeline.commands.upkeep import Upkeep
 from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused
@@ -42,7 +42,7 @@ from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.epoch import Workshop, catch_up, stream_epoch
-from headrace.pipeline.stream.source_clock import SourceClock
+from headrace.pipeline.stream.source_clock import Reading, SourceClock
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.postgres import clock, synchronous, upstream
 from headrace.sources.postgres.session import Address, Identity, Session
@@ -73,9 +73,9 @@ class Run:
     receiver: Receiver
     acknowledger: Acknowledger
     workshop: Workshop
-    target: Lsn
+    target: Position
     copies: Underway
-    wanted: Lsn | None = None  # a mark is waited for here
+    wanted: Position | None = None  # a mark is waited for here
     cursor: int = 0
     harvest: Harvest = field(default_factory=Harvest)
     desk: Desk = field(default_factory=Desk)
@@ -188,7 +188,9 @@ class Run:
             return False
         attached, reader = self.ledger.followed, self.workshop.reader
         confirmed = self.receiver.progress.confirmed
-        batch = batches.next_batch(reader, self.cursor, self.ledger.position, confirmed)
+        assert self.ledger.source is not None
+        at = self.ledger.source.at
+        batch = batches.next_batch(reader, self.cursor, self.ledger.position, at, confirmed)
         if batch is None:
             return False
         if not len(batch.transactions):
@@ -219,13 +221,13 @@ class Run:
         same_source.check_publication(self.ledger.source, look.publication_oid)
         return look
 
-    def reach(self, frontier: Lsn) -> None:
+    def reach(self, frontier: Position) -> None:
         """Have a mark at this frontier as soon as the stream is there."""
         self.wanted = frontier if self.wanted is None else max(self.wanted, frontier)
 
-    def room(self, frontier: Lsn) -> Lsn:
+    def room(self, time: int) -> int:
         """How far a mark would go if the stream is complete up to here."""
-        return with_room(frontier) if self.ledger.staged else frontier
+        return with_room(time) if self.ledger.staged else time
 
     def publish(self, epoch: Epoch) -> None:
         until = self.clock.until(epoch.frontier, epoch.earliest_commit_ts)
@@ -242,7 +244,7 @@ class Run:
         assert self.ledger.source is not None
         reading = clock.read(self.connection)
         if reading is not None:
-            self.clock.add(replace(reading, position=self.ledger.source.shifted(reading.position)))
+            self.clock.add(Reading(reading.at, self.ledger.source.log.position(reading.position)))
 
     # --- the slot -------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ versions, while the new copies stand at a place of their own (`SourceRecord.heal
 goes on where it was; so does one before the first of these epochs is durable (`begun`): what was asked for
 once need not be asked for again.
 
-A server that was set back starts again at positions that have been. `shift` is added to all of its
+A server that was set back starts again at positions that have been. `base` is added to all of its
 positions, where they come in and where they go out, so that ours grow for ever.
 """
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionDoubtful, PositionLost
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.pipeline import first_run
 from headrace.pipeline.commands import resync
@@ -34,11 +34,10 @@ from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import upstream
+from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import unfit_members
 from headrace.sources.postgres.session import Address, Identity, Session, application_name
 from headrace.spool.layout import erase
-
-STEP = 1 << 32
 
 
 @dataclass(slots=True)
@@ -83,7 +82,7 @@ def begun(ledger: Ledger) -> bool:
 
 def _note(source: SourceRecord) -> bytes:
     """What is left: a source that has been renewed starts elsewhere."""
-    return json.dumps({"start": str(source.start)}).encode()
+    return json.dumps({"start": source.start.as_record()}).encode()
 
 
 def begin(met: Met) -> None:
@@ -114,7 +113,7 @@ def begin(met: Met) -> None:
             records=tuple(records),
             removed=gone,
             source=again,
-            commits=LastCommits(again.start),
+            commits=LastCommits(again.start.time),
             begun=footing.begun,
         )
     )
@@ -136,7 +135,7 @@ def _limited(connection: Session, source: SourceRecord, found: Examined) -> Coll
 
 
 def _copied_anew(
-    ledger: Ledger, known: Sequence[TableRecord], found: Examined, start: Lsn
+    ledger: Ledger, known: Sequence[TableRecord], found: Examined, start: Position
 ) -> list[TableRecord]:
     """The records of the new copies, and of the tables that can't have one: these stop, alone."""
     records = [_anew(ledger, record, found, start) for record in known]
@@ -152,13 +151,13 @@ def _concerned(ledger: Ledger) -> list[TableRecord]:
 
 
 def renewed(
-    source: SourceRecord, footing: Footing, identity: Identity, reached: Lsn, end: Lsn
+    source: SourceRecord, footing: Footing, identity: Identity, reached: Position, end: Lsn
 ) -> SourceRecord:
     """The source on its new footing, where its positions go on behind what was `reached`."""
-    behind = source.shifted(end) < reached
-    shift = _shift(source.shift, footing.start, reached) if behind else source.shift
+    behind = source.log.position(end) < reached
+    log = source.log.behind(reached, footing.start) if behind else source.log
     # A slot of the user's that outlived a promotion sends again what we had before.
-    start = max(Lsn(int(footing.start) + shift), reached)
+    start = log.at(max(log.position(footing.start), reached).time)
     return replace(
         source,
         system_id=identity.system_id,
@@ -166,9 +165,9 @@ def renewed(
         database=identity.database,
         start=start,
         healing=start,
-        shift=shift,
+        base=log.base,
         publication_oid=footing.publication_oid,
-        incarnation=source.incarnation + _breaks(source, shift, identity),
+        incarnation=source.incarnation + _breaks(source, log.base, identity),
     )
 
 
@@ -189,18 +188,12 @@ def _clear(source: SourceRecord, address: Address, connection: Session) -> None:
         )
 
 
-def _shift(shift: int, start: Lsn, reached: Lsn) -> int:
-    """What to add to the server's positions, so that they lie behind all that we have had."""
-    behind = max(0, int(reached) - (int(start) + shift))
-    return shift + (behind // STEP + 1) * STEP
+def _breaks(source: SourceRecord, base: int, identity: Identity) -> bool:
+    now = (base, identity.system_id, identity.timeline)
+    return now != (source.base, source.system_id, source.timeline)
 
 
-def _breaks(source: SourceRecord, shift: int, identity: Identity) -> bool:
-    now = (shift, identity.system_id, identity.timeline)
-    return now != (source.shift, source.system_id, source.timeline)
-
-
-def _anew(ledger: Ledger, record: TableRecord, found: Examined, start: Lsn) -> TableRecord:
+def _anew(ledger: Ledger, record: TableRecord, found: Examined, start: Position) -> TableRecord:
     """The new copy of a table, or its end where there is nothing to copy, or nothing to follow."""
     try:
         return replace(resync.renewed(ledger, record, found), applied=start)

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from headrace.core.errors import HeadraceError, Transient
-from headrace.core.position import Lsn
 from headrace.lake.format import statusfile
 from headrace.lake.format.plan import Plan
 from headrace.lake.log.marks import Mark
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.ownership import ENDED, this_process
-from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.sources.postgres.upstream import SlotState
 
 if TYPE_CHECKING:
@@ -261,15 +260,16 @@ def _position(run: ReportedRun) -> dict[str, Any]:
     newest = run.workshop.reader.newest()
     frontier = run.ledger.frontier
     source_end = int(newest["source_end"]) if newest is not None else 0
-    source_end = max(source_end, 0 if run.clock.end is None else int(run.clock.end))
+    source_end = max(source_end, 0 if run.clock.end is None else run.clock.end.time)
     received = int(newest["end"]) if newest is not None else 0
     waiting = _waiting(run, received)
     until = run.ledger.mark.complete_until
     acknowledged = run.acknowledger.acknowledged
+    source = _source(run)
     return {
         "frontier": str(frontier),
-        "received": str(Lsn(received)),
-        "source": str(Lsn(source_end)),
+        "received": str(source.at(received)),
+        "source": str(source.at(source_end)),
         "acknowledged": None if acknowledged is None else str(acknowledged),
         "complete_until": None if until is None else until.isoformat(),
         "lag_bytes": max(0, source_end - (received if waiting is None else int(waiting["time"]))),
@@ -279,12 +279,17 @@ def _position(run: ReportedRun) -> dict[str, Any]:
     }
 
 
+def _source(run: ReportedRun) -> SourceRecord:
+    assert run.ledger.source is not None
+    return run.ledger.source
+
+
 def _waiting(run: ReportedRun, received: int) -> np.void | None:
     """The oldest transaction that is received and in no mark.
 
     Where there is none, what was received and is in no mark is the log of others: nothing in it is for us.
     """
-    if received <= int(run.ledger.frontier):
+    if received <= run.ledger.frontier.time:
         return None
     found = run.workshop.reader.transactions(run.cursor, 1)
     return found[0] if len(found) else None
@@ -330,7 +335,7 @@ def _table(
         "copied_anew": None if anew is None else anew.state.value,
         "join": record.join,
         "held_transactions": record.held,
-        "since": None if record.since is None else str(Lsn(record.since)),
+        "since": None if record.since is None else str(_source(run).at(record.since)),
         "rows": run.ledger.rows(record.name) if record.state.has_rows else None,
         "last_change": reporter.last_change(run.ledger.task_folder(record.name)),
         "error": None if record.error is None else record.error.as_record(),

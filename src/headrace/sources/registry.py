@@ -2,6 +2,7 @@
 
     by_kind("postgres")                  the source whose records say so
     by_address("postgresql://me@db")     the source whose scheme it is; key=value pairs are PostgreSQL's
+    spelling("postgres")                 how it spells positions; a reader of a lake loads nothing else of it
 
 A source is imported when it is first asked for, so that nobody loads what is not needed. Called by everyone
 above `sources`; a further source is a line of each table here.
@@ -14,9 +15,10 @@ from functools import cache
 from importlib import import_module
 
 from headrace.core.errors import Misconfigured
+from headrace.core.position import Spelling
 from headrace.sources.contract import Source
 
-_MODULES = {"postgres": "headrace.sources.postgres.source"}
+_FOLDERS = {"postgres": "headrace.sources.postgres"}
 _SCHEMES = {"postgresql": "postgres", "postgres": "postgres"}
 _WITHOUT_SCHEME = "postgres"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -24,9 +26,14 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 def by_kind(kind: str) -> Source:
     """The source of this kind."""
-    if kind not in _MODULES:
-        raise _unknown(f'of the kind "{kind}"')
-    return _loaded(_MODULES[kind])
+    return _loaded(_folder(kind))
+
+
+@cache
+def spelling(kind: str) -> Spelling:
+    """How the source of this kind spells its positions."""
+    found: Spelling = import_module(f"{_folder(kind)}.spelling").SPELLING
+    return found
 
 
 def by_address(text: str) -> Source:
@@ -39,9 +46,15 @@ def by_address(text: str) -> Source:
     return by_kind(_SCHEMES[scheme[1]])
 
 
+def _folder(kind: str) -> str:
+    if kind not in _FOLDERS:
+        raise _unknown(f'of the kind "{kind}"')
+    return _FOLDERS[kind]
+
+
 @cache
-def _loaded(module: str) -> Source:
-    source: Source = import_module(module).SOURCE
+def _loaded(folder: str) -> Source:
+    source: Source = import_module(f"{folder}.source").SOURCE
     return source
 
 

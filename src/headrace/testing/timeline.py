@@ -23,7 +23,7 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.core.history import OWN, own_names
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.lake.read.cut import NoHistory
 from headrace.testing.canonical import counted, lake_rows, texts
 
@@ -63,7 +63,7 @@ class TravelledLake(Lake, Protocol):
     """A lake that is read at positions, too."""
 
     def at(
-        self, *, epoch: int | None = None, position: Lsn | None = None, source: str | None = None
+        self, *, epoch: int | None = None, position: str | Position | None = None, source: str | None = None
     ) -> Cut: ...
 
 

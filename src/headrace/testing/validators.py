@@ -29,7 +29,8 @@ import polars as pl
 import psycopg
 
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
+from headrace.core.position import Position
+from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.testing.canonical import Connection, Rows, counted, difference, lake_rows, source_rows
 from headrace.testing.timeline import Lake, Mark, Timeline, TravelledLake, spread
 from headrace.testing.violation import Show, Violation
@@ -42,7 +43,7 @@ __all__ = ["Recording", "Show", "Violation", "definite", "exact", "exact_at", "r
 class Recording:
     """What the source's tables held when exactly the commits below `position` had been done."""
 
-    position: Lsn
+    position: Position
     rows: Mapping[str, Rows]
 
 
@@ -92,7 +93,7 @@ def record(url: str, tables: Iterable[str]) -> Recording:
         reader.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
         rows = {name: source_rows(reader, TableName.parse(name)) for name in tables}
         reader.execute("COMMIT")
-    return Recording(Lsn.parse(position), rows)
+    return Recording(Log().position(Lsn.parse(position)), rows)
 
 
 def exact_at(
@@ -145,7 +146,7 @@ def travelled(
         last = timeline.runs[-1][-1].time
         times = sorted({time for time in timeline.history["time"].to_list() if time <= last})
         for time in spread(times, sample) if times else ():
-            have = lake_rows(lake.at(position=Lsn(time + 1), source=source).arrow(name)).frame
+            have = lake_rows(lake.at(position=Position(time + 1, ""), source=source).arrow(name)).frame
             want = timeline.contents_at(time)
             assert want is not None
             wrong = difference(have, want)
@@ -168,7 +169,7 @@ def identity(connection: Connection, table: TableName) -> tuple[str, ...]:
 
 def _exact_then(timeline: Timeline, recording: Recording, show: Show) -> list[Violation]:
     # The recording is of the commits *below* its position.
-    time = int(recording.position) - 1
+    time = recording.position.last
     have = timeline.contents_at(time)
     if have is None:
         return [Violation("G1", timeline.name, "no mark has reached this position", time=time)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from headrace.core.position import Lsn
+from headrace.sources.postgres.lsn import Lsn
 
 SHOWN = 5
 

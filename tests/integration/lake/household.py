@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from headrace.core.history import history_schema
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.core.schema import Column, TableSchema
 from headrace.lake.format import datafile, formatfile
 from headrace.lake.read.lake import Lake
@@ -37,6 +36,7 @@ from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks.files import Writing, write_history, write_sorted
 from headrace.pipeline.tasks.table_task import LakeAddress, Outcome
 from headrace.spark.jobs import DriverRunner
+from tests.places import place_at
 
 SCHEMA = TableSchema(
     columns=(Column("id", pa.int64(), "int8", "bigint"), Column("v", pa.string(), "text", "text")),
@@ -44,7 +44,7 @@ SCHEMA = TableSchema(
     full=True,
 )
 NAMES = (TableName("public", "a"), TableName("public", "b"))
-START = Lsn(1000)
+START = place_at(1000)
 SOURCE = SourceRecord(
     kind="postgres",
     address="host=nowhere.invalid",
@@ -94,7 +94,7 @@ class Household:
         self.ledger = self._owned()
         records = tuple(
             TableRecord(
-                name, State.LIVE, number, SCHEMA, {"attributes": [], "types": []}, None, since=int(START)
+                name, State.LIVE, number, SCHEMA, {"attributes": [], "types": []}, None, since=START.time
             )
             for number, name in enumerate(NAMES, 1)
         )
@@ -112,7 +112,7 @@ class Household:
                 begun=begun,
             )
         )
-        self.states[int(START) - 1] = {name: {} for name in NAMES}
+        self.states[START.last] = {name: {} for name in NAMES}
 
     def _owned(self) -> Ledger:
         ledger = Ledger(self.place.store, "main")
@@ -162,9 +162,9 @@ class Household:
         told: dict[TableName, list[tuple[int, str, int, int, int]]] = {}
         before = {name: dict(rows) for name, rows in self.held.items()}
         for _ in range(transactions):
-            time = int(self.frontier) + self.dice.randint(0, 40)
+            time = self.frontier.time + self.dice.randint(0, 40)
             self._transaction(time, told)
-            self.frontier = Lsn(time + self.dice.randint(1, 5))
+            self.frontier = place_at(time + self.dice.randint(1, 5))
             self.states[time] = {name: dict(rows) for name, rows in self.held.items()}
         outcomes = tuple(self._outcome(name, before[name], told[name]) for name in told)
         self.publish(
@@ -259,7 +259,7 @@ class Household:
         lake = self.lake
         last = lake.at().mark.time
         for time in _some([time for time in sorted(self.states) if since <= time <= last], most):
-            cut = lake.at(position=Lsn(time + 1))
+            cut = lake.at(position=place_at(time + 1))
             for name in NAMES:
                 if _rows(cut.arrow(str(name))) != self.state(time)[name]:
                     yield f"{name} at {time}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 
+from headrace.core.position import Position
 from headrace.lake.format.plan import Plan
 from headrace.lake.log.commit import Blocked, EpochLog
 from headrace.lake.log.marks import Mark
@@ -26,7 +27,7 @@ class Owner(Writer):
         self.new_id = iter(f"{id(self)}-{number}" for number in range(10**6)).__next__
         self.stopped = set()
         self.log = EpochLog(SOURCE, files, marks, table)
-        mark = self.log.takeover(origin_frontier="0").mark
+        mark = self.log.takeover(origin=Position(0, "0")).mark
         for _ in range(self.epochs):
             mark = self._acknowledged(self._plan(mark))
 

@@ -13,7 +13,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.core.errors import Definite, Misconfigured
-from headrace.core.position import Lsn
 from headrace.lake.format import datafile, layout, requests
 from headrace.lake.log import horizon, table
 from headrace.lake.store.contract import Store
@@ -21,6 +20,7 @@ from headrace.pipeline.maintain.maintenance import maintain
 from headrace.pipeline.state.ledger import Epoch
 from headrace.pipeline.state.table_state import State
 from tests.integration.lake.household import NAMES, SCHEMA, Household
+from tests.places import place_at
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 AT_ONCE = {"marks": "0s", "grace": "0s"}
@@ -95,7 +95,7 @@ def test_what_dropped_marks_told_is_told_by_those_that_stay(household: Household
 def test_a_reader_keeps_what_it_opened_for_the_grace_time(household: Household) -> None:
     lake = household.lake
     cuts = [lake.at(epoch=mark.epoch) for mark in lake.marks()[2::3]]
-    between = [lake.at(position=Lsn(time + 1)) for time in sorted(household.states)[1::5]]
+    between = [lake.at(position=place_at(time + 1)) for time in sorted(household.states)[1::5]]
     files = _files(household)
     household.maintained(marks="0s", grace="1h", retention="2d")
     assert files <= _files(household)
@@ -135,14 +135,14 @@ def test_history_goes_after_its_retention_and_reading_before_says_what_is_kept(h
     household.maintained(retention="2d", **AT_ONCE)
     found = horizon.read(household.place.store, "main")
     assert found is not None
-    assert report["history"]["reaches_back_to"] == str(Lsn(found.time + 1))
+    assert report["history"]["reaches_back_to"] == str(place_at(found.time + 1))
     assert household.wrong(since=found.time) == []
     for name, record in household.ledger.tables.items():
         assert record.since == found.time + 1, name
     with pytest.raises(Definite) as refused:
-        household.lake.at(position=Lsn(early + 1)).arrow("public.a")
+        household.lake.at(position=place_at(early + 1)).arrow("public.a")
     assert refused.value.code == "LAKE_TABLE_NOT_EXACT"
-    assert str(Lsn(found.time + 1)) in str(refused.value)
+    assert str(place_at(found.time + 1)) in str(refused.value)
     with pytest.raises(Misconfigured) as late:
         household.lake.at(timestamp=household.now - 8 * DAY)
     assert late.value.code == "LAKE_NO_MARK"
@@ -163,7 +163,7 @@ def test_all_history_can_go(household: Household) -> None:
 
 def test_a_reader_that_looked_before_history_went_is_not_told_a_part_of_it(household: Household) -> None:
     early = sorted(household.states)[3]
-    cut = household.lake.at(position=Lsn(early + 1))
+    cut = household.lake.at(position=place_at(early + 1))
     household.maintained(retention="2d", **AT_ONCE)
     with pytest.raises(Definite) as refused:
         cut.arrow("public.a")
@@ -328,7 +328,7 @@ def test_no_transaction_of_the_future_hides_behind_marks_that_went(household: Ho
         household.now = now + timedelta(seconds=ahead)
         household.epoch(1)
         if number == 0:
-            limit, states = household.now, dict(household.state(int(household.frontier) - 1))
+            limit, states = household.now, dict(household.state(household.frontier.last))
     before = household.lake.at(timestamp=limit).places["main"].time
     household.maintained(**AT_ONCE)
     after = household.lake.at(timestamp=limit).places["main"].time

@@ -17,7 +17,7 @@ import psutil
 
 import headrace
 from headrace.core.errors import HeadraceError
-from headrace.core.position import Lsn
+from headrace.sources.postgres.lsn import Lsn
 from headrace.testing.postmaster import wait_for
 from tests import nursery
 from tests.integration.pipeline.conftest import Mirrors

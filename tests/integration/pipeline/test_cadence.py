@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.core.position import Lsn
 from headrace.lake.format import requests
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import reach
+from headrace.sources.postgres.lsn import Lsn
 from headrace.testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import Served, serving

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask
 from headrace.pipeline.resync.replacement import staged
@@ -37,7 +37,7 @@ def _change(mirrors: Mirrors, number: int) -> None:
     mirrors.database.execute(";".join(CHANGE.format(name, number) for name in NAMES), user="app")
 
 
-def _as_left(mirrors: Mirrors, start: Lsn, monkeypatch: pytest.MonkeyPatch) -> None:
+def _as_left(mirrors: Mirrors, start: Position, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables that wait behind the newest mark, one that waits at it, and a new copy that waits."""
     ledger = Ledger(open_store(str(mirrors.path)), "main")
     tables = {name.name: record for name, record in ledger.tables.items()}
@@ -65,7 +65,7 @@ def test_a_lake_that_was_left_while_it_held_the_source_back_goes_on(
     tables = [f"public.{name}" for name in NAMES if name != "stands"]
     mirrors.database.execute(";".join(FILL.format(name) for name in NAMES), user="app")
     mirrors.once(*tables)
-    [start] = [Lsn.parse(mark.frontier) for mark in mirrors.lake.marks() if mark.kind == "open"]
+    [start] = [mark.position for mark in mirrors.lake.marks() if mark.kind == "open"]
     _change(mirrors, 1)
     mirrors.once(*tables)
     url = mirrors.database.url(user="app")
@@ -81,5 +81,5 @@ def test_a_lake_that_was_left_while_it_held_the_source_back_goes_on(
     assert validators.travelled(lake) == []
     records = {name: mirrors.record(f"public.{name}") for name in NAMES}
     assert {record.state for record in records.values()} == {State.LIVE}
-    told = {name for name, record in records.items() if record.since == int(start)}
+    told = {name for name, record in records.items() if record.since == start.time}
     assert told == {"copied_anew", "other"}, "the others' history begins at their copies"

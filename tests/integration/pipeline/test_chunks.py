@@ -132,7 +132,7 @@ def test_rows_that_move_between_chunks_lose_nothing(mirrors: Mirrors, held_up: H
     assert mirrors.record("public.whole").join == "rewind"
     since = mirrors.record("public.whole").since
     assert since is not None
-    recordings = [each for each in (start, middle) if int(each.position) >= since]
+    recordings = [each for each in (start, middle) if each.position.time >= since]
     assert recordings
     assert validators.exact_at(mirrors.lake, recordings) == []
     assert mirrors.record("public.keyed").handoff is None, "past its position a handoff is forgotten"

@@ -12,7 +12,6 @@ import psycopg
 import pytest
 
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.lake.store.open import open_store
 from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused, Room
 from headrace.pipeline.copy.scheduler import Underway
@@ -23,11 +22,13 @@ from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SourceRecord
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.postgres import catalog, locks, session, upstream
+from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.spark.jobs import DriverRunner
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.clocks import clock_of
+from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
@@ -57,7 +58,7 @@ class Scene:
             self.identity = identify(connection)
             names = [TableName("public", name) for name in NAMES]
             looks = catalog.look_by_name(connection, names, ["mine"]).values()
-            start = upstream.wal_end(connection)
+            start = Log().position(upstream.wal_end(connection))
             self.source = replace(_source(self), start=start)
             self.records = [choice.chosen(look, start) for look in looks]
         self.store = open_store(str(self.lake))
@@ -117,7 +118,7 @@ def _source(scene: Scene) -> SourceRecord:
         publication="mine",
         owns_slot=False,
         owns_publication=False,
-        start=Lsn(0),
+        start=place_at(0),
         patterns=(),
     )
 

@@ -11,13 +11,13 @@ from deltalake import DeltaTable, write_deltalake
 
 import headrace
 from headrace.core.errors import Definite
-from headrace.core.position import Lsn
 from headrace.lake.format import statusfile
 from headrace.pipeline import loop
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
 from headrace.pipeline.stream import cadence
+from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.spool.reader import SpoolReader
 from headrace.testing import validators
@@ -158,7 +158,7 @@ def _fill(mirrors: Mirrors) -> Path:
         identity = identify(connection)
     folder = mirrors.path / "_headrace/spool/main"
     receiver = Receiver(Feed(address, identity, source.slot, (source.publication,), folder))
-    receiver.start(Lsn.parse(mirrors.lake.marks()[-1].frontier))
+    receiver.start(Log().position(Lsn.parse(mirrors.lake.marks()[-1].frontier)))
 
     def there() -> bool:
         receiver.poll()

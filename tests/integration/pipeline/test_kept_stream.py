@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from headrace.core import failpoint
-from headrace.core.position import Lsn
 from headrace.lake.format import layout
 from headrace.pipeline.commands import ask
 from headrace.pipeline.state.table_state import State
+from headrace.sources.postgres.lsn import Lsn
 from headrace.testing import validators
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
@@ -127,7 +127,7 @@ def _recorded(mirrors: Mirrors, *names: str) -> validators.Recording:
 
 def _start(mirrors: Mirrors) -> int:
     opened = next(mark for mark in mirrors.lake.marks() if mark.kind == "open")
-    return int(Lsn.parse(opened.frontier))
+    return opened.position.time
 
 
 @pytest.mark.parametrize("handoff", first("slot"))

@@ -15,7 +15,6 @@ from deltalake import write_deltalake
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.lake.format import layout
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read.lake import Lake
@@ -27,6 +26,7 @@ from headrace.testing.postgres import Database
 from tests.integration.pipeline import everytype
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import Served, serving
+from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
@@ -152,7 +152,7 @@ def test_a_table_that_stopped_is_followed_again(mirrors: Mirrors) -> None:
     assert since is not None
     assert since > last.time + 2
     with pytest.raises(HeadraceError) as gap:
-        lake.at(position=Lsn(since - 1)).arrow("public.plain")
+        lake.at(position=place_at(since - 1)).arrow("public.plain")
     assert gap.value.code == "LAKE_TABLE_NOT_EXACT"
     assert validators.travelled(lake) == []
     database.execute("UPDATE plain SET s = 'once more' WHERE id IN (20, 1000)", user="app")

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.resync import Examined
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres.session import Address
 from headrace.testing.postgres import Database
+from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
@@ -42,7 +42,7 @@ def examined(
         publication=publication,
         owns_slot=ours,
         owns_publication=ours,
-        start=Lsn(0),
+        start=place_at(0),
         patterns=(),
     )
     found: Examined = resync.prepare(address, source, [TableName("public", name) for name in names])

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
+from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.testing import validators
 from headrace.testing.canonical import lake_rows, source_rows
 from headrace.testing.postgres import Database
@@ -51,7 +51,7 @@ def _written(database: Database, numbers: range) -> Iterator[Recording]:
             )
             [(position,)] = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
             rows = {name: source_rows(connection, TableName.parse(name)) for name in TABLES}
-            yield Recording(Lsn.parse(position), rows)
+            yield Recording(Log().position(Lsn.parse(position)), rows)
 
 
 def _hashed(frame: pl.DataFrame) -> int:
@@ -71,8 +71,8 @@ def test_after_each_transaction_the_state_is_the_one_that_the_source_had_also_on
     for start in range(0, transactions, third):
         recordings += _written(database, range(start, min(transactions, start + third)))
         mirrors.once()
-    marks = {int(Lsn.parse(mark.frontier)) for mark in lake.marks()}
-    assert len([each for each in recordings if int(each.position) not in marks]) > transactions // 2
+    marks = {mark.position.time for mark in lake.marks()}
+    assert len([each for each in recordings if each.position.time not in marks]) > transactions // 2
     _agree(lake, recordings, spark)
     before = len(lake.marks())
     # Every mark may be thinned out, and no reader is waited for.
@@ -86,7 +86,7 @@ def test_after_each_transaction_the_state_is_the_one_that_the_source_had_also_on
 def _agree(lake: Lake, recordings: list[Recording], spark: Any) -> None:
     """After each transaction the lake holds what the source held, by Python and by SQL."""
     for number, recording in enumerate(recordings):
-        cut = lake.at(position=recording.position)
+        cut = lake.at(position=str(recording.position))
         want = {name: _hashed(recording.rows[name].frame) for name in TABLES}
         assert {name: _hashed(lake_rows(cut.arrow(name)).frame) for name in TABLES} == want, number
         if number % 15 == 3 or len(recordings) == 200:

@@ -15,13 +15,13 @@ from deltalake import write_deltalake
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.lake.format import layout
 from headrace.pipeline.commands import ask
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators
 from tests.integration.pipeline.conftest import Mirrors
+from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
@@ -87,12 +87,12 @@ def test_every_hint_of_a_table_that_stopped_brings_it_back(mirrors: Mirrors) -> 
     assert validators.travelled(lake, tables=same) == []
     for name, rows in before.items():  # a table under other columns, too, is what it was
         assert lake.at(epoch=last.epoch).arrow(name) == rows
-        assert lake.at(position=Lsn(last.time + 2)).arrow(name) == rows
+        assert lake.at(position=place_at(last.time + 2)).arrow(name) == rows
     for name in ("wider", "longer"):  # and is followed under the new ones, with a history of its own
         since = mirrors.record(f"public.{name}").since
         assert since is not None
         assert (lake.at().arrow(f"public.{name}").num_rows, since > last.time) == (6, True)
-        assert lake.at(position=Lsn(since)).arrow(f"public.{name}").num_rows == 7
+        assert lake.at(position=place_at(since)).arrow(f"public.{name}").num_rows == 7
         histories = (mirrors.path / "history" / "main" / "public" / name).iterdir()
         assert sorted(folder.name for folder in histories) == ["1", "2"]
 

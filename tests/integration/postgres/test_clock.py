@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headrace.core.position import Lsn
 from headrace.sources.postgres import clock
+from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session import Address, Session, connect, query
 from headrace.testing.postgres import Database
 

@@ -18,7 +18,6 @@ from headrace.core.errors import Definite, Transient
 from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.decode import copytext
 from headrace.decode.values import decode_column
@@ -37,6 +36,7 @@ from headrace.sources.postgres.keyrange import (
 from headrace.sources.postgres.preflight import Level, Wish, examine
 from headrace.sources.postgres.session import Address, Session, connect, query
 from headrace.testing.postgres import Database
+from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
@@ -183,7 +183,7 @@ def test_a_walk_that_takes_too_long_is_cancelled_and_goes_half_as_far(
     monkeypatch.setattr("headrace.sources.postgres.keyrange.BOUND_SECONDS", 0.03)
     with pytest.raises(StepTooLong):
         next_bound(session, schema, T, Span(), 499_999)
-    walk = Walk(session, chosen(look, Lsn(0)), 499_999, lambda: None)
+    walk = Walk(session, chosen(look, place_at(0)), 499_999, lambda: None)
     bound = walk.next(Span(), 0)
     assert bound is not None
     assert walk.step < 499_999

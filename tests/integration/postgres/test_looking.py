@@ -10,7 +10,6 @@ from threading import Thread
 import pytest
 
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import chosen
 from headrace.pipeline.state.records import SourceRecord
@@ -21,6 +20,7 @@ from headrace.sources.postgres.preflight.tables import access
 from headrace.sources.postgres.session import Address, Session, connect, identify
 from headrace.testing.postgres import Database, Setting, postgres
 from headrace.testing.postmaster import wait_for
+from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
@@ -50,7 +50,7 @@ def source(session: Session) -> SourceRecord:
         publication="p",
         owns_slot=True,
         owns_publication=False,
-        start=Lsn(0),
+        start=place_at(0),
         patterns=(),
     )
 
@@ -62,10 +62,10 @@ class Watch:
         self.session = session
         self.source = source(session)
         looks = catalog.look_by_name(session, NAMES, ["p"])
-        self.records = [chosen(seen, Lsn(0)) for seen in looks.values()]
+        self.records = [chosen(seen, place_at(0)) for seen in looks.values()]
 
     def look(self) -> schema_check.Look:
-        return schema_check.look(self.session, self.source, self.records, Lsn(0))
+        return schema_check.look(self.session, self.source, self.records, place_at(0))
 
     @property
     def locked(self) -> set[str]:
@@ -215,7 +215,7 @@ def test_a_new_copy_and_its_table_are_compared_each_with_its_own_look(database: 
         plain = next(record for record in watch.records if record.name.name == "plain")
         database.execute("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
         seen = catalog.look(watch.session, [plain.oid], ["p"])[plain.name]
-        copy = replace(chosen(seen, Lsn(0)), stage="1-0")
-        look = schema_check.look(watch.session, watch.source, [plain, copy], Lsn(0))
+        copy = replace(chosen(seen, place_at(0)), stage="1-0")
+        look = schema_check.look(watch.session, watch.source, [plain, copy], place_at(0))
         assert look.changed([plain]).keys() == {plain.name}
         assert look.changed([copy]) == {}

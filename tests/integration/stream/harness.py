@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from headrace.core.errors import HeadraceError
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
+from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.spool.reader import SpoolReader
 from headrace.testing.postgres import Database
@@ -35,7 +36,7 @@ class Stage:
 
     database: Database
     feed: Feed
-    frontier: Lsn  # where the stream begins
+    frontier: Position  # where the stream begins
     receiver: Receiver = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,11 +51,11 @@ class Stage:
         self.feed = replace(self.feed, **changes)
         self.receiver = Receiver(self.feed)
 
-    def start(self, frontier: Lsn | None = None) -> None:
+    def start(self, frontier: Position | None = None) -> None:
         self.receiver.start(frontier or self.frontier)
         wait_for(lambda: self.receiver.poll().streaming, "the receiver streams")
 
-    def refusal(self, frontier: Lsn | None = None) -> HeadraceError:
+    def refusal(self, frontier: Position | None = None) -> HeadraceError:
         """Start; the error with which the receiver ends."""
         self.receiver.start(frontier or self.frontier)
         return self.error()
@@ -75,13 +76,15 @@ class Stage:
 
     def catch_up(self, deadline: float = 60) -> None:
         """Wait until everything that is committed now is in the spool."""
-        target = Lsn.parse(self.database.execute("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+        target = Log().position(
+            Lsn.parse(self.database.execute("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+        )
         self.database.execute("INSERT INTO nudge DEFAULT VALUES")
         reader = self.reader
 
         def there() -> bool:
             self.receiver.poll()
-            return (reader.frontier() or 0) >= int(target)
+            return (reader.frontier() or 0) >= target.time
 
         wait_for(there, "the spool catches up", deadline=deadline)
 
@@ -111,13 +114,13 @@ class Stage:
                 found[-1][1].append(message)
         return found
 
-    def slot(self) -> tuple[Lsn, int | None]:
+    def slot(self) -> tuple[Position, int | None]:
         """The confirmed position of our slot, and who reads it."""
         ((confirmed, pid),) = self.database.execute(
             "SELECT confirmed_flush_lsn::text, active_pid FROM pg_replication_slots WHERE slot_name = %s",
             [SLOT],
         )
-        return Lsn.parse(confirmed), pid
+        return Log().position(Lsn.parse(confirmed)), pid
 
 
 def messages_of(reader: SpoolReader, record: np.void) -> list[bytes]:
@@ -159,7 +162,7 @@ def stage(database: Database, folder: Path, **feed: Any) -> Iterator[Stage]:
     made = Stage(
         database,
         Feed(address, identity, SLOT, (PUBLICATION,), folder / "spool", **feed),
-        Lsn.parse(begin),
+        Log().position(Lsn.parse(begin)),
     )
     try:
         yield made

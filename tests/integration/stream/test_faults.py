@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import Transient
-from headrace.core.position import Lsn
 from headrace.spool.layout import RECORD, Kind, checks, erase, segment_path
 from headrace.testing.postgres import Database, postgres
 from headrace.testing.postmaster import wait_for
 from headrace.testing.proxy import Proxy
 from tests.integration.stream.harness import Stage, stage
+from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
@@ -117,7 +117,7 @@ def test_a_crash_of_the_server_sends_the_slot_back_and_repeats_nothing(tmp_path:
         wait_for(lambda: len(staged.reader.transactions(0)) > 50, "transactions arrive")
         writer.finish()
         staged.catch_up()
-        last = Lsn(int(staged.reader.transactions(0)["end"][-1]))
+        last = place_at(int(staged.reader.transactions(0)["end"][-1]))
         staged.receiver.acknowledge(last)
         wait_for(lambda: staged.slot()[0] == last, "the slot moves")
         server.crash()

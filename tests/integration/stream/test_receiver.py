@@ -15,15 +15,16 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import Transient
-from headrace.core.position import Lsn
 from headrace.sources.postgres import stream as stream_module
 from headrace.sources.postgres import synchronous
+from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.session import Address, connect
 from headrace.sources.postgres.stream import Stream, Wanted
 from headrace.sources.postgres.wire import LibpqWire, SocketWire
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.stream.harness import PUBLICATION, SLOT, Stage, plugin_messages, stage
+from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
@@ -127,10 +128,10 @@ def test_only_what_is_acknowledged_moves_the_slot(staged: Stage) -> None:
     before, _ = staged.slot()
     assert before == staged.frontier
     records = staged.reader.transactions(0)
-    middle = Lsn(int(records["end"][7]))
+    middle = place_at(int(records["end"][7]))
     staged.receiver.acknowledge(middle)
     wait_for(lambda: staged.slot()[0] == middle, "the slot moves to what is acknowledged")
-    last = Lsn(int(records["end"][-1]))
+    last = place_at(int(records["end"][-1]))
     staged.receiver.acknowledge(last)
     staged.receiver.acknowledge(middle)  # never back
     staged.receiver.stop()
@@ -142,7 +143,7 @@ def test_what_the_lake_holds_is_not_spooled_again(staged: Stage) -> None:
     write(staged.database, 1, 20)
     staged.catch_up()
     staged.receiver.stop()
-    held = Lsn(int(staged.reader.transactions(0)["end"][9]))
+    held = place_at(int(staged.reader.transactions(0)["end"][9]))
     staged.vary(folder=staged.feed.folder.parent / "another")  # as on a new machine
     staged.start(held)
     staged.catch_up()
@@ -154,7 +155,7 @@ def test_nothing_is_acknowledged_before_the_driver_says_that_it_is_durable(stage
     write(staged.database, 1, 20)
     staged.catch_up()
     staged.receiver.stop()
-    newest_mark = Lsn(int(staged.reader.transactions(0)["end"][-1]))
+    newest_mark = place_at(int(staged.reader.transactions(0)["end"][-1]))
     staged.start(newest_mark)
     staged.catch_up()
     heard = "SELECT write_lsn >= %s::pg_lsn FROM pg_stat_replication WHERE pid = %s"
@@ -175,7 +176,7 @@ def test_an_idle_source_and_unrelated_traffic_advance_the_frontier(staged: Stage
         staged.catch_up(deadline=10)
     assert staged.spooled() == []
     assert staged.reader.newest() is not None
-    frontier = Lsn(staged.reader.frontier() or 0)
+    frontier = place_at(staged.reader.frontier() or 0)
     staged.receiver.acknowledge(frontier)
     wait_for(lambda: staged.slot()[0] == frontier, "the slot of an idle source advances")
 
@@ -238,11 +239,12 @@ def test_both_wires_give_the_same_bytes(
     expected = [message for _, messages in staged.expected() for message in messages]
     got: list[bytes] = []
     address = Address.parse(staged.database.url(user="app"))
-    wanted = Wanted(SLOT, (PUBLICATION,), staged.frontier, staged.frontier)
+    begin = Log().lsn(staged.frontier)
+    wanted = Wanted(SLOT, (PUBLICATION,), begin, begin)
 
     def arrived() -> bool:
         got.extend(plugin_messages(stream.read(0.1)))
-        stream.feedback(staged.frontier)
+        stream.feedback(begin)
         return len(got) >= len(expected)
 
     with Stream.open(address, wanted) as stream:
@@ -302,7 +304,7 @@ def _driver(staged: Stage, patience: float) -> subprocess.Popen[bytes]:
 _DRIVER = """
 import sys, time
 from pathlib import Path
-from headrace.core.position import Lsn
+from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.session import Address, connect, identify
 address = Address.parse(sys.argv[2])
@@ -310,7 +312,7 @@ with connect(address, role="test") as connection:
     identity = identify(connection)
 feed = Feed(address, identity, "ours", ("pub",), Path(sys.argv[1]), patience=float(sys.argv[4]))
 receiver = Receiver(feed)
-receiver.start(Lsn.parse(sys.argv[3]))
+receiver.start(Log().position(Lsn.parse(sys.argv[3])))
 print(receiver.pid, flush=True)
 if sys.stdin.read():
     try:
@@ -372,7 +374,7 @@ def test_a_slot_that_moved_past_the_lake_is_refused(staged: Stage) -> None:
 
 
 def test_a_server_behind_the_lake_is_refused(staged: Stage) -> None:
-    error = staged.refusal(Lsn(int(staged.frontier) + (1 << 40)))
+    error = staged.refusal(place_at(staged.frontier.time + (1 << 40)))
     assert (error.code, error.family) == ("PG_SERVER_BEHIND", "definite")
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import HeadraceError
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.spool.layout import erase
 from headrace.testing.copies import Backup
 from headrace.testing.postgres import postgres
 from tests.integration.stream.harness import Stage, stage
+from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
@@ -32,27 +33,27 @@ def test_a_server_that_was_set_back_is_told_by_what_it_does_not_send_again(tmp_p
         staged.catch_up()
         staged.receiver.stop()
         records = staged.reader.transactions(0)
-        last = LastCommits(staged.frontier).followed_by(records, int(records["xid"].max()))
-        frontier = Lsn(staged.reader.frontier() or 0)
+        last = LastCommits(staged.frontier.time).followed_by(records, int(records["xid"].max()))
+        frontier = place_at(staged.reader.frontier() or 0)
         backup.restore()
         database.execute("CREATE TABLE another AS SELECT generate_series(1, 20000)")
         spooled = refusal(staged)
-        assert f"{Lsn(int(records['time'][1]))}" in (spooled.detail or "")
+        assert f"{place_at(int(records['time'][1]))}" in (spooled.detail or "")
         database.execute("INSERT INTO t VALUES (9, 'of this life')")
         erase(staged.feed.folder)  # as on a new machine: only the lake remembers
         staged.vary(last=last, position=frontier)
         for _ in range(2):  # it is not acknowledged, so that it is told each time
             refusal(staged, frontier)
         # Where no commit is remembered there is its transaction: not even begun in this life, or aborted.
-        staged.vary(last=replace(LastCommits(frontier), xid=(last.xid or 0) + (1 << 20)))
+        staged.vary(last=replace(LastCommits(frontier.time), xid=(last.xid or 0) + (1 << 20)))
         refusal(staged, frontier)
         with database.connect() as connection, connection.transaction(force_rollback=True):
             [(aborted,)] = connection.execute("SELECT pg_current_xact_id()::text::bigint").fetchall()
-        staged.vary(last=replace(LastCommits(frontier), xid=aborted))
+        staged.vary(last=replace(LastCommits(frontier.time), xid=aborted))
         refusal(staged, frontier)
 
 
-def refusal(staged: Stage, frontier: Lsn | None = None) -> HeadraceError:
+def refusal(staged: Stage, frontier: Position | None = None) -> HeadraceError:
     error = staged.refusal(frontier)
     assert (error.code, error.family) == ("PG_HISTORY_CHANGED", "definite")
     assert "--reconcile" in error.hint

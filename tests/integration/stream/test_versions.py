@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.session import Address
 from headrace.sources.postgres.stream import Stream, Wanted
 from headrace.testing import tls
@@ -62,13 +63,14 @@ def test_a_backlog_over_tls_comes_in_large_pieces(over_tls: tuple[Server, str], 
         address = Address.parse(database.url(user="app", sslmode="verify-ca", sslrootcert=authority))
         database.execute("INSERT INTO t SELECT i, repeat('x', 300) FROM generate_series(1, 20000) i")
         pieces: list[int] = []
+        begin = Log().lsn(staged.frontier)
 
         def arrived() -> bool:
             pieces.append(len(stream.read(0.1)))
-            stream.feedback(staged.frontier)
+            stream.feedback(begin)
             return sum(pieces) > 20_000 * 300
 
-        with Stream.open(address, Wanted(SLOT, (PUBLICATION,), staged.frontier, staged.frontier)) as stream:
+        with Stream.open(address, Wanted(SLOT, (PUBLICATION,), begin, begin)) as stream:
             wait_for(arrived, "the transaction is read")
         came = [length for length in pieces if length]
         assert sum(came) / len(came) > 3000, len(came)

@@ -45,7 +45,7 @@ class Handmade:
         """Write what was recorded as the next mark."""
         newest = self._log.newest_mark()
         assert newest is not None
-        epoch, time = newest.epoch + 1, int(recording.position) - 1
+        epoch, time = newest.epoch + 1, recording.position.last
         steps: list[TableStep] = []
         for name, rows in recording.rows.items():
             steps += self._steps(name, rows.names, rows.frame, epoch, time)

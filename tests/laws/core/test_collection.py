@@ -90,7 +90,7 @@ def test_updates_and_their_negation_come_to_nothing(case: Any) -> None:
 def test_sums_below_a_frontier_are_those_of_the_times_that_it_covers(case: Any, count: int) -> None:
     clock, updates = case
     below = _table(clock, [update for update in updates if update[1] < count])
-    found = accumulate(_table(clock, updates), clock.cut(range(count)))
+    found = accumulate(_table(clock, updates), clock.cut(count))
     assert _sums(found) == _sums(below.drop_columns(["_time"]))
 
 

@@ -8,20 +8,24 @@ cause: a transaction that touched a row after another one is visible only if tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.collection import accumulate, as_multiset, consolidate, of_rows
-from headrace.core.handoff import ByPosition, ByXid, Handoff, handoff_from_record
+from headrace.core.gtid import Gtid, GtidSet, gtids
+from headrace.core.handoff import ByPosition, BySet, ByXid, Handoff, handoff_from_record
 from headrace.core.rewind import rewind, skip
 from tests.laws.core.times import Clock, clocks
 from tests.laws.core.worlds import Row, World, rows, table, worlds
 
 LAWS = settings(max_examples=60, deadline=None)
-Case = tuple[World, Clock, set[int], set[int]]
+Case = tuple[World, Clock, int, set[int]]
+Names = list[int] | list[Gtid]
 
 
 def _closed(world: World, wanted: Iterable[int]) -> set[int]:
@@ -38,26 +42,31 @@ def _closed(world: World, wanted: Iterable[int]) -> set[int]:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """A world, a clock, the transactions before the start of the stream, and those of the snapshot."""
+    """A world, a clock, how many transactions come before the stream starts, and those of the snapshot."""
     world = draw(worlds(min_transactions=3, most_changes=2))
     size = len(world.transactions)
     clock = draw(clocks(size))
     everything = set(range(size))
     started = draw(st.integers(0, 2))
-    start = set(range(started))
-    if clock.partial:
-        start = _closed(world, start - draw(st.sets(st.integers(0, 2), max_size=1)))
     running = set(draw(st.lists(st.integers(started, size - 1), min_size=1, max_size=2)))
-    return world, clock, start, _closed(world, (everything - running) | start)
+    return world, clock, started, _closed(world, (everything - running) | set(range(started)))
 
 
-def _updates(world: World, clock: Clock, xids: list[int], narrow: bool) -> pa.Table:
+def _updates(world: World, clock: Clock, names: Names, narrow: bool) -> pa.Table:
     history = world.history()
     times = clock.column([number for number, _, _, _ in history])
-    numbers = [xids[number] & 0xFFFFFFFF if narrow else xids[number] for number, _, _, _ in history]
+    named = _named([names[number] for number, _, _, _ in history], narrow)
     found = table([row for _, _, _, row in history]).append_column("_time", times)
-    found = found.append_column("_xid", pa.array(numbers, pa.uint32() if narrow else pa.int64()))
+    found = found.append_column("_xid", named)
     return found.append_column("_diff", pa.array([diff for _, _, diff, _ in history], pa.int64()))
+
+
+def _named(names: list[Any], narrow: bool) -> pa.Array:
+    """The names of transactions: GTIDs, or xids of 64 bits or 32."""
+    if names and isinstance(names[0], Gtid):
+        return gtids(names)
+    numbers = [xid & 0xFFFFFFFF if narrow else xid for xid in names]
+    return pa.array(numbers, pa.uint32() if narrow else pa.int64())
 
 
 def _holding(world: World, transactions: set[int]) -> Counter[Row]:
@@ -79,22 +88,33 @@ def _counted(collection: pa.Table) -> Counter[Row]:
 
 
 @st.composite
-def handoffs(draw: st.DrawFn, world: World, clock: Clock, held: set[int]) -> tuple[Handoff, list[int]]:
-    """A handoff that holds exactly these transactions, and xids for all."""
+def handoffs(draw: st.DrawFn, world: World, clock: Clock, held: set[int]) -> tuple[Handoff, Names]:
+    """A handoff that holds exactly these transactions, and names for all."""
     size = len(world.transactions)
     # The second base lets xids run over the edge where the 32-bit ones begin anew.
     base = draw(st.sampled_from([3, (1 << 32) - 4, 7 << 32]))
     xids = [base + i for i in draw(st.permutations(range(size)))]
     is_prefix = held == set(range(len(held)))
-    if (clock.partial or is_prefix) and draw(st.booleans()):
-        return ByPosition(clock.cut(held)), xids
+    if is_prefix and draw(st.booleans()):
+        return ByPosition(clock.cut(len(held))), xids
+    settled = clock.cut(max(held, default=-1) + 1) if draw(st.booleans()) else None
+    if draw(st.booleans()):
+        executed = [clock.names[number] for number in held]
+        return BySet(_set_of(executed), settled), list(clock.names)
     hidden = sorted(xids[i] for i in range(size) if i not in held)
     top = max((xids[i] for i in held), default=base - 1) + 1
     xmax = top + draw(st.integers(0, 3))
     xip = tuple(xid for xid in hidden if xid < xmax)
     xmin = min((*xip, xmax))
-    settled = clock.cut(held if clock.partial else range(max(held, default=-1) + 1))
-    return ByXid(xmin, xmax, xip, settled if draw(st.booleans()) else None), xids
+    return ByXid(xmin, xmax, xip, settled), xids
+
+
+def _set_of(names: Collection[Gtid]) -> GtidSet:
+    return GtidSet.of({}) if not names else reduce(GtidSet.__or__, (_just(name) for name in names))
+
+
+def _just(name: Gtid) -> GtidSet:
+    return GtidSet.of({name.origin: [(name.number, name.number + 1)]})
 
 
 @LAWS
@@ -107,7 +127,7 @@ def test_a_snapshot_rewound_is_the_table_at_the_start_of_the_stream(
     handoff = handoff_from_record(handoff.as_record())
     snapshot = _collection(_holding(world, held))
     found = rewind(snapshot, _updates(world, clock, xids, narrow), clock.cut(start), handoff)
-    assert _counted(found) == _holding(world, start)
+    assert _counted(found) == _holding(world, set(range(start)))
 
 
 @LAWS
@@ -125,11 +145,11 @@ def test_a_snapshot_and_what_it_does_not_hold_make_the_end(
 @LAWS
 @given(cases())
 def test_contents_from_an_earlier_and_from_a_later_mark_agree(case: Case) -> None:
-    world, clock, early, middle = case
+    world, clock, early, _ = case
     later = set(range(len(world.transactions)))
     updates = _updates(world, clock, [0] * len(world.transactions), False).drop_columns(["_xid"])
-    at = clock.cut(middle) if clock.partial else clock.cut(early)
-    expected = _holding(world, middle if clock.partial else early)
+    at = clock.cut(early)
+    expected = _holding(world, set(range(early)))
     assert _counted(rewind(_collection(_holding(world, later)), updates, at)) == expected
     whole = pa.concat_tables([_collection(Counter(world.start.values())), accumulate(updates, at)])
     assert _counted(consolidate(whole)) == expected

@@ -178,7 +178,8 @@ class Chronicle:
             upstream_commit_ts=None if latest is None else latest.isoformat(),
             steps=tuple(steps),
             versions={name: at for name, at in self._versions.items() if name not in absent},
-            state={f"table/{name}": {"since": self.since} for name in records},
+            state={"source": {"kind": "postgres"}}
+            | {f"table/{name}": {"since": self.since} for name in records},
             complete_until=None if until is None else until.isoformat(),
         )
         self._log.put_plan(plan)

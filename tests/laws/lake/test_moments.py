@@ -13,6 +13,7 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.read import resolve
 from headrace.lake.read.resolve import Late
 from headrace.lake.retain.thinning import Keeping, thinned
+from headrace.sources.postgres.spelling import SPELLING
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
 LONG_AFTER = START + timedelta(days=30)
@@ -40,7 +41,7 @@ class Source:
     def holds(self, marks: list[Mark], moment: int) -> list[int] | None:
         """The transactions that there were at a moment; None where it is refused."""
         try:
-            place = resolve.at_timestamp(marks, _at(moment), self.late(moment))
+            place = resolve.at_timestamp(marks, _at(moment), self.late(moment), SPELLING)
         except Misconfigured:
             return None
         return [time for time in self.committed if time <= place.time]

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite
-from headrace.core.position import Lsn
 from tests.laws.lake.chronicle import START, VALUES, Chronicle, Row, Transaction, counted
+from tests.places import place_at
 
 TABLES = ("public.a", '"S x"."B"')
 ROWS = st.tuples(*map(st.sampled_from, VALUES.values()))
@@ -68,7 +68,7 @@ def test_every_position_holds_what_was_committed_before_it(
         chronicle = _made(*made, folder)
         times = [each.lsn for epoch in made[1] for each in epoch]
         for time in sorted({999, *times, *(time - 1 for time in times)})[:9]:
-            cut = chronicle.lake.at(position=Lsn(time + 1))
+            cut = chronicle.lake.at(position=place_at(time + 1))
             for name in TABLES:
                 assert counted(cut.arrow(name)) == chronicle.state(time)[name], (time, name)
 

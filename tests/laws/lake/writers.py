@@ -17,6 +17,7 @@ from functools import cache, partial
 from typing import Any, Protocol, TypeVar
 
 from headrace.core.errors import Definite, Misconfigured, Transient
+from headrace.core.position import Position
 from headrace.lake.format.plan import DataFile, Plan, TableStep
 from headrace.lake.log import catalog
 from headrace.lake.log.commit import EpochLog, Files, MarkLog, Tables, plan_base
@@ -101,7 +102,7 @@ class Writer:
         )
         self.stopped: set[str] = set()
         try:
-            mark = _patiently(partial(self.log.takeover, origin_frontier="0")).mark
+            mark = _patiently(partial(self.log.takeover, origin=Position(0, "0"))).mark
             self.catalog = _patiently(partial(catalog.load, self._files, SOURCE, mark.epoch))
             for _ in range(self.epochs):
                 mark = self._epoch(mark)

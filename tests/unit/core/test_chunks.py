@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.chunks import MOST_ROUNDS, Bound, ByChunk, Chunk, Span
-from headrace.core.frontier import LsnFrontier
 from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
-from headrace.core.position import Lsn
+from tests.places import place_at
 
 
 def _codes(*keys: int) -> pa.Array:
@@ -33,7 +32,7 @@ def _one_key(key: int) -> Span:
 
 
 def _chunk(low: int | None, high: int | None, snapshot: str = "10:20:", settled: int = 1000) -> Chunk:
-    return Chunk(_span(low, high), ByXid.parse(snapshot, LsnFrontier(Lsn(settled))))
+    return Chunk(_span(low, high), ByXid.parse(snapshot, place_at(settled)))
 
 
 def test_an_unfinished_copy_goes_on_at_its_gaps() -> None:
@@ -88,7 +87,7 @@ def test_past_its_own_position_a_chunk_holds_nothing() -> None:
     times = pa.array([99, 100, 199, 200], pa.int64())
     held = whole.held(_codes(5, 5, 15, 15), times, pa.array([1] * 4, pa.int64())).to_pylist()
     assert held == [True, False, True, False]
-    assert whole.settled == LsnFrontier(Lsn(200))
+    assert whole.settled == place_at(200)
     assert ByChunk().settled is None
 
 
@@ -98,7 +97,7 @@ def test_keys_that_lack_a_value_become_gaps_of_one_key() -> None:
     rest = whole.without(keys)
     assert [(gap.low, gap.one_key) for gap in rest.gaps()] == [(_bound(k), True) for k in (10, 12, 25)]
     assert rest.rounds == 1
-    later = [Chunk(gap, ByXid.parse("90:90:", LsnFrontier(Lsn(5000)))) for gap in rest.gaps()]
+    later = [Chunk(gap, ByXid.parse("90:90:", place_at(5000))) for gap in rest.gaps()]
     again = rest.plus(later)
     assert again.complete
     at = _codes(9, 10, 11, 12, 13, 24, 25, 26)

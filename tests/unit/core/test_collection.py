@@ -7,10 +7,9 @@ import pytest
 
 from headrace.core.collection import as_multiset, consolidate, contents, of_rows
 from headrace.core.errors import Definite
-from headrace.core.frontier import LsnFrontier
 from headrace.core.handoff import ByXid
-from headrace.core.position import Lsn
 from headrace.core.rewind import rewind, skip
+from tests.places import place_at
 
 
 def _updates(*updates: tuple[str, int, int]) -> pa.Table:
@@ -22,18 +21,18 @@ def _updates(*updates: tuple[str, int, int]) -> pa.Table:
 
 def test_contents_are_what_lies_below_the_frontier_added_up() -> None:
     updates = _updates(("a", 10, 1), ("b", 10, 2), ("a", 20, -1), ("b", 20, -1), ("c", 30, 1))
-    found = contents(updates, LsnFrontier(Lsn(30)))
+    found = contents(updates, place_at(30))
     assert found.to_pydict() == {"v": ["b"], "_diff": [1]}
 
 
 def test_duplicates_stay_duplicates() -> None:
-    found = contents(_updates(("a", 1, 2), ("a", 2, 1)), LsnFrontier(Lsn(9)))
+    found = contents(_updates(("a", 1, 2), ("a", 2, 1)), place_at(9))
     assert as_multiset(found).to_pydict() == {"v": ["a", "a", "a"]}
 
 
 def test_a_row_that_is_there_less_than_zero_times_is_an_error_without_its_value() -> None:
     with pytest.raises(Definite) as caught:
-        contents(_updates(("secret", 1, -1)), LsnFrontier(Lsn(9)))
+        contents(_updates(("secret", 1, -1)), place_at(9))
     assert caught.value.code == "COLLECTION_NEGATIVE"
     assert "secret" not in str(caught.value)
 
@@ -52,7 +51,7 @@ def test_updates_in_several_chunks_are_one_set() -> None:
 def test_a_rewind_leaves_out_what_the_start_covers_already() -> None:
     snapshot = of_rows(pa.table({"v": ["a", "b"]}))
     updates = _updates(("a", 10, 1), ("b", 20, 1))
-    found = rewind(snapshot, updates, LsnFrontier(Lsn(20)))
+    found = rewind(snapshot, updates, place_at(20))
     assert found.to_pydict() == {"v": ["a"], "_diff": [1]}
 
 

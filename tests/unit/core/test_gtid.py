@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.core.gtid import Gtid, GtidSet, Origin
+from headrace.core.gtid import GTIDS, Gtid, GtidSet, Origin, gtids
 
 ONE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TWO = "ed102faf-eb00-11eb-8f20-0c5415bfaa1d"
@@ -87,3 +88,14 @@ def test_a_single_gtid_is_read_and_printed() -> None:
     assert str(Gtid.parse(f"{ONE}:audit:7")) == f"{ONE}:audit:7"
     with pytest.raises(Misconfigured):
         Gtid.parse(f"{ONE}:7-8")
+
+
+def test_a_set_masks_what_it_names_and_not_its_gaps() -> None:
+    executed = GtidSet.parse(f"{ONE}:1-2:4:audit:1")
+    names = [f"{ONE}:{n}" for n in (1, 2, 3, 4, 5)] + [f"{ONE}:audit:1", f"{ONE}:audit:2", f"{TWO}:1"]
+    parsed = [Gtid.parse(name) for name in names]
+    wanted = [True, True, False, True, False, True, False, False]
+    assert executed.mask(gtids(parsed)).to_pylist() == wanted == [name in executed for name in parsed]
+    assert GtidSet().mask(gtids(parsed)).to_pylist() == [False] * 8
+    with pytest.raises(ValueError, match="without a GTID"):
+        executed.mask(pa.array([None], GTIDS))

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.core.frontier import LsnFrontier
 from headrace.core.handoff import ByPosition, ByXid, handoff_from_record, widen
-from headrace.core.position import Lsn
+from headrace.sources.postgres.lsn import Log, Lsn
+from tests.places import place_at
 
 WRAP = 1 << 32
 
@@ -52,7 +52,7 @@ def test_wide_xids_are_taken_as_they_are() -> None:
 
 
 def test_past_the_settled_frontier_an_xid_that_came_round_again_is_not_held() -> None:
-    snapshot = ByXid.parse("10:20:", LsnFrontier(Lsn(1000)))
+    snapshot = ByXid.parse("10:20:", place_at(1000))
     xids = pa.array([15, 15], pa.uint32())
     assert snapshot.held(pa.array([999, 1000]), xids).to_pylist() == [True, False]
 
@@ -64,16 +64,16 @@ def test_a_transaction_without_an_xid_is_refused(xids: pa.Array) -> None:
 
 
 def test_a_position_holds_what_lies_before_it() -> None:
-    handoff = ByPosition(LsnFrontier(Lsn(7)))
+    handoff = ByPosition(place_at(7))
     assert handoff.held(pa.array([6, 7]), pa.nulls(2, pa.int64())).to_pylist() == [True, False]
 
 
 @pytest.mark.parametrize(
     "handoff",
     [
-        ByPosition(LsnFrontier(Lsn.parse("16/B374D848"))),
+        ByPosition(Log().position(Lsn.parse("16/B374D848"))),
         ByXid.parse("10:20:10,14"),
-        ByXid.parse(f"{WRAP}:{WRAP}:", LsnFrontier(Lsn(7))),
+        ByXid.parse(f"{WRAP}:{WRAP}:", place_at(7)),
     ],
 )
 def test_a_handoff_survives_being_written_down(handoff: ByPosition | ByXid) -> None:

@@ -52,7 +52,7 @@ def test_a_place_that_is_no_lake_is_refused_and_stays_as_it_is(any_store: Store)
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ('{"version": 2, "lake_id": "x"}', "LAKE_TOO_NEW"),
+        ('{"version": 3, "lake_id": "x"}', "LAKE_TOO_NEW"),
         ("{", "LAKE_FORMAT_DAMAGED"),
         ('{"lake_id": "x"}', "LAKE_FORMAT_DAMAGED"),
     ],

@@ -1,6 +1,6 @@
 """What makes a directory a lake: `_headrace/format.json`, with the version of these formats.
 
-    {"version": 1, "lake_id": "…"}
+    {"version": 2, "lake_id": "…"}
 
 Every command opens a lake through here before it looks at anything else. A place that is no lake, or one
 that a newer Headrace wrote, is an error, and nothing is written there. The lake's id is what names of
@@ -17,7 +17,7 @@ from headrace.core.errors import Misconfigured
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,15 @@ def create_lake(store: Store) -> Format:
     store.put_if_absent(layout.FORMAT, json.dumps(new).encode())
     store.sync([layout.FORMAT])
     return open_lake(store)
+
+
+def upgrade(store: Store) -> None:
+    """Raise the version of an older lake to ours, before anything is written that only we can read."""
+    known = open_lake(store)
+    if known.version < VERSION:
+        # Whoever does the same beside us writes the same.
+        store.put(layout.FORMAT, json.dumps({"version": VERSION, "lake_id": known.lake_id}).encode())
+        store.sync([layout.FORMAT])
 
 
 def _parse(data: bytes) -> Format:

@@ -46,6 +46,7 @@ from typing import Protocol
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.failpoint import failpoint
+from headrace.core.position import ORIGIN, Position
 from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan, TableStep, attempts
 from headrace.lake.log import syncing
@@ -205,7 +206,7 @@ class EpochLog:
             blocked = outcome
         raise _restless(self.source)
 
-    def takeover(self, *, origin_frontier: str = "0/0", origin_time: int = -1) -> Takeover:
+    def takeover(self, *, origin: Position = ORIGIN) -> Takeover:
         """Become the source's writer: finish what is there, then publish an empty epoch of one's own.
 
         The origin is what the first mark of a new source says. Where the source is this process's already
@@ -223,7 +224,7 @@ class EpochLog:
             elif held and newest is not None:
                 self.syncing.begin(newest.epoch)
                 return Takeover(newest, tuple(blocked))
-            own = self._empty(origin_frontier, origin_time)
+            own = self._empty(origin)
             if not held and self._claims(own):
                 mark = self.finish(own)
                 assert isinstance(mark, Mark), "a plan without steps cannot be blocked"
@@ -280,10 +281,10 @@ class EpochLog:
                 return mark
         raise _restless(self.source)
 
-    def _empty(self, origin_frontier: str, origin_time: int) -> Plan:
+    def _empty(self, origin: Position) -> Plan:
         newest = self._marks.newest()
         if newest is None:
-            return Plan(self.source, 1, self._new_id(), "takeover", 0, origin_frontier, origin_time)
+            return Plan(self.source, 1, self._new_id(), "takeover", 0, origin.text, origin.last)
         return self._repeating(newest, "takeover")
 
     def _withdrawal(self, first: Plan) -> Plan:

@@ -30,6 +30,7 @@ from typing import Any, overload
 import pyarrow as pa
 
 from headrace.core.changes import TIMESTAMP
+from headrace.core.position import Position
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep
 from headrace.lake.log.table import LakeTable, Stamp
@@ -82,6 +83,11 @@ class Mark:
     plan_id: str = ""
     complete_until: datetime | None = None
     upstream_earliest_commit_ts: datetime | None = None
+
+    @property
+    def position(self) -> Position:
+        """Where the source's stream stood: behind all that the mark holds."""
+        return Position(self.time + 1, self.frontier)
 
 
 def mark_of(plan: Plan, published_at: datetime) -> Mark:

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.history import own_names
-from headrace.core.position import Lsn
 from headrace.lake.format import schemas
 from headrace.lake.log import histories
 from headrace.lake.log.histories import Part
@@ -33,7 +32,7 @@ def changes(store: Store, spark: Any, end: Cut, full: Name, start: Place | None)
     source, table = full
     schema = end.standings.schema(full)
     until = end.places[source].time
-    after = _after(full, end.standings.since(full), start)
+    after = _after(full, end, start)
     if after > until:
         raise Misconfigured(
             "LAKE_CHANGES_BACKWARDS",
@@ -43,9 +42,9 @@ def changes(store: Store, spark: Any, end: Cut, full: Name, start: Place | None)
     wanted = _wanted(schema)
     found = None
     parts = histories.parts(store, source, table, (after, until))
-    if _after(full, end.standings.since(full), start) > after:
+    if _after(full, end, start) > after:
         # It ran out of its retention while we looked: not to be missed in silence.
-        raise _broken(full, end.standings.since(full))
+        raise _broken(full, end)
     for part in parts:
         if not travel.fits(schema, [part]):
             raise travel.incompatible(str(table))
@@ -54,19 +53,21 @@ def changes(store: Store, spark: Any, end: Cut, full: Name, start: Place | None)
     return spark.createDataFrame([], schemas.spark_ddl(wanted)) if found is None else found
 
 
-def _after(full: Name, since: int | None, start: Place | None) -> int:
+def _after(full: Name, end: Cut, start: Place | None) -> int:
+    since = end.standings.since(full)
     if since is not None and start is None:
         return since - 1
     if since is None or start is None or start.time < since - 1:
-        raise _broken(full, since)
+        raise _broken(full, end)
     return start.time
 
 
-def _broken(full: Name, since: int | None) -> Definite:
+def _broken(full: Name, end: Cut) -> Definite:
+    since = end.standings.since(full)
     return Definite(
         "LAKE_HISTORY_BROKEN",
         f'the history of table "{full[1]}" does not lead from the one place to the other',
-        detail=None if since is None else f"it is exact from {Lsn(since)} on",
+        detail=None if since is None else f"it is exact from {end.standings.shown(full[0], since)} on",
         hint="begin there: after=...",
     )
 

@@ -28,13 +28,13 @@ import pyarrow as pa
 
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName, quote_identifier, split_identifiers
-from headrace.core.position import Lsn
 from headrace.lake.format import layout
 from headrace.lake.log import catalog, histories, horizon
 from headrace.lake.log.histories import Part
 from headrace.lake.log.marks import Kept, Mark, Marks
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read import travel
+from headrace.lake.read.positions import shown, spelling_of
 from headrace.lake.read.resolve import Place
 from headrace.lake.store.contract import Store
 
@@ -105,7 +105,12 @@ class Past:
         """Where and why the table stopped, if it did."""
         record = self._records(self.kept[-1]).get(f"{_TABLE}{table}") or {}
         error, at = record.get("error"), record.get("stopped_at")
-        return None if error is None or at is None else f'it stopped at "{at}" ({error["code"]})'
+        return None if error is None or at is None else f'it stopped at "{at["text"]}" ({error["code"]})'
+
+    def shown(self, time: int) -> str:
+        """A frontier in time as a person is told it."""
+        near = self.first(time - 1) or self.kept[-1]
+        return shown(spelling_of(self._records(near)), time, near.position)
 
     def known(self) -> set[TableName]:
         """All tables that the newest catalog knows of, or that have a history."""
@@ -227,12 +232,16 @@ class Standings:
         found = histories.parts(self._store, *full, ends)
         return Standing(base, shown, tuple(found), 1 if base.time < time else -1)
 
+    def shown(self, source: str, time: int) -> str:
+        """A frontier in time of a source as a person is told it."""
+        return self._pasts[source].shown(time)
+
     def _absent(self, full: Name) -> Definite | Misconfigured:
         """Why a table can't be read here: it left the marks, or is exact only later."""
         source, table = full
         since = self.since(full)
         if since is not None:
-            detail = f'it is exact from "{Lsn(since)}" on'
+            detail = f'it is exact from "{self.shown(source, since)}" on'
             hint = "read it there or later: at(position=...)"
         else:
             last, stop = _last_with(table, self._pasts[source].kept), self._pasts[source].stop(table)

@@ -22,17 +22,18 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.lake.format import formatfile, layout
 from headrace.lake.log import catalog, histories, unseen
 from headrace.lake.log.marks import Kept, Mark, Marks
 from headrace.lake.read import changes as changing
 from headrace.lake.read import resolve
 from headrace.lake.read.cut import Cut
+from headrace.lake.read.positions import spelling_at, spelling_of
 from headrace.lake.read.resolve import Place
 from headrace.lake.store.open import open_store
 
-Moment = int | str | Lsn | datetime | Cut  # an epoch, a position, a timestamp, or another cut's place
+Moment = int | str | Position | datetime | Cut  # an epoch, a position, a timestamp, or another cut's place
 
 
 class Lake:
@@ -59,14 +60,15 @@ class Lake:
         self,
         *,
         epoch: int | None = None,
-        position: str | Lsn | None = None,
+        position: str | Position | None = None,
         timestamp: datetime | str | None = None,
         source: str | None = None,
     ) -> Cut:
         """The cut at the newest mark, or at the place that exactly one of the arguments names.
 
-        A position is read exclusively, as a frontier: all transactions that committed before it. A
-        timestamp means the longest prefix of the commit order that has no later one.
+        A position is the source's own, or one that a mark or a cut told. It is read exclusively: all
+        transactions that committed before it. A timestamp means the longest prefix of the commit order that
+        has no later one.
 
         With several sources and no `source`, each is at its newest mark or at its own position at that
         timestamp; between sources that is by wall clock.
@@ -120,18 +122,24 @@ class Lake:
         return catalog.load(self.store, name, newest.epoch if newest else 0).records
 
     def _place(
-        self, source: str, epoch: int | None, position: str | Lsn | None, timestamp: datetime | str | None
+        self,
+        source: str,
+        epoch: int | None,
+        position: str | Position | None,
+        timestamp: datetime | str | None,
     ) -> Place:
         marks = Marks(self.store, source)
         if epoch is not None:
             return self._at_epoch(marks.kept(), source, epoch)
-        if position is not None:
-            return resolve.at_position(marks.kept(), str(position))
-        if timestamp is not None:
-            late = partial(histories.first_later, self.store, source, resolve.instant(timestamp))
+        if position is not None or timestamp is not None:
             kept = marks.kept()
             known = catalog.load(self.store, source, kept[-1].epoch).records if kept else {}
-            return resolve.at_timestamp(kept, timestamp, late, unseen.of(known))
+            spelling = spelling_of(known)
+            if position is not None:
+                return resolve.at_position(kept, position, spelling)
+            assert timestamp is not None
+            late = partial(histories.first_later, self.store, source, resolve.instant(timestamp))
+            return resolve.at_timestamp(kept, timestamp, late, spelling, unseen.of(known))
         newest = marks.newest()
         return resolve.place_of(resolve.newest([newest] if newest else []))
 
@@ -139,7 +147,7 @@ class Lake:
         """The mark, or where it was if its plan is still there."""
         plan = catalog.final_plan(self.store, source, epoch) if kept and epoch <= kept[-1].epoch else None
         if plan is not None and plan.time >= 0:
-            place = resolve.at_time(kept, plan.time)
+            place = resolve.at_time(kept, plan.time, spelling_at(self.store, source, kept[-1]))
             if place.mark is None:
                 return place
         return resolve.at_epoch(kept, epoch)
@@ -152,9 +160,15 @@ class Lake:
             return self.at(source=source)
         if isinstance(moment, int):
             return self.at(epoch=moment, source=source)
-        if isinstance(moment, Lsn) or (isinstance(moment, str) and "/" in moment):
+        if isinstance(moment, Position) or (isinstance(moment, str) and self._is_position(moment, source)):
             return self.at(position=moment, source=source)
         return self.at(timestamp=moment, source=source)
+
+    def _is_position(self, text: str, source: str | None) -> bool:
+        """Tell whether a source of the lake, or the one that is named, spells its positions like this."""
+        named = [name for name in self.sources() if source in (None, name)]
+        newest = ((name, Marks(self.store, name).newest()) for name in named)
+        return any(spelling_at(self.store, name, mark).reads(text) for name, mark in newest)
 
     def _source(self, source: str | None) -> str:
         """The source that is meant; it may be left out where the lake has one."""

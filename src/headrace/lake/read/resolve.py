@@ -39,9 +39,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from headrace.core.errors import Misconfigured
-from headrace.core.position import Lsn
+from headrace.core.position import Position, Spelling
 from headrace.lake.log.marks import Kept, Mark
 from headrace.lake.log.unseen import Stretch
+from headrace.lake.read.positions import shown
 
 # (before, mark): of the transactions between the two marks, the time of the first that is later than T, and
 # whether there are others before it; None where none is later.
@@ -94,7 +95,7 @@ def at_epoch(marks: Sequence[Mark], epoch: int) -> Place:
     raise _none(marks, f"there is no mark of epoch {epoch}")
 
 
-def at_time(marks: Sequence[Mark], time: int, incarnation: int | None = None) -> Place:
+def at_time(marks: Sequence[Mark], time: int, spelling: Spelling, incarnation: int | None = None) -> Place:
     """The place that holds everything up to this time; the newest mark that is exactly there, if any."""
     last = newest(marks)
     if time > last.time:
@@ -103,30 +104,38 @@ def at_time(marks: Sequence[Mark], time: int, incarnation: int | None = None) ->
     if at and marks[at - 1].time == time:
         return place_of(marks[at - 1])
     life = marks[min(at, len(marks) - 1)]
-    return Place(time, _frontier(time, life), life.incarnation if incarnation is None else incarnation)
+    text = shown(spelling, time + 1, life.position)
+    return Place(time, text, life.incarnation if incarnation is None else incarnation)
 
 
-def at_position(marks: Sequence[Mark], position: str) -> Place:
-    """The place whose frontier is this position: all transactions that committed before it."""
+def at_position(marks: Sequence[Mark], position: str | Position, spelling: Spelling) -> Place:
+    """The place at this position: it holds all transactions that committed before it."""
     newest(marks)
-    try:
-        lsn = Lsn.parse(position)
-    except Misconfigured:
-        return _spelled(marks, position)
-    # A position is read in the newest life of the source that has one like it: the last mark of each life
-    # tells how far it came.
-    last = marks[-1]
-    for mark in _lives(marks):
-        last = mark
-        if int(lsn) <= int(Lsn.parse(mark.frontier)):
-            break
-    else:
-        last = marks[-1]
-    return at_time(marks, int(lsn) - 1 + _base(last), last.incarnation)
+    if isinstance(position, Position):
+        return at_time(marks, position.last, spelling)
+    reached = []
+    # A text is read in the newest life of the source that has a position like it: its marks tell from where
+    # to where the lake followed it.
+    for first, mark in _lives(marks, spelling):
+        time = spelling.time(position, mark.position) if spelling.reads(position) else None
+        if time is None:
+            return _spelled(marks, position)
+        if time <= mark.position.time:
+            reached.append((time, mark))
+            if first is None or first.position.time <= time:
+                return at_time(marks, time - 1, spelling, mark.incarnation)
+    if not reached:
+        raise _ahead(marks, "the lake has not reached that position yet")
+    time, mark = reached[0]
+    return at_time(marks, time - 1, spelling, mark.incarnation)
 
 
 def at_timestamp(
-    marks: Sequence[Mark], moment: datetime | str, late: Late, unseen: Sequence[Stretch] | None = None
+    marks: Sequence[Mark],
+    moment: datetime | str,
+    late: Late,
+    spelling: Spelling,
+    unseen: Sequence[Stretch] | None = None,
 ) -> Place:
     """The place of the longest prefix of the commit order with no commit timestamp after this moment.
 
@@ -147,13 +156,13 @@ def at_timestamp(
         if found is None:
             continue
         time, others = found
-        return at_time(marks, time - 1) if others or before is None else place_of(before)
+        return at_time(marks, time - 1, spelling) if others or before is None else place_of(before)
     if end == len(marks):
         raise _ahead(marks, f"the lake does not hold yet all that was committed up to {limit.isoformat()}")
     if not end and marks[0].epoch > 1:
         # One of those before it may have been complete until then, too.
         raise _none(marks, f"the lake does not reach back to {limit.isoformat()}")
-    return at_time(marks, marks[end].time)
+    return at_time(marks, marks[end].time, spelling)
 
 
 def _later(marks: Sequence[Mark], limit: datetime, end: int) -> Iterator[int]:
@@ -173,28 +182,28 @@ def _later(marks: Sequence[Mark], limit: datetime, end: int) -> Iterator[int]:
                 yield at
 
 
-def _lives(marks: Sequence[Mark]) -> Iterator[Mark]:
-    """The last mark of each incarnation, newest first."""
+def _lives(marks: Sequence[Mark], spelling: Spelling) -> Iterator[tuple[Mark | None, Mark]]:
+    """The first and the last mark of each incarnation, newest first; of the oldest one the last alone.
+
+    While a lost position is left, marks of the new incarnation stand where the old one came to: at positions
+    that are spelled otherwise in the new one.
+    """
     stop = len(marks)
     while stop:
-        yield marks[stop - 1]
-        stop = bisect_left(marks, marks[stop - 1].incarnation, hi=stop, key=lambda mark: mark.incarnation)
+        last = marks[stop - 1]
+        start = bisect_left(marks, last.incarnation, hi=stop, key=lambda mark: mark.incarnation)
+        near = last.position
 
+        def at_home(mark: Mark, near: Position = near) -> bool:
+            return spelling.text(mark.position.time, near) == mark.frontier
 
-def _base(mark: Mark) -> int:
-    """What is added to a position of this mark's life to make a time of it."""
-    return mark.time + 1 - int(Lsn.parse(mark.frontier))
-
-
-def _frontier(time: int, life: Mark) -> str:
-    try:
-        return str(Lsn(time + 1 - _base(life)))
-    except Misconfigured:
-        return str(time + 1)
+        first = bisect_left(marks, True, lo=start, hi=stop - 1, key=at_home)
+        yield marks[first] if start else None, last
+        stop = start
 
 
 def _spelled(marks: Sequence[Mark], position: str) -> Place:
-    """The newest mark whose frontier is spelled so: for positions that are no numbers."""
+    """The newest mark whose position is spelled so: where only the source could tell more."""
     for mark in reversed(marks):
         if mark.frontier == position.strip():
             return place_of(mark)

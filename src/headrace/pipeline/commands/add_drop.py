@@ -32,7 +32,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.failpoint import failpoint
 from headrace.core.history import history_schema
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
@@ -53,7 +53,7 @@ class _Published:
     """Tables that are in the publication, and a position that was read after."""
 
     looks: tuple[catalog.TableLook, ...]
-    position: Lsn
+    position: Position
 
 
 def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
@@ -101,7 +101,7 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     if unknown and not source.owns_publication:
         raise _not_mirrored(unknown[0])
     if leaving:
-        time = int(ledger.frontier)  # behind the last mark that names them, at which the texts stand
+        time = ledger.frontier.time  # behind the last mark that names them, at which the texts stand
         outcomes = (_without_errors(ledger, ledger.tables[name], time) for name in leaving)
         told = tuple(outcome for outcome in outcomes if outcome.errors is not None)
         gone = [known[name] for known in (ledger.tables, ledger.staged) for name in leaving if name in known]
@@ -145,7 +145,7 @@ def _publish(
             upstream.ensure_publication(connection, source.publication, names, make=False)
         looks = catalog.look_by_name(connection, names, [source.publication])
         position = upstream.behind_all(connection)
-    return _Published(tuple(looks.values()), source.shifted(position))
+    return _Published(tuple(looks.values()), source.log.position(position))
 
 
 def _epoch(ledger: Ledger, arrivals: Sequence[_Arrival]) -> Epoch:
@@ -169,7 +169,7 @@ class _Arrival:
     other_columns: bool  # the folder's newest version gets these columns
 
 
-def _arrival(ledger: Ledger, look: catalog.TableLook, start: Lsn) -> _Arrival:
+def _arrival(ledger: Ledger, look: catalog.TableLook, start: Position) -> _Arrival:
     record = replace(choice.chosen(look, start), late=True)
     name, table = look.name, ledger.table(layout.table_folder(ledger.name, look.name))
     other = table.version >= 0 and not _alike(table.schema(), record.schema.arrow())

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.core.errors import HeadraceError, Misconfigured, from_record
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.lake.format import requests
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
@@ -125,7 +125,7 @@ class Alone:
     def publish(self, epoch: Epoch) -> None:
         self.ledger.sync(self.ledger.publish(epoch))
 
-    def reach(self, frontier: Lsn) -> None:
+    def reach(self, frontier: Position) -> None:
         """Nothing streams here: no mark comes by itself."""
 
     @property

@@ -126,7 +126,7 @@ class Site:
     jobs: Jobs
     room: Room
     epoch: int
-    shift: int = 0  # what is added to the server's positions
+    base: int = 0  # what is added to the server's positions
     finished: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
     stopping: threading.Event = field(default_factory=threading.Event)
     waits_for: Transient | None = None  # what keeps a snapshot from being taken
@@ -151,7 +151,7 @@ class Site:
             self.room.free.release()
 
     def errand(self, sealed: Sealed) -> Errand:
-        return Errand(self.epoch, self.lake, self.identity, sealed, self.shift)
+        return Errand(self.epoch, self.lake, self.identity, sealed, self.base)
 
     @property
     def waiting(self) -> Waiting:

@@ -93,7 +93,7 @@ def _complete(ledger: Ledger, record: TableRecord) -> TableRecord:
 
 def _since(record: TableRecord, handoff: AnyHandoff) -> int | None:
     """From when on the stream tells all of a table that came late; others were there from its start."""
-    return record.since or int(told_from(handoff)) if record.late and record.schema.full else record.since
+    return record.since or told_from(handoff).time if record.late and record.schema.full else record.since
 
 
 def _with_chunks(ledger: Ledger, record: TableRecord, parts: list[ChunkCopied]) -> TableRecord:

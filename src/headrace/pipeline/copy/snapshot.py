@@ -99,7 +99,7 @@ class Copying:
         room: Room,
     ) -> None:
         self.names = frozenset(record.name for record in records)
-        self.site = Site(address, identity, lake, jobs, room, epoch, shift=source.shift)
+        self.site = Site(address, identity, lake, jobs, room, epoch, base=source.base)
         self._slot = source.slot
         self._source = source
         self._records = {record.name: record for record in records}
@@ -235,7 +235,7 @@ class Copying:
         task = RangesTask(
             errand=self.site.errand(sealed),
             snapshot_id=leader.snapshot_id,
-            time=int(exact_from(self._handoff(leader))) - 1,
+            time=exact_from(self._handoff(leader)).last,
             ranges=tuple((self._tables[piece.table].task, piece) for piece in wanted),
         )
         with self.site.connected():
@@ -247,7 +247,7 @@ class Copying:
         return list(zip(wanted, answers(answer), strict=True))
 
     def _handoff(self, leader: snapshot.Leader) -> Handoff:
-        return moved(leader.handoff, self.site.shift)
+        return moved(leader.handoff, self.site.base)
 
     def _take(self, name: TableName, answer: Answer, handoff: Handoff) -> None:
         table, progress = self._tables[name], self.site.progress[name]

@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from headrace.core.position import Lsn
 from headrace.spool.layout import Records
 
 COMMITS_KEY = "commits"  # in the lake's catalog
@@ -39,9 +38,9 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LastCommits:
-    """All commits with changes from the position `since` on, to the position that the lake has."""
+    """All commits with changes from the time `since` on, to the position that the lake has."""
 
-    since: Lsn
+    since: int
     commits: tuple[Commit, ...] = ()
     xid: int | None = None
 
@@ -52,13 +51,13 @@ class LastCommits:
             return self
         every = (*self.commits, *(Commit(*row) for row in rows))
         newest = every[-MOST:]
-        since = self.since if len(newest) == len(every) else Lsn(newest[0].time)
+        since = self.since if len(newest) == len(every) else newest[0].time
         xids = [near + ((xid - near + _HALF) & (2 * _HALF - 1)) - _HALF for _, xid, _ in newest]
         return LastCommits(since, newest, max(*xids, self.xid or 0))
 
     def as_record(self) -> dict[str, Any]:
         return {
-            "since": str(self.since),
+            "since": self.since,
             "commits": [list(commit) for commit in self.commits],
             "xid": self.xid,
         }
@@ -66,7 +65,7 @@ class LastCommits:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> LastCommits:
         commits = tuple(Commit(*commit) for commit in record["commits"])
-        return cls(Lsn.parse(record["since"]), commits, record["xid"])
+        return cls(record["since"], commits, record["xid"])
 
 
 def last_commits_of(catalog: Mapping[str, Any]) -> LastCommits | None:

@@ -24,14 +24,13 @@ publication what came before that comes again: the server reads its catalog as i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from headrace.core.errors import Definite
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.pipeline.ingest.last_commits import Commit, LastCommits
 from headrace.sources.postgres.protocol import history_changed
 from headrace.spool.layout import Records
@@ -44,27 +43,41 @@ Commits = npt.NDArray[np.void]
 _COMMIT = np.dtype([("time", "<i8"), ("xid", "<i8"), ("commit_ts", "<i8")])
 
 
+Spelled = Callable[[int], Position]
+
+
+def unspelled(time: int) -> Position:
+    """A position of a source of which nothing else is known."""
+    return Position(time, f"time {time}")
+
+
 class Known:
     """The newest transactions that are known when a session begins, to compare with."""
 
-    def __init__(self, commits: Commits, since: int, until: int) -> None:
+    def __init__(self, commits: Commits, since: int, until: int, at: Spelled = unspelled) -> None:
         self._commits = commits
         self._since = since
         self._until = until
+        self._at = at
         self._next = 0  # which must come next
         self._reached = 0  # everything before this position has come
 
     @classmethod
-    def of(cls, spool: Path, last: LastCommits | None = None, position: int = 0) -> Known:
-        """What the spool holds, and what the lake remembers of what came before its `position`."""
-        spooled = cls._of_spool(spool)
+    def of(
+        cls, spool: Path, last: LastCommits | None = None, position: int = 0, at: Spelled = unspelled
+    ) -> Known:
+        """What the spool holds, and what the lake remembers of what came before the time of its `position`.
+
+        `at` gives the position at a time, for a person.
+        """
+        spooled = cls._of_spool(spool, at)
         if last is None:
             return spooled
-        lake = cls(_as_commits(last.commits), int(last.since), position)
+        lake = cls(_as_commits(last.commits), last.since, position, at)
         return lake._joined(spooled)
 
     @classmethod
-    def _of_spool(cls, folder: Path) -> Known:
+    def _of_spool(cls, folder: Path, at: Spelled) -> Known:
         reader = SpoolReader(folder)
         until = reader.frontier() or 0  # asked first: what is discarded from now on is missed
         since = complete_from(folder)
@@ -77,7 +90,7 @@ class Known:
                 found = found[-MOST_KNOWN:]
                 since = int(found["time"][0])
             after = int(records["stop"][-1])
-        return cls(found, since, until)
+        return cls(found, since, until, at)
 
     def _joined(self, other: Known) -> Known:
         """Both together; of two between which something may be missing, the one that reaches further."""
@@ -86,12 +99,12 @@ class Known:
             return second
         both = np.concatenate([first._commits, second._commits])
         _, places = np.unique(both["time"], return_index=True)
-        return Known(both[places], min(first._since, second._since), second._until)
+        return Known(both[places], min(first._since, second._since), second._until, self._at)
 
     def from_start(self, start: int) -> Known:
         """What a server has to send again that begins at this position."""
         again = self._commits[self._commits["time"] >= start]
-        return Known(again, max(self._since, start), self._until)
+        return Known(again, max(self._since, start), self._until, self._at)
 
     def compare(self, ends: Records) -> None:
         """Refuse a server that sends other transactions than it did before."""
@@ -128,7 +141,8 @@ class Known:
         due = self._commits[self._next : upto]
         self._next = upto
         if not np.array_equal(came, due):
-            raise _other_history(due, came)
+            sent, again = _shown(due, self._at), _shown(came, self._at)
+            raise history_changed(f"of its transactions it sent {sent}, and sends {again} again")
 
 
 def _commits(records: Records) -> Commits:
@@ -142,14 +156,10 @@ def _as_commits(commits: Sequence[Commit]) -> Commits:
     return np.array([tuple(commit) for commit in commits], _COMMIT)
 
 
-def _other_history(due: Commits, came: Commits) -> Definite:
-    return history_changed(f"of its transactions it sent {_shown(due)}, and sends {_shown(came)} again")
-
-
-def _shown(commits: Commits) -> str:
+def _shown(commits: Commits, at: Spelled) -> str:
     """Where these commits lie, for a person."""
     if not len(commits):
         return "none"
-    first, last = Lsn(int(commits["time"][0])), Lsn(int(commits["time"][-1]))
+    first, last = at(int(commits["time"][0])), at(int(commits["time"][-1]))
     where = f"at {first}" if first == last else f"from {first} to {last}"
     return f"{len(commits)} {where}"

@@ -32,14 +32,13 @@ from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient, from_record
-from headrace.core.position import Lsn
+from headrace.core.position import ORIGIN, Position
 from headrace.pipeline.ingest import worker
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.worker import ORPHANED, PATIENCE, Orders
 from headrace.sources.postgres.session import Address, Identity
 from headrace.spool.origin import prepare, running_since
 
-ORIGIN = Lsn(0)
 LIMIT_BYTES = 8 * 1024**3
 BEATS = 12  # words of the driver in the time for which the process is patient
 _STOP_WITHIN = 5.0
@@ -52,10 +51,10 @@ class Progress:
 
     streaming: bool = False  # connected and checked
     session: int = 0
-    start: Lsn = ORIGIN  # the slot's position at the connect
-    frontier: Lsn = ORIGIN  # complete in the spool, exclusively
-    confirmed: Lsn | None = ORIGIN  # up to here the server has sent again what we had; None: all of it
-    source_end: Lsn = ORIGIN  # how far the server has read its own log
+    start: int = 0  # the time that the server began to send at
+    frontier: int = 0  # complete in the spool up to this time, exclusively
+    confirmed: int | None = 0  # up to here the server has sent again what we had; None: all of it
+    source_end: int = 0  # how far the server has read its own log
     source_ts: int = 0  # its clock then, microseconds since 1970; 0 while unknown
     address: int = 0  # of the spool's end
     received: int = 0  # bytes in this session
@@ -76,9 +75,9 @@ class Feed:
     limit_bytes: int = LIMIT_BYTES
     silence: float | None = None
     streaming: bool = False  # large transactions while they run, where the server can
-    shift: int = 0  # what is added to the server's positions
+    base: int = 0  # what is added to the server's positions
     last: LastCommits | None = None  # what the lake remembers of the stream before `position`
-    position: Lsn = ORIGIN
+    position: Position = ORIGIN
     patience: float = PATIENCE  # for how long the process goes on without a word of the driver
 
     @property
@@ -94,20 +93,20 @@ class Feed:
             "machine": running_since(),
         }
 
-    def orders(self, frontier: Lsn) -> Orders:
+    def orders(self, frontier: Position) -> Orders:
         return Orders(
             conninfo=self.address.conninfo,
             slot=self.slot,
             publications=self.publications,
             folder=str(self.folder),
-            frontier=int(frontier),
+            frontier=frontier.time,
             limit_bytes=self.limit_bytes,
             identity=self.identity,
             silence=self.silence,
             streaming=self.streaming,
-            shift=self.shift,
+            base=self.base,
             last=self.last,
-            position=int(self.position),
+            position=self.position.time,
             patience=self.patience,
         )
 
@@ -137,12 +136,12 @@ class Receiver:
         """What it last said, as far as `poll` has listened."""
         return self._progress
 
-    def start(self, frontier: Lsn) -> None:
+    def start(self, frontier: Position) -> None:
         """Run the process; the lake holds everything before `frontier`."""
         if self.alive:
             raise ValueError("this receiver is running already")
-        prepare(self._feed.folder, self._feed.origin, int(frontier))
-        self._progress, self._partial, self._failure = Progress(frontier=frontier), b"", None
+        prepare(self._feed.folder, self._feed.origin, frontier.time)
+        self._progress, self._partial, self._failure = Progress(frontier=frontier.time), b"", None
         self._process = start_process()
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
@@ -164,9 +163,9 @@ class Receiver:
             raise self._sudden_end()
         return self._progress
 
-    def acknowledge(self, frontier: Lsn) -> None:
+    def acknowledge(self, frontier: Position) -> None:
         """Let the slot move: everything before `frontier` is durable in the lake."""
-        self._tell(json.dumps({"ack": int(frontier)}))
+        self._tell(json.dumps({"ack": frontier.as_record()}))
 
     def stop(self) -> None:
         """End the process, after it has passed on the last acknowledgement."""
@@ -231,18 +230,15 @@ class Receiver:
             self._progress = Progress(
                 streaming=True,
                 session=event["session"],
-                start=Lsn(event["start"]),
-                frontier=Lsn(event["frontier"]),
-                confirmed=_position(event["confirmed"]),
+                start=event["start"],
+                frontier=event["frontier"],
+                confirmed=event["confirmed"],
             )
         elif kind == "progress":
             self._progress = Progress(
                 streaming=True,
                 session=self._progress.session,
                 start=self._progress.start,
-                frontier=Lsn(event.pop("frontier")),
-                confirmed=_position(event.pop("confirmed")),
-                source_end=Lsn(event.pop("source_end")),
                 **event,
             )
 
@@ -276,10 +272,6 @@ class Receiver:
                 with self._writing, suppress(BrokenPipeError):
                     pipe.close()
         self._process = None
-
-
-def _position(said: int | None) -> Lsn | None:
-    return None if said is None else Lsn(said)
 
 
 def start_process() -> subprocess.Popen[bytes]:

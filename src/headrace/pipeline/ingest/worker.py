@@ -4,7 +4,7 @@ Started by `pipeline.ingest.supervisor` as `python -m headrace.pipeline.ingest.w
 so that the server is answered in time while the driver's process is busy, stopped or starved.
 
     stdin    line 1: what to do, secrets included (they are never in argv or the environment)
-             then    {"ack": 23797576}     the lake holds everything before this position, durably
+             then    {"ack": {...}}       the lake holds everything before this position, durably
                      {"stop": true}        finish; so does the end of stdin, for then the driver is gone
              {}                    the driver lives; who has not heard it for a minute ends as well
     stdout   {"event": "streaming", ...}   the checks are passed, bytes will come
@@ -40,10 +40,11 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.failpoint import failpoint
-from headrace.core.position import Lsn
+from headrace.core.position import ORIGIN, Position
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.replay_check import Known
 from headrace.pipeline.ingest.store_stream import Intake
+from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.session import Address, Identity
 from headrace.sources.postgres.stream import Stream, Wanted
 from headrace.spool.writer import SpoolWriter
@@ -71,7 +72,7 @@ class Orders:
     identity: Identity | None = None
     silence: float | None = None
     streaming: bool = False  # large transactions while they run, where the server can
-    shift: int = 0  # what is added to the server's positions
+    base: int = 0  # what is added to the server's positions
     last: LastCommits | None = None  # what the lake remembers of the stream before `position`
     position: int = 0
     patience: float = PATIENCE
@@ -95,7 +96,7 @@ class Commands(threading.Thread):
     def __init__(self, lines: io.FileIO) -> None:
         super().__init__(daemon=True)
         self._lines = lines
-        self.acknowledged = 0
+        self.acknowledged = ORIGIN
         self.heard = 0  # lines
         self.stopped = threading.Event()
 
@@ -104,7 +105,7 @@ class Commands(threading.Thread):
             self.heard += 1
             command = json.loads(line)
             if "ack" in command:
-                self.acknowledged = max(self.acknowledged, command["ack"])
+                self.acknowledged = max(self.acknowledged, Position.from_record(command["ack"]))
             if command.get("stop"):
                 self.stopped.set()
                 return
@@ -139,7 +140,7 @@ class Receiving:
     ) -> None:
         self._stream = stream
         self._writer = writer
-        self._shift = orders.shift
+        self._log = Log(orders.base)
         self._known = known
         self._intake = Intake(writer, known)
         self._commands = commands
@@ -197,11 +198,12 @@ class Receiving:
             )
 
     def _feedback(self) -> None:
-        acknowledged, written = self._commands.acknowledged, self._writer.frontier
+        log = self._log
+        acknowledged, written = log.lsn(self._commands.acknowledged), log.lsn_at(self._writer.frontier)
         if not self._known.is_over:
             # Nor written: a server says by itself that it has sent all there is only if that is news to us.
-            acknowledged = written = int(self._stream.start) + self._shift
-        self._stream.feedback(Lsn(max(0, acknowledged - self._shift)), Lsn(written - self._shift))
+            acknowledged = written = self._stream.start
+        self._stream.feedback(acknowledged, written)
 
     def _progress(self) -> None:
         source_end, source_ts = self._writer.source
@@ -238,25 +240,27 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
     commands = Commands(lines)
     commands.start()
     folder = Path(orders.folder)
+    log = Log(orders.base)
     with SpoolWriter(folder, orders.limit_bytes, orders.frontier) as writer:
-        known = Known.of(folder, orders.last, orders.position)
+        known = Known.of(folder, orders.last, orders.position, log.at)
         wanted = Wanted(
             slot=orders.slot,
             publications=orders.publications,
-            frontier=Lsn(orders.frontier - orders.shift),
-            reached=Lsn(writer.frontier - orders.shift),
+            frontier=log.lsn_at(orders.frontier),
+            reached=log.lsn_at(writer.frontier),
             identity=orders.identity,
             streaming=orders.streaming,
             silence=orders.silence,
-            shift=orders.shift,
+            base=orders.base,
             xid=None if orders.last is None else orders.last.xid,
         )
         with Stream.open(Address(orders.conninfo), wanted) as stream:
-            again = known.from_start(int(stream.start) + orders.shift)
+            start = log.position(stream.start).time
+            again = known.from_start(start)
             emit(
                 event="streaming",
                 session=writer.session,
-                start=int(stream.start) + orders.shift,
+                start=start,
                 frontier=writer.frontier,
                 confirmed=again.confirmed,
                 identity=asdict(stream.identity),

@@ -24,7 +24,6 @@ from typing import Any
 
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
-from headrace.core.position import Lsn
 from headrace.lake.format import layout
 from headrace.lake.log import horizon
 from headrace.lake.log.commit import plan_base
@@ -216,7 +215,8 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
     found = horizon.read(store, ledger.name)
     if found is None:
         return
-    report.history["reaches_back_to"] = str(Lsn(found.time + 1))
+    assert ledger.source is not None
+    report.history["reaches_back_to"] = str(ledger.source.at(found.time + 1))
     since = found.time + 1
     settled = [r for r in ledger.tables.values() if r.state.is_settled]
     late = [record for record in settled if record.since is not None and record.since < since]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.core.failpoint import failpoint
-from headrace.core.position import Lsn
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.resync.comparison import Balance
 from headrace.pipeline.resync.replacement import Workers
@@ -36,7 +35,7 @@ class CopyRun(Owner, Protocol):
     @property
     def reporter(self) -> Warner: ...
     def look(self, records: Sequence[TableRecord]) -> Look: ...
-    def room(self, frontier: Lsn) -> Lsn: ...
+    def room(self, time: int) -> int: ...
 
 
 @dataclass(slots=True)
@@ -95,7 +94,7 @@ class Renewal:
         """Move a source where nothing happens, if a new copy waits for a later position of it."""
         frontier = run.workshop.reader.frontier()
         waits = any(r.state is State.JOINING for r in run.ledger.staged.values())
-        if not waits or frontier is None or run.room(Lsn(frontier)) > run.ledger.position:
+        if not waits or frontier is None or run.room(frontier) > run.ledger.position.time:
             self.moved_at = time.monotonic()
         elif time.monotonic() - self.moved_at >= STIR_SECONDS and not run.identity.standby:
             upstream.stir(run.connection)

@@ -30,7 +30,7 @@ from typing import Protocol
 from headrace.core.difference import Moment
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.core.schema import Column, TableSchema
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
@@ -59,7 +59,7 @@ class Workers(Protocol):
     def fit(self, rows: int) -> Jobs: ...
 
 
-def staged(record: TableRecord, stage: str, applied: Lsn) -> TableRecord:
+def staged(record: TableRecord, stage: str, applied: Position) -> TableRecord:
     """The record of a new copy of a table, from this position of the stream on."""
     return replace(
         record,
@@ -133,7 +133,9 @@ def epoch(
     ledger: Ledger, workshop: Workers, copies: Sequence[TableRecord], balances: Mapping[str, Balance]
 ) -> Epoch:
     """The new copies in the place of their tables, and the end of those that failed."""
-    frontier = Lsn(int(ledger.position) + ROOM)
+    source = ledger.source
+    assert source is not None
+    frontier = source.at(ledger.position.time + ROOM)
     records, outcomes, created = [], [], []
     for copy in copies:
         old = ledger.tables[copy.name]
@@ -154,15 +156,13 @@ def epoch(
                 state=old.on(Event.RECONCILED).state,
                 applied=None,
                 handoff=None,
-                since=old.since if continues else int(frontier),
+                since=old.since if continues else frontier.time,
                 shadows=tuple(sorted({*old.shadows, *copy.shadows})),
                 stage=None,
             )
         )
     gone = [*copies, *refused(ledger)]
     records += [_given_up(ledger, copy) for copy in refused(ledger)]
-    source = ledger.source
-    assert source is not None
     return Epoch(
         kind=RECONCILE,
         frontier=frontier,
@@ -229,7 +229,7 @@ class _Pair:
         return sum(half.file.rows for half in self.halves)
 
 
-def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Lsn) -> _Pair:
+def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Position) -> _Pair:
     refuse_other_columns(copy.name, old.schema, copy.schema)
     if old.state is State.STOPPED:  # another program may have changed its files
         ledger.forget_folder(ledger.task_folder(old.name))
@@ -239,7 +239,7 @@ def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Lsn) ->
         epoch=ledger.mark.epoch + 1,
         lake=ledger.address,
         table=replace(old_task, routes=Routes.over(()), shadows=both, handoff=None, layered=True),
-        moment=Moment(int(frontier) - 1, time.time_ns() // 1000),
+        moment=Moment(frontier.last, time.time_ns() // 1000),
         folder=f"{layout.staged_folder(ledger.name, stage_of(copy))}/difference",
     )
     halves = (

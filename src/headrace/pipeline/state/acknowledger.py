@@ -14,25 +14,25 @@ from collections.abc import Callable
 
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.lake.format.plan import Plan
 
-Published = tuple[Plan | None, Lsn]
+Published = tuple[Plan | None, Position]
 
 
 class Acknowledger:
     """Makes published epochs durable and then acknowledges them, in order."""
 
-    def __init__(self, sync: Callable[[Plan | None], None], acknowledge: Callable[[Lsn], None]) -> None:
+    def __init__(self, sync: Callable[[Plan | None], None], acknowledge: Callable[[Position], None]) -> None:
         self._sync = sync
         self._acknowledge = acknowledge
         self._queue: queue.SimpleQueue[Published | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
-        self.acknowledged: Lsn | None = None
+        self.acknowledged: Position | None = None
         self._thread = threading.Thread(target=self._work, name="headrace-acknowledger", daemon=True)
         self._thread.start()
 
-    def published(self, plan: Plan | None, frontier: Lsn) -> None:
+    def published(self, plan: Plan | None, frontier: Position) -> None:
         """The plan's mark is public; `frontier` may be acknowledged once it is durable.
 
         Without a plan: what was there when the source was taken over.

@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.records import TableRecord
@@ -54,7 +54,7 @@ def unmirrored(connection: Session, config: SourceConfig, mirrored: Collection[T
     return {str(name): NOT_ADDED if error is None else error.code for name, error in reasons.items()}
 
 
-def chosen(look: catalog.TableLook, start: Lsn) -> TableRecord:
+def chosen(look: catalog.TableLook, start: Position) -> TableRecord:
     """The record of a table that waits for its copy."""
     return TableRecord(
         name=look.name,

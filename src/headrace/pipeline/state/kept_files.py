@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
@@ -28,7 +28,7 @@ class Kept:
     """A file: what one epoch had for some tables."""
 
     name: str
-    reached: Lsn  # the frontier of its epoch: all that it holds lies before
+    reached: Position  # the frontier of its epoch: all that it holds lies before
     tables: frozenset[TableName]
     size: int
     changes: int
@@ -40,7 +40,7 @@ class Kept:
 
     def as_record(self) -> dict[str, Any]:
         return {
-            "reached": str(self.reached),
+            "reached": self.reached.as_record(),
             "tables": sorted(map(str, self.tables)),
             "size": self.size,
             "changes": self.changes,
@@ -51,7 +51,7 @@ class Kept:
     def from_record(cls, name: str, record: Mapping[str, Any]) -> Kept:
         return cls(
             name=name,
-            reached=Lsn.parse(record["reached"]),
+            reached=Position.from_record(record["reached"]),
             tables=frozenset(map(TableName.parse, record["tables"])),
             size=record["size"],
             changes=record["changes"],
@@ -92,6 +92,6 @@ def _file_whole(store: Store, key: str, size: int) -> bool:
         return length == size + int.from_bytes(file.read(FOOTER_BYTES), "big") + FOOTER_BYTES
 
 
-def needed(file: Kept, behind: Mapping[TableName, Lsn]) -> bool:
+def needed(file: Kept, behind: Mapping[TableName, Position]) -> bool:
     """Whether any of the tables has yet to take what the file holds."""
     return any(name in file.tables and applied < file.reached for name, applied in behind.items())

@@ -21,8 +21,8 @@ from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.core.failpoint import failpoint
 from headrace.core.history import history_schema
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
-from headrace.lake.format import datafile, layout, schemas
+from headrace.core.position import Position
+from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan, TableStep
 from headrace.lake.log import catalog, errors_table, foreign, unseen
 from headrace.lake.log.commit import Blocked, Claim, EpochLog, open_log, plan_base
@@ -71,7 +71,7 @@ class Epoch:
     """What an epoch brings: records that change, outcomes of tasks, and how far it reaches."""
 
     kind: str
-    frontier: Lsn
+    frontier: Position
     records: tuple[TableRecord, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     staged: tuple[Outcome, ...] = ()  # of new copies
@@ -108,6 +108,7 @@ class Ledger:
         self._rows: dict[TableName, int] = {}
         if claim is None or not claim.held:
             mend(store, name)
+            formatfile.upgrade(store)
         self.log = open_log(store, name, self.table, claim=claim)
         taken = self.log.takeover()
         self.mark: Mark = taken.mark
@@ -125,11 +126,11 @@ class Ledger:
         self._inherited = tuple(self.kept)  # an earlier attempt may have met a disk that refused them
 
     @property
-    def frontier(self) -> Lsn:
-        return Lsn.parse(self.mark.frontier)
+    def frontier(self) -> Position:
+        return self.mark.position
 
     @property
-    def position(self) -> Lsn:
+    def position(self) -> Position:
         """Where the stream stands: at the mark's frontier, but while a lost position is healed."""
         if self.source is None or self.source.healing is None:
             return self.frontier
@@ -216,7 +217,7 @@ class Ledger:
             history_folder=folders.history,
             errors_folder=folders.errors,
             routes=Routes.over(()),
-            applied=int(record.applied or self.position),
+            applied=(record.applied or self.position).time,
             handoff=record.handoff if held else None,
             shadows=() if record.schema.full else record.shadows,
             strict=self._strict,
@@ -242,14 +243,15 @@ class Ledger:
             plan_id=uuid.uuid4().hex,
             kind=epoch.kind,
             incarnation=1 if source is None else source.incarnation,
-            frontier=str(epoch.frontier),
-            time=int(epoch.frontier) - 1,
+            frontier=epoch.frontier.text,
+            time=epoch.frontier.last,
             upstream_commit_ts=_iso(epoch.commit_ts),
             transactions=epoch.transactions,
             changes=epoch.changes,
             steps=steps,
             versions=self._versions(after.tables, steps, epoch.absent | unseen),
-            state=_state(epoch, source if source != self.source else None)
+            state={key: self._catalog.records[key] for key in self._catalog.old}
+            | _state(epoch, source if source != self.source else None)
             | _unseen_before(epoch, self.mark, self._catalog.records)
             | kept_files.moves(self.kept, kept),
             complete_until=_complete_until(self.mark, epoch),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, Protocol
 
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.place import Place
@@ -41,7 +41,7 @@ class Owner(Protocol):
     @property
     def identity(self) -> Identity: ...
     def publish(self, epoch: Epoch) -> None: ...
-    def reach(self, frontier: Lsn) -> None: ...
+    def reach(self, frontier: Position) -> None: ...
 
 
 Answer = Mapping[str, Any]

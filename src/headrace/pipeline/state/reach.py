@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.lake.format import requests
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.store.contract import Store
@@ -36,7 +36,7 @@ ALIVE_SECONDS = 5.0
 
 def reach(owner: Owner, arguments: Mapping[str, Any]) -> dict[str, str]:
     """The deed: have a mark at this frontier as soon as the stream is there, also where nothing happens."""
-    owner.reach(Lsn.parse(str(arguments["frontier"])))
+    owner.reach(Position.from_record(arguments["frontier"]))
     return {"frontier": str(owner.ledger.frontier)}
 
 
@@ -48,7 +48,7 @@ class Wait:
     name: str
     source: SourceRecord
     address: Address
-    frontier: Lsn
+    frontier: Position
     seconds: float
     check: Callable[[], None]
 
@@ -59,7 +59,7 @@ def marks_from(wait: Wait) -> Iterator[Mark]:
     marks = Marks(store, name)
     newest = marks.newest()
     assert newest is not None
-    if Lsn.parse(newest.frontier) < frontier and living_owner(store, name) is None:
+    if newest.position < frontier and living_owner(store, name) is None:
         _prove_idle(wait, newest)
         yield newest
         return
@@ -69,7 +69,7 @@ def marks_from(wait: Wait) -> Iterator[Mark]:
         while True:
             newest = marks.newest()
             assert newest is not None
-            if Lsn.parse(newest.frontier) >= frontier and newest.epoch > seen:
+            if newest.position >= frontier and newest.epoch > seen:
                 yield newest
                 seen = newest.epoch
             if time.monotonic() > deadline:
@@ -81,9 +81,9 @@ def marks_from(wait: Wait) -> Iterator[Mark]:
 
 
 @contextmanager
-def _asked(store: Store, name: str, frontier: Lsn) -> Iterator[None]:
+def _asked(store: Store, name: str, frontier: Position) -> Iterator[None]:
     """A request for the mark, for as long as it is waited for."""
-    request = requests.ask(store, name, REACH, {"frontier": str(frontier)})
+    request = requests.ask(store, name, REACH, {"frontier": frontier.as_record()})
     try:
         yield
     finally:
@@ -94,7 +94,7 @@ def _prove_idle(wait: Wait, mark: Mark) -> None:
     with closing(connect(wait.address, role="verify")) as connection:
         try:
             source = wait.source
-            reached, wanted = source.unshifted(Lsn.parse(mark.frontier)), source.unshifted(wait.frontier)
+            reached, wanted = source.log.lsn(mark.position), source.log.lsn(wait.frontier)
             idle = quiet(connection, source.slot, source.publication, reached, wanted)
         except HeadraceError as error:
             raise behind(mark, wait.frontier, f"its slot could not be asked: {error.primary}") from None
@@ -102,7 +102,7 @@ def _prove_idle(wait: Wait, mark: Mark) -> None:
         raise behind(mark, wait.frontier, "nobody runs it")
 
 
-def behind(mark: Mark, frontier: Lsn, why: str) -> Transient:
+def behind(mark: Mark, frontier: Position, why: str) -> Transient:
     """The error for a mirror that does not hold what its source showed."""
     return Transient(
         "VERIFY_BEHIND",

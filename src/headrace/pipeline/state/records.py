@@ -19,9 +19,10 @@ from headrace.core.chunks import AnyHandoff, ByChunk, exact_from
 from headrace.core.errors import HeadraceError, from_record
 from headrace.core.handoff import handoff_from_record
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.pipeline.state.table_state import Event, State, after
+from headrace.sources.postgres.lsn import Log
 
 SOURCE_KEY = "source"
 TABLE_PREFIX = "table/"
@@ -34,8 +35,9 @@ class SourceRecord:
 
     `address` is the connection string without its secrets: with the password it is enough to go on.
     `healing` is where the new copies of its tables stand while they are made for a position that was lost
-    (`recovery`): the marks stay at the last frontier until then. `shift` is what is added to the server's
-    positions, so that they grow for ever though the server was set back; `incarnation` counts such breaks.
+    (`recovery`): the marks stay at the last frontier until then. `base` is what is added to the server's
+    positions to make times of them, which grow for ever though the server was set back; `incarnation` counts
+    such breaks.
     """
 
     kind: str
@@ -47,20 +49,21 @@ class SourceRecord:
     publication: str
     owns_slot: bool
     owns_publication: bool
-    start: Lsn
+    start: Position
     patterns: tuple[str, ...]
-    healing: Lsn | None = None
-    shift: int = 0
+    healing: Position | None = None
+    base: int = 0
     incarnation: int = 1
     publication_oid: int = 0
 
-    def shifted(self, position: Lsn) -> Lsn:
-        """A position of the server's as one of ours."""
-        return Lsn(int(position) + self.shift)
+    @property
+    def log(self) -> Log:
+        """The server's log, in this life of it."""
+        return Log(self.base)
 
-    def unshifted(self, position: Lsn) -> Lsn:
-        """A position of ours as one of the server's."""
-        return Lsn(int(position) - self.shift)
+    def at(self, time: int) -> Position:
+        """The position at a time."""
+        return self.log.at(time)
 
     def as_record(self) -> dict[str, Any]:
         return {
@@ -73,10 +76,10 @@ class SourceRecord:
             "publication": self.publication,
             "owns_slot": self.owns_slot,
             "owns_publication": self.owns_publication,
-            "start": str(self.start),
+            "start": self.start.as_record(),
             "patterns": list(self.patterns),
-            "healing": None if self.healing is None else str(self.healing),
-            "shift": self.shift,
+            "healing": _position_record(self.healing),
+            "base": self.base,
             "incarnation": self.incarnation,
             "publication_oid": self.publication_oid,
         }
@@ -84,10 +87,9 @@ class SourceRecord:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> SourceRecord:
         known = dict(record)
-        known["start"] = Lsn.parse(known["start"])
+        known["start"] = Position.from_record(known["start"])
         known["patterns"] = tuple(known["patterns"])
-        healing = known.get("healing")
-        known["healing"] = None if healing is None else Lsn.parse(healing)
+        known["healing"] = _position(known.get("healing"))
         return cls(**known)
 
 
@@ -109,13 +111,13 @@ class TableRecord:
     oid: int
     schema: TableSchema
     look: Mapping[str, Any]
-    applied: Lsn | None
+    applied: Position | None
     handoff: AnyHandoff | None = None
     since: int | None = None
     held: int = 0
     shadows: tuple[int, ...] = ()
     error: HeadraceError | None = None
-    stopped_at: Lsn | None = None
+    stopped_at: Position | None = None
     late: bool = False
     stage: str | None = None
 
@@ -132,7 +134,7 @@ class TableRecord:
         """The record after an event of `table_state`."""
         return replace(self, state=after(self.state, event), **changes)
 
-    def failed(self, error: HeadraceError | None, at: Lsn) -> TableRecord:
+    def failed(self, error: HeadraceError | None, at: Position) -> TableRecord:
         """The record of a table that stops here; one that is stopped already stays where it is."""
         if self.state is State.STOPPED:
             return self.on(Event.FAILED, error=error or self.error)
@@ -152,13 +154,13 @@ class TableRecord:
             "oid": self.oid,
             "schema": self.schema.as_record(),
             "look": dict(self.look),
-            "applied": None if self.applied is None else str(self.applied),
+            "applied": _position_record(self.applied),
             "handoff": None if self.handoff is None else self.handoff.as_record(),
             "since": self.since,
             "held": self.held,
             "shadows": list(self.shadows),
             "error": None if self.error is None else self.error.as_record(),
-            "stopped_at": None if self.stopped_at is None else str(self.stopped_at),
+            "stopped_at": _position_record(self.stopped_at),
             "late": self.late,
             "kept": self.state.keeps_stream,
             "stage": self.stage,
@@ -172,13 +174,13 @@ class TableRecord:
             oid=record["oid"],
             schema=TableSchema.from_record(record["schema"]),
             look=record["look"],
-            applied=None if record["applied"] is None else Lsn.parse(record["applied"]),
+            applied=_position(record["applied"]),
             handoff=None if record["handoff"] is None else _handoff(record["handoff"]),
             since=record["since"],
             held=record["held"],
             shadows=tuple(record["shadows"]),
             error=None if record["error"] is None else from_record(record["error"]),
-            stopped_at=None if record.get("stopped_at") is None else Lsn.parse(record["stopped_at"]),
+            stopped_at=_position(record.get("stopped_at")),
             late=record.get("late", False),
             stage=record.get("stage"),
         )
@@ -222,11 +224,19 @@ def source_of(catalog: Mapping[str, Any]) -> SourceRecord | None:
     return None if record is None else SourceRecord.from_record(record)
 
 
+def _position(record: Mapping[str, Any] | None) -> Position | None:
+    return None if record is None else Position.from_record(record)
+
+
+def _position_record(position: Position | None) -> dict[str, Any] | None:
+    return None if position is None else position.as_record()
+
+
 def _handoff(record: Mapping[str, Any]) -> AnyHandoff:
     return ByChunk.from_record(record) if record["by"] == "chunk" else handoff_from_record(record)
 
 
-def told_from(handoff: AnyHandoff) -> Lsn:
+def told_from(handoff: AnyHandoff) -> Position:
     """The frontier from which on all changes of a table that came late are in the stream, whole.
 
     Its first snapshot was accepted only when all had ended that were open while it was published.

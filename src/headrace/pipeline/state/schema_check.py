@@ -27,12 +27,13 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.remedies import way_back
 from headrace.sources.postgres import catalog, upstream
 from headrace.sources.postgres.alteration import differs, is_news
 from headrace.sources.postgres.lookrecord import from_record, to_record
+from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session import Session, query
 
 _SERVER = f"""
@@ -60,7 +61,7 @@ class Look:
     """What one look showed. A table and its new copy are two records, which may differ by themselves."""
 
     xid_reference: int
-    wal: Lsn
+    end: Position
     errors: dict[str, Definite]  # by the record's key
     locked: frozenset[TableName]
     publication_oid: int | None = None
@@ -78,29 +79,29 @@ class Look:
         return replace(record, look=to_record(now), schema=catalog.as_shown(record.schema, now))
 
 
-def look(connection: Session, source: SourceRecord, records: Iterable[TableRecord], after: Lsn) -> Look:
+def look(connection: Session, source: SourceRecord, records: Iterable[TableRecord], after: Position) -> Look:
     """Look at the server and at these tables; `after` is the position of the mark before."""
     known = list(records)
     oids = {record.oid for record in known}
-    [(xid, xmin, wal, exclusive, shared, published)] = query(connection, _SERVER, [source.publication])
+    [(xid, xmin, end, exclusive, shared, published)] = query(connection, _SERVER, [source.publication])
     now = {seen.oid: seen for seen in catalog.look(connection, sorted(oids), [source.publication]).values()}
-    wal = source.shifted(Lsn.parse(wal))
+    reached = source.log.position(Lsn.parse(end))
     errors, news = {}, {}
     for record in known:
         last, seen = from_record(record.look), now.get(record.oid)
         what = "it was dropped" if seen is None else differs(last, seen)
         if what is not None:
             hint = way_back(source, record, seen, connection.info.server_version)
-            errors[record.key] = _changed(record, what, (after, wal), hint)
+            errors[record.key] = _changed(record, what, (after, reached), hint)
         elif seen is not None and is_news(last, seen):
             news[record.key] = seen
     hidden = {*exclusive, *catalog.unfinished(connection, now.values(), int(xmin))}
     hidden |= {oid for oid in shared if oid in now and all(m.inherited for m in now[oid].memberships)}
     locked = frozenset(record.name for record in known if record.oid in hidden)
-    return Look(int(xid), wal, errors, locked, published, news)
+    return Look(int(xid), reached, errors, locked, published, news)
 
 
-def _changed(record: TableRecord, what: str, span: tuple[Lsn, Lsn], hint: str) -> Definite:
+def _changed(record: TableRecord, what: str, span: tuple[Position, Position], hint: str) -> Definite:
     return Definite(
         "TABLE_CHANGED",
         f"{record.name} is not what was copied: {what}",

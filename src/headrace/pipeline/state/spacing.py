@@ -6,14 +6,14 @@ is a new copy the frontier stops `ROOM` short of what the stream has shown.
 
 from __future__ import annotations
 
-from headrace.core.position import Lsn
+from headrace.core.position import STEP
 
 ROOM = 2
 
 
-def with_room(frontier: Lsn) -> Lsn:
-    """A frontier with the same transactions before it, behind which `ROOM` is left.
+def with_room(time: int) -> int:
+    """A time with the same transactions before it, behind which `ROOM` is left.
 
-    Records of the log begin at multiples of eight, so that no commit lies between the two.
+    Transactions have multiples of `STEP` for their times, so that none lies between the two.
     """
-    return Lsn(int(frontier) // 8 * 8 - ROOM)
+    return time // STEP * STEP - ROOM

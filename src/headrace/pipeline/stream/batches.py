@@ -20,12 +20,12 @@ layout holds only for what comes after.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.decode.kernel import Ints
 from headrace.pipeline.tasks.slices import Slice, Small
 from headrace.sources.contract import Context, Decoder, RunningTransaction
@@ -44,7 +44,7 @@ class Batch:
     """The transactions of one epoch."""
 
     transactions: Records
-    frontier: Lsn
+    frontier: Position
     next_address: int  # what lies before it was looked at, and is in this epoch or was in an earlier one
     more: bool = False  # the spool holds further transactions
 
@@ -72,28 +72,35 @@ class Batch:
         return self.transactions[0] if len(_alone(self.transactions)) == len(self.transactions) == 1 else None
 
 
-def next_batch(reader: SpoolReader, address: int, before: Lsn, confirmed: Lsn | None = None) -> Batch | None:
+def next_batch(
+    reader: SpoolReader,
+    address: int,
+    before: Position,
+    at: Callable[[int], Position],
+    confirmed: int | None = None,
+) -> Batch | None:
     """What the next epoch takes from `address` on; None while the spool holds nothing new.
 
-    `confirmed` is up to where what an earlier session received is known to hold still; None: all of it.
+    `at` gives the position at a time. `confirmed` is the time up to which what an earlier session received is
+    known to hold still; None: all of it.
     """
     newest = reader.newest()  # asked first: what is found afterwards is complete up to here
     if newest is None:
         return None
-    if confirmed is not None and confirmed <= before:
+    if confirmed is not None and confirmed <= before.time:
         return Batch(np.empty(0, RECORD), before, address)
     found, more = _new(reader, address, before)
-    held = found if confirmed is None else found[found["time"] < int(confirmed)]
+    held = found if confirmed is None else found[found["time"] < confirmed]
     taken = _within(held)
     if len(taken) < len(held) or (more and len(held) == len(found)):
-        return Batch(taken, Lsn(int(taken["end"][-1])), int(taken["stop"][-1]), more=True)
-    frontier = int(newest["end"]) if confirmed is None else min(int(newest["end"]), int(confirmed))
+        return Batch(taken, at(int(taken["end"][-1])), int(taken["stop"][-1]), more=True)
+    frontier = int(newest["end"]) if confirmed is None else min(int(newest["end"]), confirmed)
     behind = max(address, _passed(newest))
     if len(taken):
         frontier, behind = max(frontier, int(taken["end"][-1])), int(taken["stop"][-1])
     if len(held) < len(found):
         behind = int(found["start"][len(held)])
-    return Batch(taken, max(Lsn(frontier), before), behind)
+    return Batch(taken, max(at(frontier), before), behind)
 
 
 def _passed(newest: np.void) -> int:
@@ -104,7 +111,7 @@ def _passed(newest: np.void) -> int:
     return 0 if newest["kind"] == Kind.HEAD else int(newest["stop"])
 
 
-def _new(reader: SpoolReader, address: int, before: Lsn) -> tuple[Records, bool]:
+def _new(reader: SpoolReader, address: int, before: Position) -> tuple[Records, bool]:
     """Transactions that are not in the lake yet, and whether there may be more of them.
 
     A server that crashed sends again what we have.
@@ -112,7 +119,7 @@ def _new(reader: SpoolReader, address: int, before: Lsn) -> tuple[Records, bool]
     while True:
         found = reader.transactions(address, EPOCH_TRANSACTIONS)
         more = len(found) == EPOCH_TRANSACTIONS
-        new = found[found["time"] >= int(before)]
+        new = found[found["time"] >= before.time]
         if len(new) or not more:
             return new, more
         address = int(found["stop"][-1])

@@ -28,7 +28,7 @@ from typing import Protocol
 
 from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.records import TableRecord
@@ -52,15 +52,15 @@ class MarkRun(Owner, Protocol):
     @property
     def receiver(self) -> Receiver: ...
     @property
-    def wanted(self) -> Lsn | None: ...
+    def wanted(self) -> Position | None: ...
     @property
-    def target(self) -> Lsn: ...
+    def target(self) -> Position: ...
     @property
     def published_at(self) -> float: ...
     @property
     def clock(self) -> SourceClock: ...
     def look(self, records: Sequence[TableRecord]) -> Look: ...
-    def room(self, frontier: Lsn) -> Lsn: ...
+    def room(self, time: int) -> int: ...
     def read_clock(self) -> None: ...
 
 
@@ -97,7 +97,7 @@ class Cadence:
         """Whether it may wait while it would only keep what the stream has, and let the source forget it."""
         progress, position = run.receiver.progress, run.ledger.position
         wanted = run.wanted is not None and position < run.wanted
-        much = int(progress.frontier) - int(position) >= IDLE_BYTES
+        much = progress.frontier - position.time >= IDLE_BYTES
         early = time.monotonic() - max(self._published, self._began) < KEEP_SECONDS
         return early and not (much or wanted or progress.full)
 
@@ -125,13 +125,13 @@ class Cadence:
         return bool(left_out) and now >= self._again
 
 
-def _due(run: MarkRun, frontier: Lsn) -> bool:
+def _due(run: MarkRun, frontier: Position) -> bool:
     """Whether a frontier without transactions deserves a mark."""
     ledger = run.ledger
     # While a lost position is left the marks stay where they are, and reach nothing.
-    if run.once and not (ledger.healing or run.clock.began) and run.clock.reaches(run.room(frontier)):
+    if run.once and not (ledger.healing or run.clock.began) and run.clock.reaches(run.room(frontier.time)):
         return True
-    behind = int(run.room(frontier)) - int(ledger.position)
+    behind = run.room(frontier.time) - ledger.position.time
     joining = any(record.state is State.JOINING for record in ledger.followed)
     asked = run.once and ledger.frontier < run.target
     asked |= run.wanted is not None and ledger.frontier < run.wanted
@@ -139,10 +139,10 @@ def _due(run: MarkRun, frontier: Lsn) -> bool:
     return moved or time.monotonic() - run.published_at >= IDLE_SECONDS or _may_join(run, frontier)
 
 
-def _may_join(run: MarkRun, frontier: Lsn) -> bool:
+def _may_join(run: MarkRun, frontier: Position) -> bool:
     """Whether a table that was copied is exact at this frontier, without anything to apply."""
-    reached = run.room(frontier)
-    if reached < run.ledger.position:
+    reached = run.room(frontier.time)
+    if reached < run.ledger.position.time:
         return False
     joining = (r for r in run.ledger.followed if r.state is State.JOINING)
-    return any(r.handoff is not None and exact_from(r.handoff) <= reached for r in joining)
+    return any(r.handoff is not None and exact_from(r.handoff).time <= reached for r in joining)

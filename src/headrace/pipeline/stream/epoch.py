@@ -24,7 +24,7 @@ from headrace.core import origins
 from headrace.core.chunks import ByChunk, exact_from
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state.kept_files import Kept
 from headrace.pipeline.state.ledger import Epoch, Ledger
@@ -102,11 +102,11 @@ class Workshop:
 
 def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -> Epoch:
     """What the lake becomes by these transactions; publishing it is the caller's."""
-    reached = with_room(batch.frontier) if ledger.staged else batch.frontier
-    frontier = max(ledger.position, reached)
     source = ledger.source
+    assert source is not None
+    reached = source.at(with_room(batch.frontier.time)) if ledger.staged else batch.frontier
+    frontier = max(ledger.position, reached)
     if ledger.healing:
-        assert source is not None
         tables, source = _Side(), replace(source, healing=frontier)
     else:
         tables = _applied(ledger, workshop, batch, look, frontier, ledger.tables, _run)
@@ -132,7 +132,7 @@ def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -
 def _commits(ledger: Ledger, batch: Batch, look: Look) -> LastCommits | None:
     """The newest commits of the stream, if the batch brings any that the lake does not have."""
     new = batch.transactions
-    known = ledger.last_commits or LastCommits(ledger.position)
+    known = ledger.last_commits or LastCommits(ledger.position.time)
     now = known.followed_by(new, look.xid_reference)
     return None if now is known else now
 
@@ -153,7 +153,7 @@ def _applied(
     workshop: Workshop,
     batch: Batch,
     look: Look,
-    frontier: Lsn,
+    frontier: Position,
     known: Mapping[TableName, TableRecord],
     way: _Way,
 ) -> _Side:
@@ -177,7 +177,9 @@ _Found = dict[TableName, Outcome]
 
 
 def _judged(
-    outcomes: Mapping[TableName, Outcome], changed: Mapping[TableName, HeadraceError], span: tuple[Lsn, Lsn]
+    outcomes: Mapping[TableName, Outcome],
+    changed: Mapping[TableName, HeadraceError],
+    span: tuple[Position, Position],
 ) -> tuple[_Found, _Found, dict[TableName, HeadraceError]]:
     """The outcomes that are published, those of which a part is copied again, and what failed."""
     failures = dict(changed)
@@ -250,7 +252,7 @@ def _kept(
     workshop: Workshop,
     batch: Batch,
     look: Look,
-    frontier: Lsn,
+    frontier: Position,
     changed: Iterable[TableRecord],
 ) -> Kept | None:
     """What the batch has for those that wait for their copy, or begin to with this epoch (`changed`)."""
@@ -384,8 +386,8 @@ def _items(ledger: Ledger, workshop: Workshop, slices: Sequence[Slice], tables: 
 def _moved(
     ledger: Ledger,
     known: Mapping[TableName, TableRecord],
-    reached: Lsn,
-    frontier: Lsn,
+    reached: Position,
+    frontier: Position,
     outcomes: Mapping[TableName, Outcome],
     failures: Mapping[TableName, HeadraceError],
     look: Look,
@@ -414,17 +416,17 @@ def _counted(record: TableRecord, outcomes: Mapping[TableName, Outcome]) -> Tabl
     return replace(record, held=record.held + outcome.held, shadows=shadows, since=since)
 
 
-def _joining(record: TableRecord, reached: Lsn, frontier: Lsn, ledger: Ledger) -> TableRecord:
+def _joining(record: TableRecord, reached: Position, frontier: Position, ledger: Ledger) -> TableRecord:
     """A table that was copied: exact once the stream has passed its snapshot."""
     assert record.handoff is not None
     assert ledger.source is not None
-    if record.stage is not None and with_room(reached) < frontier:
+    if record.stage is not None and with_room(reached.time) < frontier.time:
         return record  # there would be no room behind it
     exact = exact_from(record.handoff)
     if frontier < exact:
         return record
     # What the table held before a truncation that the copy shows is not to be had: `truncations`.
-    since = max(int(ledger.source.start), record.since or 0) if record.schema.full else int(exact)
+    since = max(ledger.source.start.time, record.since or 0) if record.schema.full else exact.time
     # Of a copy in chunks the handoff is long, and from here on nothing is held.
     handoff = None if isinstance(record.handoff, ByChunk) else record.handoff
     event = Event.EXACT if record.stage is None else Event.COMPARABLE

@@ -27,7 +27,7 @@ import numpy as np
 
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.kept_files import FOOTER_BYTES, Kept, needed
@@ -53,7 +53,7 @@ def keep(
     store: Store,
     source: str,
     epoch: int,
-    reached: Lsn,
+    reached: Position,
     numbers: Collection[int],
     names: frozenset[TableName],
     slices: Iterable[Slice],
@@ -104,7 +104,7 @@ class Portion:
     """What a catch-up epoch takes: so many files, up to where that leads, and whether it is all there is."""
 
     files: tuple[Kept, ...]
-    reached: Lsn
+    reached: Position
     all: bool
 
     @property
@@ -116,7 +116,9 @@ class Portion:
         return any(file.truncates for file in self.files)
 
 
-def portion(files: Iterable[Kept], behind: Mapping[TableName, Lsn], frontier: Lsn, limit: int) -> Portion:
+def portion(
+    files: Iterable[Kept], behind: Mapping[TableName, Position], frontier: Position, limit: int
+) -> Portion:
     """The next files for tables that stand so, in order: one at least, and up to `limit` bytes."""
     waiting = [file for file in files if needed(file, behind)]
     sizes = np.cumsum([file.size for file in waiting])

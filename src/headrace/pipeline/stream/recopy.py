@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from headrace.core.chunks import MOST_ROUNDS, ByChunk, Span, exact_from
 from headrace.core.columns import contiguous
 from headrace.core.keycode import keycode
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import Event
 from headrace.pipeline.tasks import raw_values
@@ -55,7 +55,7 @@ def retake(
     record: TableRecord,
     task: TableTask,
     found: Outcome,
-    stands: Lsn,
+    stands: Position,
     epoch: int,
     lake: LakeAddress,
     jobs: Jobs,
@@ -63,7 +63,7 @@ def retake(
     """The table without these keys; it stands in the stream where it stood."""
     assert isinstance(record.handoff, ByChunk)
     rest, spans = _rest(record, found)
-    time = int(exact_from(record.handoff)) - 1
+    time = exact_from(record.handoff).last
     items = [
         pack(Emptying(epoch, lake, replace(task, shadows=record.shadows), file, spans, time))
         for file in task.routes.files

@@ -18,11 +18,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.core.position import Lsn
-from headrace.sources.postgres.clock import Reading
+from headrace.core.position import Position
 
 MOST_READINGS = 1024
 MOST_BACK = 60_000_000  # microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Every commit at `position` or behind it bears a later time than `at`, in microseconds since 1970."""
+
+    at: int
+    position: Position
 
 
 @dataclass(slots=True)
@@ -31,7 +38,7 @@ class SourceClock:
 
     readings: list[Reading] = field(default_factory=list)  # whose positions no mark has reached
     began: bool = False  # a mark has reached the position of one
-    end: Lsn | None = None  # how far the source's log went at the newest reading
+    end: Position | None = None  # how far the source's log went at the newest reading
     _latest: int | None = None  # of those whose positions were reached
     _back: int = 0  # how far transactions were dated back
 
@@ -42,15 +49,15 @@ class SourceClock:
         if len(self.readings) > MOST_READINGS:
             del self.readings[1::2]
 
-    def reaches(self, frontier: Lsn) -> bool:
-        """Whether a mark at this frontier would be complete until a later moment than those before it."""
-        return bool(self.readings) and self.readings[0].position <= frontier
+    def reaches(self, time: int) -> bool:
+        """Whether a mark at this time would be complete until a later moment than those before it."""
+        return bool(self.readings) and self.readings[0].position.time <= time
 
-    def until(self, frontier: Lsn, earliest: int | None) -> int | None:
+    def until(self, frontier: Position, earliest: int | None) -> int | None:
         """Until when a mark is complete, by its frontier and the earliest timestamp of what it brings."""
         if earliest is not None and self._latest is not None:
             self._back = max(self._back, min(self._latest - earliest, MOST_BACK))
-        while self.reaches(frontier):
+        while self.reaches(frontier.time):
             self.began = True
             at = self.readings.pop(0).at
             self._latest = at if self._latest is None else max(self._latest, at)

@@ -42,7 +42,7 @@ class Errand:
     lake: LakeAddress
     identity: Identity
     address: Sealed
-    shift: int = 0  # what is added to the server's positions
+    base: int = 0  # what is added to the server's positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,9 @@ def copy_chunks(key: Key, item: bytes) -> bytes:
         def one(table: TableTask, piece: keyrange.KeyRange) -> RangeDone:
             keyrange.prepare(follower.connection)
             with keyrange.chunk(follower.connection, table.schema.names, piece) as (seen, buffers):
-                handoff = moved(seen, errand.shift)
+                handoff = moved(seen, errand.base)
                 assert isinstance(handoff, ByXid)
-                time = int(exact_from(handoff)) - 1
+                time = exact_from(handoff).last
                 with closing(buffers):
                     return _copied(errand, table, buffers, time, piece.bytes, handoff)
 

@@ -35,7 +35,6 @@ from headrace.core.errors import Definite
 from headrace.core.events import Event
 from headrace.core.fold import Folded, fold
 from headrace.core.keycode import keycode
-from headrace.core.position import Lsn
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import of_truncations
 from headrace.lake.format.plan import DataFile
@@ -265,9 +264,9 @@ def _row_present(task: TableTask, events: pa.Table, codes: pa.Array) -> Definite
 
 
 def _changed_from(events: pa.Table, codes: pa.Array) -> str:
-    """The position of the first transaction that changed one of these keys."""
+    """The time of the first transaction that changed one of these keys."""
     ours = pc.is_in(events.column("_key"), codes)
-    return f'changed in the stream from "{Lsn(pc.min(events.column("_time").filter(ours)).as_py())}" on'
+    return f"changed in the stream from _time {pc.min(events.column('_time').filter(ours)).as_py()} on"
 
 
 def _history(writing: Writing, task: TableTask, folded: Folded) -> tuple[DataFile, ...]:

@@ -32,7 +32,6 @@ from headrace.core.chunks import exact_from
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.handoff import ByXid, moved
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.lake.format import layout
 from headrace.lake.log import catalog, errors_table, histories, horizon
 from headrace.lake.log.marks import Mark, Marks
@@ -168,7 +167,7 @@ class Comparison:
         leader: snapshot.Leader,
         before: Mark,
     ) -> None:
-        handoff = moved(leader.handoff, source.shift)
+        handoff = moved(leader.handoff, source.base)
         assert isinstance(handoff, ByXid)
         self.handoff = handoff
         self._place = place
@@ -208,7 +207,7 @@ class Comparison:
     def _begun(self, chosen: Sequence[TableRecord]) -> list[Weighed]:
         """The tables, with what keeps some of them from being compared."""
         live = [record for record in chosen if record.state is State.LIVE]
-        look = schema_check.look(self._connection, self._source, live, Lsn.parse(self._before.frontier))
+        look = schema_check.look(self._connection, self._source, live, self._before.position)
         errors = {record.name: _unfit(record) or _altered(record, look) for record in chosen}
         # Only those: of a table that somebody holds exclusively even the size is waited for.
         fit = [record.oid for record in chosen if errors[record.name] is None]

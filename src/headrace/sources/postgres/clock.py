@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.core.position import Lsn
+from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session import Session, query
 
 HESITATION = 1_000_000  # microseconds

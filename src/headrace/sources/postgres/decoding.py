@@ -33,7 +33,6 @@ import pyarrow.compute as pc
 from headrace.core.errors import Definite
 from headrace.core.handoff import widen
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate
@@ -271,7 +270,7 @@ def _altered(wanted: Wanted, time: int) -> Definite:
     return Definite(
         "TABLE_ALTERED",
         f"{wanted.name} does not have the columns and the identity that were recorded",
-        detail=f'seen in the transaction at "{Lsn(time)}"',
+        detail=f"seen in the transaction of _time {time}",
         hint=f"headrace tables resync {wanted.name}, which says what to do where its columns are others",
     )
 
@@ -280,7 +279,7 @@ def _renamed(wanted: Wanted, time: int) -> Definite:
     return Definite(
         "TABLE_ALTERED",
         f"{wanted.name} had a value of an enum that is none of its labels any more",
-        detail=f'seen at or behind the transaction at "{Lsn(time)}"',
+        detail=f"seen in the transaction of _time {time}, or behind it",
         hint=f"headrace tables resync {wanted.name}",
     )
 

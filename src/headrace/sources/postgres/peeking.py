@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 
-from headrace.core.position import Lsn
+from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session import Session, query
 
 _FLUSH_SECONDS = 2.0  # three times wal_writer_delay is the most that the server promises; 0.2 s by default

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost, Transient
 from headrace.core.names import quote_identifier
-from headrace.core.position import Lsn
+from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session import refused
 
 _STATUS = struct.Struct(">ci c QQQq ?")

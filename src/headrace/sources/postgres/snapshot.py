@@ -40,11 +40,11 @@ import numpy.typing as npt
 from psycopg import OperationalError, pq
 
 from headrace.core.errors import HeadraceError, Transient
-from headrace.core.frontier import LsnFrontier
 from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.names import TableName, quote_identifier
 from headrace.decode.copydata import Frames, frames, payloads
 from headrace.sources.postgres.catalog import Size, TableLook
+from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.protocol import fields
 from headrace.sources.postgres.refusals import refused
 from headrace.sources.postgres.session import (
@@ -185,7 +185,7 @@ def _by_slot(
         accept(pgconn, visible or "", barred)
         snapshot_id = _export(pgconn)
         release_slot(pgconn, slot)
-        return Leader(pgconn, snapshot_id, ByPosition(LsnFrontier(point)))
+        return Leader(pgconn, snapshot_id, ByPosition(Log().position(point)))
 
 
 def _by_xid(address: Address, identity: Identity, barred: Set[int]) -> Leader:

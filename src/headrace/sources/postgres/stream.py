@@ -29,10 +29,10 @@ import numpy as np
 from psycopg import pq
 
 from headrace.core.errors import HeadraceError, Transient
-from headrace.core.position import Lsn
 from headrace.decode.copydata import COPY_DATA, Frames, frames
 from headrace.decode.kernel import Bytes
 from headrace.sources.postgres import synchronous
+from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.protocol import (
     Options,
     fields,
@@ -84,7 +84,7 @@ class Wanted:
     identity: Identity | None = None  # None: whoever answers
     streaming: bool = False  # large transactions while they run, where the server can
     silence: float | None = None  # seconds; None: by the server's own timeout
-    shift: int = 0  # what is added to the server's positions in what is received
+    base: int = 0  # what is added to the server's positions in what is received
     xid: int | None = None  # a transaction that has committed there, by its 64 bits
 
 
@@ -101,7 +101,7 @@ class Stream:
         self.pause = min(1.0, timeout / 3) if timeout else 1.0
         self._silence = wanted.silence or max(LEAST_SILENCE, timeout or SILENCE_UNLIMITED)
         self._silent = 0.0
-        self._finder = TransactionFinder(shift=wanted.shift)
+        self._finder = TransactionFinder(base=wanted.base)
         self._buffer: Bytes = np.empty(BUFFER, np.uint8)
         self._used = 0  # bytes in the buffer
         self._given = 0  # of those, given to the caller
@@ -121,7 +121,7 @@ class Stream:
             options = Options.of(pgconn.server_version, streaming=wanted.streaming)
             stream = cls(wire(pgconn), wanted, identity, timeout)
             stream.streaming = options.streaming is not None
-            stream._finder = TransactionFinder(streaming=stream.streaming, shift=wanted.shift)
+            stream._finder = TransactionFinder(streaming=stream.streaming, base=wanted.base)
             stream._begin(start_replication(wanted.slot, wanted.publications, options))
             stream.start = _check_again(address, wanted)
         except BaseException:

@@ -12,7 +12,7 @@ Blocks of transactions that are streamed while they run (S ... E) never stand in
 are cut out and handed on apart (`running`); what stands at their place in the order of commits is the message
 of their commit.
 
-The positions of a server that was set back are shifted here, before anybody reads one.
+The positions of a server that was set back become times here: its base is added before anybody reads one.
 
 A keepalive says how far the server has read. That is a frontier only where no transaction is being sent.
 """
@@ -57,8 +57,8 @@ class _Begun:
 class TransactionFinder:
     """Finds the transactions of one session in its buffers."""
 
-    def __init__(self, *, streaming: bool = False, shift: int = 0) -> None:
-        self._shift = shift
+    def __init__(self, *, streaming: bool = False, base: int = 0) -> None:
+        self._base = base
         self._unasked = np.zeros(256, np.bool_)
         self._unasked[list(_NEVER if streaming else _NEVER + _ONLY_STREAMING)] = True
         self._open: _Begun | None = None
@@ -72,8 +72,8 @@ class TransactionFinder:
         messages = pgoutput.scan(data, in_stream=self._in_stream)
         if np.any(self._unasked[messages.kind]):
             raise disorder("a kind of message that was not asked for")
-        if self._shift:
-            data = pgoutput.shifted(data, messages, self._shift)
+        if self._base:
+            data = pgoutput.shifted(data, messages, self._base)
         blocks = _Blocks.of(messages, size, self._in_stream)
         self._in_stream = messages.in_stream
         found = _match(data, messages, blocks, self._open)

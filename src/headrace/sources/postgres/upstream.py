@@ -29,9 +29,9 @@ from psycopg import pq
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName, quote_identifier
-from headrace.core.position import Lsn
 from headrace.sources.postgres.catalog import identity_flaw, look_by_name
 from headrace.sources.postgres.locks import of_publication, transaction
+from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.minors import late_tables_lost
 from headrace.sources.postgres.protocol import publication_missing, slot_lost, slot_taken, slot_unfit
 from headrace.sources.postgres.refusals import Cancelled, LockTimeout, PrivilegeMissing

@@ -23,9 +23,8 @@ from collections.abc import Set
 from psycopg import pq
 
 from headrace.core.errors import Misconfigured, Transient
-from headrace.core.frontier import LsnFrontier
 from headrace.core.handoff import ByXid
-from headrace.core.position import Lsn
+from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.sources.postgres.session import Identity, ask
 
 _PAGE_HEADERS = (24, 40)  # of a page, and of the first page of a segment
@@ -41,7 +40,7 @@ def see(pgconn: pq.abc.PGconn, barred: Set[int]) -> ByXid:
     accept(pgconn, visible or "", barred)
     ((insert, block),) = ask(pgconn, "SELECT pg_current_wal_insert_lsn(), current_setting('wal_block_size')")
     settled = page_start(Lsn.parse(insert or ""), int(block or ""))
-    return ByXid.parse(visible or "", LsnFrontier(settled))
+    return ByXid.parse(visible or "", Log().position(settled))
 
 
 def page_start(insert: Lsn, block: int) -> Lsn:

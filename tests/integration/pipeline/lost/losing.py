@@ -16,11 +16,12 @@ import pytest
 
 import headrace
 from headrace.core.errors import HeadraceError, Misconfigured
-from headrace.core.position import Lsn
+from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.records import TableRecord, source_of, tables_of
+from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session import Address, connect, identify
 from headrace.sources.postgres.upstream import wal_end
 from headrace.testing import validators
@@ -152,7 +153,7 @@ class Source:
             assert self.lake.at(epoch=healed.epoch).arrow(name) != rows
         for name in healed.versions:
             with pytest.raises(HeadraceError) as gap:
-                self.lake.at(position=Lsn(healed.time - 4)).arrow(name)
+                self.lake.at(position=Position(healed.time - 4, "")).arrow(name)
             assert gap.value.code == "LAKE_TABLE_NOT_EXACT"
         self.goes_on(healed.time)
 
@@ -164,7 +165,7 @@ class Source:
         source = source_of(self.lake.catalog())
         assert source is not None
         [(acknowledged,)] = self.database.execute(_ACKNOWLEDGED)
-        assert int(source.shifted(Lsn.parse(acknowledged))) > time
+        assert source.log.position(Lsn.parse(acknowledged)).time > time
         assert self.kept == []
         assert not [key for key in self.lake.catalog() if key.startswith(("staged/", "late/"))]
         assert list((self.path / layout.staged_tables_folder("main")).rglob("*.parquet")) == []
@@ -213,8 +214,8 @@ def spool_ahead(source: Source) -> None:
     spool = source.path / "_headrace" / "spool" / "main"
     feed = Feed(address, identity, record.slot, (record.publication,), spool, streaming=True)
     receiver = Receiver(feed)
-    receiver.start(Lsn.parse(source.lake.marks()[-1].frontier))
+    receiver.start(source.lake.marks()[-1].position)
     try:
-        wait_for(lambda: receiver.poll().frontier >= end, "the spool has all")
+        wait_for(lambda: receiver.poll().frontier >= int(end), "the spool has all")
     finally:
         receiver.stop()

@@ -121,7 +121,7 @@ def test_a_server_that_was_restored_from_a_backup(source: Source) -> None:
     source.heal("PG_SERVER_BEHIND")
     record = source_of(source.lake.catalog())
     assert record is not None
-    assert record.shift > 0
+    assert record.base > 0
     assert record.incarnation == 2
     times = [mark.time for mark in source.lake.marks()]
     assert times == sorted(times)
@@ -215,7 +215,7 @@ def test_a_failover_slot_that_outlived_a_promotion(
             source.heal("PG_TIMELINE_CHANGED")
             record = source_of(source.lake.catalog())
             assert record is not None
-            assert record.shift == 0
+            assert record.base == 0
     finally:
         server.start()
         server.execute("SELECT pg_drop_replication_slot('theirs_too')")

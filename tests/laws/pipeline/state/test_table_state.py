@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import (
     MEANINGS,
@@ -19,10 +18,11 @@ from headrace.pipeline.state.table_state import (
     State,
     after,
 )
+from tests.places import place_at
 from tests.unit.core.batches import text_table
 
 ENDS = {State.LIVE, State.STOPPED, State.ABSENT}
-RECORD = TableRecord(TableName("public", "t"), State.PENDING, 5, text_table(), {}, Lsn(7))
+RECORD = TableRecord(TableName("public", "t"), State.PENDING, 5, text_table(), {}, place_at(7))
 
 
 def test_every_event_is_answered_in_every_state() -> None:

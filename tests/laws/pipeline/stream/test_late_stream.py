@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite
-from headrace.core.position import Lsn
 from headrace.lake.format import layout
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
@@ -25,6 +24,7 @@ from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.spool.reader import SpoolReader
 from tests.laws.sources.streams import DECODER, NAMES, TABLES, begin, insert, piece, plain, said, streamed
+from tests.places import place_at
 
 NOBODY = cast(SpoolReader, None)
 
@@ -38,7 +38,7 @@ def test_what_is_kept_says_the_same_of_its_tables(pieces: list[Slice], count: in
     oids = TABLES[:count]
     names = frozenset(NAMES[oid] for oid in oids)
     with tempfile.TemporaryDirectory() as folder:
-        kept = late_stream.keep(LocalStore(folder), "main", 1, Lsn(9000), oids, names, pieces, NOBODY)
+        kept = late_stream.keep(LocalStore(folder), "main", 1, place_at(9000), oids, names, pieces, NOBODY)
         files = [] if kept is None else [kept]
         again = late_stream.slices_of(LakeAddress(folder), "main", files, DECODER)
         found = [_said(each, oids) for each in again]
@@ -50,7 +50,7 @@ def test_a_piece_that_a_disk_made_up_is_refused(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     damaged = piece(begin(1, 7) + insert(TABLES[0], b"x"), None)
     names = frozenset(NAMES.values())
-    kept = late_stream.keep(store, "main", 1, Lsn(9), NAMES, names, [damaged], NOBODY)
+    kept = late_stream.keep(store, "main", 1, place_at(9), NAMES, names, [damaged], NOBODY)
     assert kept is not None
     path = tmp_path / layout.late_key("main", kept.name)
     raw = bytearray(path.read_bytes())
@@ -65,11 +65,13 @@ def test_a_piece_that_a_disk_made_up_is_refused(tmp_path: Path) -> None:
 def test_a_portion_is_a_prefix_of_what_its_tables_need() -> None:
     mine, other = NAMES[TABLES[0]], NAMES[TABLES[1]]
     sizes = ((100, mine, 5), (200, other, 5), (300, mine, 5), (400, mine, 50))
-    files = [kept_files.Kept(f"{at}", Lsn(at), frozenset({name}), size, 1, False) for at, name, size in sizes]
+    files = [
+        kept_files.Kept(f"{at}", place_at(at), frozenset({name}), size, 1, False) for at, name, size in sizes
+    ]
 
     def taken(stands: int, limit: int) -> tuple[list[str], int, bool]:
-        found = late_stream.portion(files, {mine: Lsn(stands)}, Lsn(1000), limit)
-        return [file.name for file in found.files], int(found.reached), found.all
+        found = late_stream.portion(files, {mine: place_at(stands)}, place_at(1000), limit)
+        return [file.name for file in found.files], found.reached.time, found.all
 
     assert taken(0, 10) == (["100", "300"], 300, False)
     assert taken(100, 10) == (["300"], 300, False)

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from headrace.core.chunks import Bound, ByChunk, Chunk, Span
 from headrace.core.events import events
 from headrace.core.fold import fold
-from headrace.core.frontier import LsnFrontier
 from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.origins import origins, traces, with_origins
-from headrace.core.position import Lsn
 from headrace.pipeline.tasks.table_task import from_ipc
 from tests.laws.core.worlds import KEYED, Row, Side, World, changes, rows, sides, table, time_of, worlds
 from tests.laws.pipeline.tasks.merged import merged
+from tests.places import place_at
 
 LAWS = settings(max_examples=60, deadline=None)
 MOVING = worlds(min_transactions=2)
@@ -104,7 +103,7 @@ def _by_key(shown: list[int]) -> ByChunk:
     edges = [None, *(Bound((str(key),), code) for key, code in enumerate(codes) if key), None]
     return ByChunk(
         tuple(
-            Chunk(Span(low, high), ByXid(100 + at, 100 + at, (), LsnFrontier(Lsn(time_of(at) - 5))))
+            Chunk(Span(low, high), ByXid(100 + at, 100 + at, (), place_at(time_of(at) - 5)))
             for (low, high), at in zip(pairwise(edges), shown, strict=True)
         )
     )

@@ -12,6 +12,7 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.log.unseen import Stretch
 from headrace.lake.read import resolve
 from headrace.lake.read.resolve import Place
+from headrace.sources.postgres.spelling import SPELLING
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -39,9 +40,13 @@ def _mark_of(place: Place) -> int | None:
     return place.mark.epoch if place.mark else None
 
 
+def _alone(before: Mark | None, mark: Mark) -> tuple[int, bool]:
+    """As if the epoch were one transaction, of the mark's timestamp."""
+    return mark.time, False
+
+
 def _at_timestamp(moment: datetime | str) -> Place:
-    """As if each epoch were one transaction, of the mark's timestamp."""
-    return resolve.at_timestamp(MARKS, moment, lambda before, mark: (mark.time, False))
+    return resolve.at_timestamp(MARKS, moment, _alone, SPELLING)
 
 
 @pytest.mark.parametrize(("minute", "epoch"), [(0, 1), (1, 2), (3, 2), (4, 2), (5, 5), (8, 5), (9, 6)])
@@ -51,13 +56,15 @@ def test_a_timestamp_takes_the_longest_prefix_that_is_not_later(minute: int, epo
 
 def test_a_timestamp_within_an_epoch_is_a_place_between_marks() -> None:
     marks = [MARKS[0], replace(MARKS[1], time=50, frontier="0/33")]
-    place = resolve.at_timestamp(marks, START, lambda before, mark: (40, True))
+    place = resolve.at_timestamp(marks, START, lambda before, mark: (40, True), SPELLING)
     assert (place.time, place.frontier, place.mark) == (39, "0/28", None)
 
 
 def test_an_epoch_whose_later_transactions_changed_nothing_of_ours_does_not_end_the_prefix() -> None:
     late = {3: None, 6: (MARKS[5].time, False)}
-    place = resolve.at_timestamp(MARKS, START + timedelta(minutes=4), lambda before, mark: late[mark.epoch])
+    place = resolve.at_timestamp(
+        MARKS, START + timedelta(minutes=4), lambda _, mark: late[mark.epoch], SPELLING
+    )
     assert _mark_of(place) == 5
 
 
@@ -79,7 +86,7 @@ def test_a_timestamp_until_which_no_mark_is_complete_is_refused() -> None:
 def test_what_is_dated_back_behind_a_mark_counts_as_later_than_that_mark_says() -> None:
     marks = [replace(mark, complete_until=START + timedelta(minutes=6)) for mark in MARKS[2:5]]
     marks = [*MARKS[:2], *marks, MARKS[5]]
-    place = resolve.at_timestamp(marks, START + timedelta(minutes=5), lambda before, mark: (mark.time, False))
+    place = resolve.at_timestamp(marks, START + timedelta(minutes=5), _alone, SPELLING)
     assert _mark_of(place) == 3
 
 
@@ -92,27 +99,27 @@ def test_a_moment_of_which_no_stream_tells_is_refused(minute: int, known: bool) 
     stretches = (Stretch(None, moment[0]), Stretch(moment[1], moment[2]))
     asked = START + timedelta(minutes=minute)
     if known:
-        resolve.at_timestamp(MARKS, asked, lambda before, mark: (mark.time, False), stretches)
+        resolve.at_timestamp(MARKS, asked, _alone, SPELLING, stretches)
         return
     with pytest.raises(Misconfigured) as raised:
-        resolve.at_timestamp(MARKS, asked, lambda before, mark: (mark.time, False), stretches)
+        resolve.at_timestamp(MARKS, asked, _alone, SPELLING, stretches)
     assert raised.value.code == "LAKE_NO_MARK"
     assert raised.value.hint
 
 
 def test_of_marks_that_do_not_tell_of_the_clock_only_later_transactions_do() -> None:
     marks = [replace(mark, complete_until=None) for mark in MARKS]
-    place = resolve.at_timestamp(marks, START + timedelta(minutes=8), lambda before, mark: (mark.time, False))
+    place = resolve.at_timestamp(marks, START + timedelta(minutes=8), _alone, SPELLING)
     assert _mark_of(place) == 5
     with pytest.raises(Misconfigured) as raised:
-        resolve.at_timestamp(marks, START + timedelta(minutes=9), lambda before, mark: (mark.time, False))
+        resolve.at_timestamp(marks, START + timedelta(minutes=9), _alone, SPELLING)
     assert raised.value.code == "LAKE_NOT_REACHED"
 
 
 def test_a_moment_until_which_a_mark_that_went_may_have_been_complete_is_refused() -> None:
     marks = [replace(mark, complete_until=END) for mark in MARKS[4:]]
     with pytest.raises(Misconfigured) as raised:
-        resolve.at_timestamp(marks, START + timedelta(minutes=10), lambda before, mark: (mark.time, False))
+        resolve.at_timestamp(marks, START + timedelta(minutes=10), _alone, SPELLING)
     assert raised.value.code == "LAKE_NO_MARK"
 
 
@@ -129,18 +136,18 @@ def test_a_timestamp_without_a_zone_is_refused(moment: str | datetime) -> None:
 
 
 def test_a_position_takes_the_newest_mark_exactly_there() -> None:
-    assert _mark_of(resolve.at_position(MARKS, "0/d0")) == 5
-    assert _mark_of(resolve.at_position(MARKS, "00000000/000000A0")) == 1
+    assert _mark_of(resolve.at_position(MARKS, "0/d0", SPELLING)) == 5
+    assert _mark_of(resolve.at_position(MARKS, "00000000/000000A0", SPELLING)) == 1
 
 
 def test_a_position_between_two_marks_is_a_place_of_its_own() -> None:
-    place = resolve.at_position(MARKS, "0/C8")
+    place = resolve.at_position(MARKS, "0/C8", SPELLING)
     assert (place.mark, place.frontier, place.time) == (None, "0/C8", 0xC7)
 
 
 def test_a_position_that_is_not_reached_is_refused() -> None:
     with pytest.raises(Misconfigured) as raised:
-        resolve.at_position(MARKS, "0/E1")
+        resolve.at_position(MARKS, "0/E1", SPELLING)
     assert raised.value.code == "LAKE_NOT_REACHED"
     assert "0/A0" in str(raised.value.detail)
 
@@ -153,10 +160,10 @@ def test_a_position_is_read_in_the_newest_life_that_has_one_like_it() -> None:
         Mark(8, 1, "0/C4", base + 0xC3, None, END, 0, 0),
     ]
     marks = [*MARKS, *later]
-    assert _mark_of(resolve.at_position(marks, "0/C4")) == 8
-    assert resolve.at_position(marks, "0/40").time == base + 0x3F
-    assert _mark_of(resolve.at_position(marks, "0/E0")) == 6
-    assert resolve.at_position(marks, "0/C8").time == 0xC7
+    assert _mark_of(resolve.at_position(marks, "0/C4", SPELLING)) == 8
+    assert resolve.at_position(marks, "0/40", SPELLING).time == base + 0x3F
+    assert _mark_of(resolve.at_position(marks, "0/E0", SPELLING)) == 6
+    assert resolve.at_position(marks, "0/C8", SPELLING).time == 0xC7
 
 
 def test_an_epoch_that_is_not_kept_is_refused() -> None:

@@ -15,7 +15,6 @@ from typing import Any, cast
 import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
-from headrace.core.position import Lsn
 from headrace.lake.format import formatfile, requests, statusfile
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
@@ -25,6 +24,7 @@ from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Answer, Owner, Steps
 from headrace.pipeline.state.ownership import this_process
 from headrace.pipeline.state.records import SourceRecord
+from tests.places import place_at
 
 SOURCE = SourceRecord(
     kind="postgres",
@@ -36,7 +36,7 @@ SOURCE = SourceRecord(
     publication="p",
     owns_slot=True,
     owns_publication=True,
-    start=Lsn(100),
+    start=place_at(100),
     patterns=("*.*",),
 )
 

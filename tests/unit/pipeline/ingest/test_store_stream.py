@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite, Transient
-from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.ingest import replay_check
 from headrace.pipeline.ingest.last_commits import LastCommits
@@ -265,9 +264,9 @@ def test_what_the_lake_remembers_counts_where_the_spool_is_lost(tmp_path: Path) 
         for lsn in range(100, 200, 10):
             spooled.take(*whole(lsn, lsn + 10, lsn, 1))
         records = SpoolReader(spooled.folder).transactions(0)
-    last = LastCommits(Lsn(0)).followed_by(records[:2], 150).followed_by(records[2:], 150)
+    last = LastCommits(0).followed_by(records[:2], 150).followed_by(records[2:], 150)
     assert [commit.time for commit in last.commits] == list(range(120, 200, 10))
-    assert (last.since, last.xid) == (Lsn(120), 190)
+    assert (last.since, last.xid) == (120, 190)
     assert LastCommits.from_record(last.as_record()) == last
     again = [whole(lsn, lsn + 10, lsn, 1) for lsn in range(90, 220, 10) if lsn != 150]
     for name, frontier in (("lost", 120), ("older", 170)):  # what a spool has of them besides does no harm

@@ -13,7 +13,6 @@ import pytest
 from headrace.core import failpoint
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.lake.format import formatfile, layout
 from headrace.lake.log import durable
 from headrace.lake.log.commit import Claim
@@ -25,15 +24,27 @@ from headrace.pipeline.state.kept_files import Kept
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.table_state import State
+from tests.places import place_at
 from tests.unit.core.batches import text_table
 
 SOURCE = SourceRecord(
-    "postgres", "host=h", "71", 1, "shop", "s", "p", True, True, Lsn(0x10), ("public.*",), publication_oid=5
+    "postgres",
+    "host=h",
+    "71",
+    1,
+    "shop",
+    "s",
+    "p",
+    True,
+    True,
+    place_at(0x10),
+    ("public.*",),
+    publication_oid=5,
 )
 NAME = TableName("public", "late")
-WAITS = TableRecord(NAME, State.PENDING, 5, text_table(), {}, Lsn(0x20), late=True)
+WAITS = TableRecord(NAME, State.PENDING, 5, text_table(), {}, place_at(0x20), late=True)
 _WHEN = ("before", "after")
-COPIED = replace(staged(WAITS, "1-0", Lsn(0x90)), state=State.JOINING, applied=None)
+COPIED = replace(staged(WAITS, "1-0", place_at(0x90)), state=State.JOINING, applied=None)
 
 
 @pytest.fixture
@@ -41,7 +52,7 @@ def ledger(tmp_path: Path) -> Ledger:
     store = open_store(str(tmp_path / "lake"))
     formatfile.create_lake(store)
     made = Ledger(store, "main")
-    made.publish(Epoch("open", Lsn(0x80), records=(WAITS,), source=SOURCE))
+    made.publish(Epoch("open", place_at(0x80), records=(WAITS,), source=SOURCE))
     return made
 
 
@@ -53,31 +64,33 @@ def _write(ledger: Ledger, file: Kept) -> None:
 
 def test_a_table_that_waits_for_its_copy_is_awaited(ledger: Ledger) -> None:
     assert ledger.awaited == {NAME: WAITS}
-    assert ledger.position == Lsn(0x80), "what the stream has for it from 0/20 on is kept in the lake"
+    assert ledger.position == place_at(0x80), "what the stream has for it from 0/20 on is kept in the lake"
 
 
 def test_while_a_lost_position_is_left_only_new_copies_are_awaited_and_followed(ledger: Ledger) -> None:
     """The stream that the table waited in is no more, and what was kept of it goes."""
-    file = Kept("1", Lsn(0x84), frozenset({NAME}), 10, 1, False)
+    file = Kept("1", place_at(0x84), frozenset({NAME}), 10, 1, False)
     _write(ledger, file)
-    ledger.publish(Epoch("stream", Lsn(0x84), kept=file))
+    ledger.publish(Epoch("stream", place_at(0x84), kept=file))
     assert ledger.kept == {"1": file}
-    source = replace(SOURCE, healing=Lsn(0x90))
-    ledger.publish(Epoch("lost", Lsn(0x84), records=(COPIED,), source=source))
+    source = replace(SOURCE, healing=place_at(0x90))
+    ledger.publish(Epoch("lost", place_at(0x84), records=(COPIED,), source=source))
     assert (ledger.awaited, ledger.kept) == ({}, {})
     assert ledger.catching_up == []
     assert ledger.followed == [COPIED]
-    assert ledger.position == Lsn(0x90)
+    assert ledger.position == place_at(0x90)
     again = Ledger(ledger.store, "main")
-    assert (again.awaited, again.position) == ({}, Lsn(0x90))
+    assert (again.awaited, again.position) == ({}, place_at(0x90))
 
 
 def test_until_when_a_mark_is_complete_is_said_again_by_those_that_bring_nothing(ledger: Ledger) -> None:
     """A copy, a stop, a takeover; and a clock that was set back."""
     moment = datetime(2026, 11, 22, 12, 0, 0, 123457, tzinfo=UTC)
-    ledger.publish(Epoch("stream", Lsn(0x90), complete_until=int(moment.timestamp()) * 1_000_000 + 123_457))
-    ledger.publish(Epoch("stop", Lsn(0x90)))
-    ledger.publish(Epoch("stream", Lsn(0xA0), complete_until=5))
+    ledger.publish(
+        Epoch("stream", place_at(0x90), complete_until=int(moment.timestamp()) * 1_000_000 + 123_457)
+    )
+    ledger.publish(Epoch("stop", place_at(0x90)))
+    ledger.publish(Epoch("stream", place_at(0xA0), complete_until=5))
     Ledger(ledger.store, "main")
     told = [mark.complete_until for mark in Lake(ledger.store.url).marks()]
     assert told == [None, None, moment, moment, moment, moment]
@@ -86,15 +99,15 @@ def test_until_when_a_mark_is_complete_is_said_again_by_those_that_bring_nothing
 def test_of_several_sources_the_one_that_has_not_reached_a_moment_is_named(ledger: Ledger) -> None:
     moment = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
     until = int(moment.timestamp()) * 1_000_000
-    ledger.publish(Epoch("empty", Lsn(0x90), complete_until=until + 1))
+    ledger.publish(Epoch("empty", place_at(0x90), complete_until=until + 1))
     other = Ledger(ledger.store, "other")
-    other.publish(Epoch("open", Lsn(0x80), source=SOURCE, complete_until=until - 1))
+    other.publish(Epoch("open", place_at(0x80), source=SOURCE, complete_until=until - 1))
     lake = Lake(ledger.store.url)
     with pytest.raises(Misconfigured) as refused:
         lake.at(timestamp=moment)
     assert refused.value.code == "LAKE_NOT_REACHED"
     assert 'source "other"' in str(refused.value.detail)
-    other.publish(Epoch("empty", Lsn(0x80), complete_until=until))
+    other.publish(Epoch("empty", place_at(0x80), complete_until=until))
     assert {name: place.time for name, place in lake.at(timestamp=moment).places.items()} == {
         "main": 0x8F,
         "other": 0x7F,
@@ -103,7 +116,7 @@ def test_of_several_sources_the_one_that_has_not_reached_a_moment_is_named(ledge
 
 def test_what_is_kept_of_the_stream_goes_when_every_table_has_taken_it(ledger: Ledger) -> None:
     first, second = (
-        Kept(name, Lsn(reached), frozenset({NAME}), 10, 1, False)
+        Kept(name, place_at(reached), frozenset({NAME}), 10, 1, False)
         for name, reached in (("1", 0x90), ("2", 0xA0))
     )
     for file in (first, second):
@@ -112,7 +125,7 @@ def test_what_is_kept_of_the_stream_goes_when_every_table_has_taken_it(ledger: L
     assert ledger.kept == {"1": first, "2": second}
     taking = replace(WAITS, state=State.CATCHING_UP)
     for applied, left in ((0x20, {"1", "2"}), (0x90, {"2"}), (0xA0, set())):
-        ledger.publish(Epoch("late", Lsn(0xA0), records=(replace(taking, applied=Lsn(applied)),)))
+        ledger.publish(Epoch("late", place_at(0xA0), records=(replace(taking, applied=place_at(applied)),)))
         assert set(ledger.kept) == left
     assert Ledger(ledger.store, "main").kept == {}
 
@@ -131,7 +144,7 @@ def test_an_attempt_after_the_first_takes_nothing_back_from_a_successor(ledger: 
     with pytest.raises(Misconfigured) as caught:
         Ledger(ledger.store, "main", claim=claim)
     assert caught.value.code == "LAKE_FENCED"
-    successor.publish(Epoch("empty", Lsn(0x90)))  # who goes on, unharmed
+    successor.publish(Epoch("empty", place_at(0x90)))  # who goes on, unharmed
 
 
 @pytest.mark.parametrize("step", [f"lake.{step}.{when}" for step in ("plan", "mark") for when in _WHEN])
@@ -143,10 +156,10 @@ def test_an_attempt_after_the_first_finishes_what_its_own_process_began(
     failpoint._fired.clear()
     monkeypatch.setenv(failpoint.VARIABLE, f"{step}=error")
     with pytest.raises(Transient):
-        broken.publish(Epoch("empty", Lsn(0x90)))
+        broken.publish(Epoch("empty", place_at(0x90)))
     again = Ledger(ledger.store, "main", claim=claim)
     assert again.mark.epoch == broken.mark.epoch + (step != "lake.plan.before")
-    again.publish(Epoch("empty", Lsn(0xA0)))
+    again.publish(Epoch("empty", place_at(0xA0)))
 
 
 def test_a_failed_sync_is_done_again_by_the_next_attempt_with_new_files(
@@ -154,7 +167,7 @@ def test_a_failed_sync_is_done_again_by_the_next_attempt_with_new_files(
 ) -> None:
     """The system tells once that a disk refused a file, and takes what was lost for clean from then on."""
     claim = Claim()
-    plan = Ledger(ledger.store, "main", claim=claim).publish(Epoch("empty", Lsn(0x90)))
+    plan = Ledger(ledger.store, "main", claim=claim).publish(Epoch("empty", place_at(0x90)))
     root = Path(ledger.store.url)
     [victim] = root.glob(f"marks/main/e{plan.epoch:012d}-*.parquet")
     number, fsync = victim.stat().st_ino, os.fsync
@@ -183,7 +196,7 @@ def test_a_file_kept_for_a_late_table_that_the_disk_refused_is_written_anew_by_t
 ) -> None:
     claim = Claim()
     first = Ledger(ledger.store, "main", claim=claim)
-    kept = Kept("1", Lsn(0x90), frozenset({NAME}), 10, 1, False)
+    kept = Kept("1", place_at(0x90), frozenset({NAME}), 10, 1, False)
     key = layout.late_key("main", kept.name)
     ledger.store.put_if_absent(key, b"0123456789" + b"[]" + (2).to_bytes(8, "big"))
     plan = first.publish(Epoch("stream", kept.reached, kept=kept))
@@ -206,9 +219,9 @@ def test_a_file_kept_for_a_late_table_that_the_disk_refused_is_written_anew_by_t
 def test_a_writer_that_was_frozen_sets_back_nothing_of_what_its_successor_made_durable(
     ledger: Ledger,
 ) -> None:
-    plan = ledger.publish(Epoch("empty", Lsn(0x90)))
+    plan = ledger.publish(Epoch("empty", place_at(0x90)))
     successor = Ledger(ledger.store, "main")
-    successor.sync(successor.publish(Epoch("empty", Lsn(0xA0))))
+    successor.sync(successor.publish(Epoch("empty", place_at(0xA0))))
     with pytest.raises(Misconfigured) as caught:
         ledger.sync(plan)  # and nothing is acknowledged
     assert caught.value.code == "LAKE_FENCED"

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
-from headrace.core.position import Lsn
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
+from tests.places import place_at
 from tests.unit.core.batches import text_table
 
 LIVE = TableRecord(TableName("public", "t"), State.LIVE, 5, text_table(), {}, None, since=7)
@@ -17,8 +17,8 @@ OTHER = Definite("LAKE_FOREIGN_COMMIT", "somebody wrote to it", hint="stop that 
 
 
 def test_a_table_that_stops_says_why_and_up_to_where_it_was_followed() -> None:
-    stopped = LIVE.failed(ERROR, Lsn(0x15))
-    assert (stopped.state, stopped.error, stopped.stopped_at) == (State.STOPPED, ERROR, Lsn(0x15))
+    stopped = LIVE.failed(ERROR, place_at(0x15))
+    assert (stopped.state, stopped.error, stopped.stopped_at) == (State.STOPPED, ERROR, place_at(0x15))
     assert stopped.stop is not None
     assert stopped.stop.detail == 'public.t was followed up to "0/15"'
     again = TableRecord.from_record(stopped.as_record())
@@ -28,12 +28,12 @@ def test_a_table_that_stops_says_why_and_up_to_where_it_was_followed() -> None:
 
 
 def test_a_table_that_is_stopped_already_stays_where_it_stopped() -> None:
-    stopped = LIVE.failed(ERROR, Lsn(0x15)).failed(OTHER, Lsn(0x99))
-    assert (stopped.error, stopped.stopped_at) == (OTHER, Lsn(0x15))
+    stopped = LIVE.failed(ERROR, place_at(0x15)).failed(OTHER, place_at(0x99))
+    assert (stopped.error, stopped.stopped_at) == (OTHER, place_at(0x15))
 
 
 def test_a_record_from_before_positions_were_kept_is_read() -> None:
-    record = LIVE.failed(ERROR, Lsn(0x15)).as_record()
+    record = LIVE.failed(ERROR, place_at(0x15)).as_record()
     del record["stopped_at"]
     known = TableRecord.from_record(record)
     assert known.stopped_at is None

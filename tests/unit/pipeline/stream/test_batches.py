@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.position import Lsn
 from headrace.pipeline.stream import batches
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
 from headrace.spool.segment import Segment
 from headrace.spool.writer import SpoolWriter
+from tests.places import place_at
 from tests.unit.pipeline.stream.test_slices import SIZE, _bytes, _record, whole
 
 LIMIT = 4_000
@@ -25,8 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _batch(reader: SpoolReader, address: int, before: int = 0, confirmed: int | None = None) -> batches.Batch:
-    limit = None if confirmed is None else Lsn(confirmed)
-    found = batches.next_batch(reader, address, Lsn(before), limit)
+    found = batches.next_batch(reader, address, place_at(before), place_at, confirmed)
     assert found is not None
     return found
 
@@ -43,7 +42,7 @@ def test_a_source_that_is_idle_for_us_reads_its_index_once_and_frees_its_spool(
         reader = SpoolReader(folder)
         assert reader.discard(0) == 0
         batch = _batch(reader, 0, before=9)  # the transaction is in the lake
-        assert (len(batch.transactions), batch.frontier) == (0, Lsn(59))
+        assert (len(batch.transactions), batch.frontier) == (0, place_at(59))
         assert batch.next_address == writer.address
         read: list[int] = []
         records = Segment.records
@@ -99,18 +98,18 @@ def test_an_epoch_takes_only_what_the_server_has_sent_again(
         batch = _batch(reader, 0, before=4, confirmed=4)
         assert (len(batch.transactions), batch.frontier, batch.next_address, batch.more) == (
             0,
-            Lsn(4),
+            place_at(4),
             0,
             False,
         )
         batch = _batch(reader, 0, before=4, confirmed=5)
         assert batch.transactions["time"].tolist() == [4]
-        assert (batch.frontier, batch.next_address, batch.more) == (Lsn(5), 2 * SIZE, False)
+        assert (batch.frontier, batch.next_address, batch.more) == (place_at(5), 2 * SIZE, False)
         batch = _batch(reader, batch.next_address, before=7, confirmed=15)  # nothing lies between
-        assert (len(batch.transactions), batch.frontier, batch.next_address) == (0, Lsn(15), 3 * SIZE)
+        assert (len(batch.transactions), batch.frontier, batch.next_address) == (0, place_at(15), 3 * SIZE)
         batch = _batch(reader, 0, confirmed=25)
-        assert (batch.transactions["time"].tolist(), batch.frontier) == ([2, 4, 6, 20], Lsn(25))
-        assert _batch(reader, batch.next_address, before=25).frontier == Lsn(30)
+        assert (batch.transactions["time"].tolist(), batch.frontier) == ([2, 4, 6, 20], place_at(25))
+        assert _batch(reader, batch.next_address, before=25).frontier == place_at(30)
         monkeypatch.setattr(batches, "EPOCH_BYTES", 2 * SIZE)
         batch = _batch(reader, 0, confirmed=7)
         assert (batch.transactions["time"].tolist(), batch.more) == ([2, 4], True)

@@ -11,11 +11,9 @@ import pytest
 
 from headrace.core.changes import BAD, Image
 from headrace.core.events import events
-from headrace.core.frontier import LsnFrontier
 from headrace.core.handoff import ByPosition, ByXid, Handoff
 from headrace.core.names import TableName
 from headrace.core.origins import origins, traces, with_origins
-from headrace.core.position import Lsn
 from headrace.lake.format import schemas
 from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.log import errors_table
@@ -36,6 +34,7 @@ from headrace.pipeline.tasks.table_task import (
     to_ipc,
     unpack,
 )
+from tests.places import place_at
 from tests.unit.core.batches import Change, batch, insert, table_of, text_table, update
 
 SCHEMA = text_table()
@@ -54,8 +53,8 @@ def _merged(lake: Path, handoff: Handoff | None) -> Outcome:
     ("handoff", "told"),
     [
         (None, [5, 15]),
-        (ByPosition(LsnFrontier(Lsn(5))), [5, 15]),
-        (ByXid(100, 100, (), LsnFrontier(Lsn(10))), [15]),
+        (ByPosition(place_at(5)), [5, 15]),
+        (ByXid(100, 100, (), place_at(10)), [15]),
     ],
 )
 def test_history_of_a_copy_begins_where_the_copy_is_exact(

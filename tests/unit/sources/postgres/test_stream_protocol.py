@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from headrace.core.position import Lsn
 from headrace.sources.postgres import protocol
+from headrace.sources.postgres.lsn import Lsn
 
 
 def test_the_command_quotes_names_as_the_walsender_reads_them() -> None:

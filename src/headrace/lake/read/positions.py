@@ -1,0 +1,49 @@
+"""How the positions of a source are spelled, for those who read its lake.
+
+A mark has the text of its position, as the source spells it. What lies between two marks has a time only; its
+text, and the time of a text that somebody gives us, are the business of the kind of source that the records
+of the lake name. The source itself is never asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.core.position import Position, Spelling
+from headrace.lake.log import catalog
+from headrace.lake.log.marks import Mark
+from headrace.lake.store.contract import Store
+from headrace.sources import registry
+
+_SOURCE = "source"  # the source's own record in the catalog
+
+
+class Unspelled:
+    """Positions of a source of which nothing is recorded yet."""
+
+    def reads(self, text: str) -> bool:
+        return False
+
+    def time(self, text: str, near: Position) -> int | None:
+        return None
+
+    def text(self, time: int, near: Position) -> str | None:
+        return None
+
+
+def spelling_of(records: Mapping[str, Any]) -> Spelling:
+    """How the source spells its positions whose catalog this is."""
+    record = records.get(_SOURCE)
+    return Unspelled() if record is None else registry.spelling(record["kind"])
+
+
+def spelling_at(store: Store, source: str, mark: Mark | None) -> Spelling:
+    """How the source spelled its positions at a mark."""
+    return Unspelled() if mark is None else spelling_of(catalog.load(store, source, mark.epoch).records)
+
+
+def shown(spelling: Spelling, time: int, near: Position) -> str:
+    """A place in time as a person is told it, who may give it back as a position."""
+    text = spelling.text(time, near)
+    return f"_time {time - 1}" if text is None else text

@@ -1,0 +1,81 @@
+"""Positions in a PostgreSQL log: the LSN, the three that are told apart, and the times that we make of them.
+
+    commit LSN   where a transaction's commit record starts: the time of its updates
+    end LSN      the first byte after that record: the frontier once it is applied; may equal the
+                 next commit LSN
+    wal end      how far the server has read, from a keepalive; may equal the *next* commit LSN
+
+Records begin at multiples of eight bytes, so that the LSNs of two commits differ by `core.position.STEP`.
+
+A server that was set back, or replaced by another, counts from a smaller number on. Times grow for ever: they
+are the server's own LSN and a *base*, which is larger after each such break. The text of a position is always
+an LSN of the server that it speaks of.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from headrace.core.errors import Misconfigured
+from headrace.core.position import Position
+
+FURTHER = 1 << 32  # by multiples of this a base grows
+_TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})\Z")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lsn:
+    """A byte position in the write-ahead log of a server."""
+
+    value: int
+
+    def __int__(self) -> int:
+        return self.value
+
+    def __str__(self) -> str:
+        return f"{self.value >> 32:X}/{self.value & 0xFFFFFFFF:X}"
+
+    @staticmethod
+    def matches(text: str) -> bool:
+        """Tell whether a text is an LSN."""
+        return _TEXT.match(text) is not None
+
+    @classmethod
+    def parse(cls, text: str) -> Lsn:
+        """Read PostgreSQL's own spelling, `16/B374D848`."""
+        match = _TEXT.match(text)
+        if match is None:
+            raise Misconfigured(
+                "POSITION_MALFORMED",
+                f"{text!r} is not an LSN",
+                hint="write it as PostgreSQL prints it, for example 16/B374D848",
+            )
+        return cls(int(match[1], 16) << 32 | int(match[2], 16))
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One life of a server's log: what is added to its LSNs to make times of them."""
+
+    base: int = 0
+
+    def position(self, lsn: Lsn) -> Position:
+        """A position of the server's as one of ours."""
+        return Position(self.base + int(lsn), str(lsn))
+
+    def at(self, time: int) -> Position:
+        """The position at a time."""
+        return self.position(self.lsn_at(time))
+
+    def lsn(self, position: Position) -> Lsn:
+        """A position of ours as one of the server's, also if it was reached in an earlier life."""
+        return self.lsn_at(position.time)
+
+    def lsn_at(self, time: int) -> Lsn:
+        return Lsn(max(0, time - self.base))
+
+    def behind(self, reached: Position, start: Lsn) -> Log:
+        """The next life, whose log begins at `start`: its times lie behind all that was reached before."""
+        missing = max(0, reached.time - self.position(start).time)
+        return Log(self.base + (missing // FURTHER + 1) * FURTHER)

@@ -1,0 +1,27 @@
+"""How PostgreSQL spells positions, for readers of a lake: nothing else of the source is loaded for them."""
+
+from __future__ import annotations
+
+from headrace.core.position import Position
+from headrace.sources.postgres.lsn import Log, Lsn
+
+
+class LsnSpelling:
+    """How positions of PostgreSQL are spelled (`core.position.Spelling`)."""
+
+    def reads(self, text: str) -> bool:
+        return Lsn.matches(text.strip())
+
+    def time(self, text: str, near: Position) -> int | None:
+        return int(Lsn.parse(text.strip())) + _base(near)
+
+    def text(self, time: int, near: Position) -> str | None:
+        base = _base(near)
+        return None if time < base else str(Log(base).lsn_at(time))
+
+
+def _base(near: Position) -> int:
+    return near.time - int(Lsn.parse(near.text)) if near.text else near.time
+
+
+SPELLING = LsnSpelling()

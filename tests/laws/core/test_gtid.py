@@ -1,0 +1,49 @@
+"""Laws of GTID sets: inclusion is a partial order, and a union the least set above both."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.core.gtid import Gtid, GtidSet, gtids
+from tests.laws.core.times import ORIGINS
+
+LAWS = settings(max_examples=100, deadline=None)
+SPANS = st.tuples(st.integers(1, 12), st.integers(1, 4)).map(lambda pair: (pair[0], sum(pair)))
+SETS = st.dictionaries(st.sampled_from(ORIGINS), st.lists(SPANS, max_size=3), max_size=3).map(GtidSet.of)
+UNIVERSE = [Gtid(origin, number) for origin in ORIGINS for number in range(1, 20)]
+
+
+def _members(some: GtidSet) -> set[Gtid]:
+    return {name for name in UNIVERSE if name in some}
+
+
+@LAWS
+@given(SETS)
+def test_a_mask_says_of_many_what_membership_says_of_one(some: GtidSet) -> None:
+    assert some.mask(gtids(UNIVERSE)).to_pylist() == [name in some for name in UNIVERSE]
+    assert some.mask(gtids(UNIVERSE).slice(7)).to_pylist() == [name in some for name in UNIVERSE[7:]]
+
+
+@LAWS
+@given(SETS, SETS)
+def test_the_order_of_sets_is_inclusion(one: GtidSet, other: GtidSet) -> None:
+    assert (one <= other) == (_members(one) <= _members(other))
+    assert (one == other) == (one <= other and other <= one)
+
+
+@LAWS
+@given(SETS, SETS, SETS)
+def test_a_union_is_the_least_set_above_both(one: GtidSet, other: GtidSet, third: GtidSet) -> None:
+    both = one | other
+    assert _members(both) == _members(one) | _members(other)
+    assert one <= both
+    assert other <= both
+    assert (both <= third) == (one <= third and other <= third)
+    assert both == other | one
+
+
+@LAWS
+@given(SETS)
+def test_a_set_survives_being_printed(some: GtidSet) -> None:
+    assert GtidSet.parse(str(some)) == some
