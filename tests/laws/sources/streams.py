@@ -48,8 +48,9 @@ def truncate(oids: tuple[int, ...], xid: bytes = b"") -> bytes:
     return frame(b"T" + xid + struct.pack(">IB", len(oids), 0) + named)
 
 
-def begin(lsn: int, xid: int) -> bytes:
-    return frame(b"B" + struct.pack(">QqI", lsn, lsn * 7, xid))
+def begin(lsn: int, xid: int, time: int | None = None) -> bytes:
+    """`time` is the server's, microseconds since 2000."""
+    return frame(b"B" + struct.pack(">QqI", lsn, lsn * 7 if time is None else time, xid))
 
 
 def piece(data: bytes, inside: OpenTransaction | None) -> Slice:
