@@ -46,8 +46,12 @@ class _Place:
     start: int
     base: int
 
+    def address(self, offset: int) -> int:
+        """The address of a byte; of one that was not stored, the first one after it."""
+        return self.base + max(0, offset - self.start)
+
     def addresses(self, offsets: Ints) -> Ints:
-        """The addresses of bytes; of one that was not stored, the first one after it."""
+        """The addresses of bytes, each as `address` has it."""
         return np.asarray(self.base + np.maximum(0, offsets - self.start))
 
 
@@ -101,10 +105,8 @@ class Intake:
         self._known.passed(received.complete)
         self._reached = max(self._reached, received.complete)
         place = self._store(received)
-        layouts = received.layouts
-        addresses = place.addresses(np.array([layout.at for layout in layouts], np.int64)).tolist()
-        for layout, address in zip(layouts, addresses, strict=True):
-            self._writer.relation(layout.table, address, layout.frame)
+        for layout in received.layouts:
+            self._writer.relation(layout.table, place.address(layout.at), layout.frame)
         self._index(records, received, place)
 
     def _is_known(self, time: int) -> bool:
@@ -153,7 +155,7 @@ class Intake:
         records["stop"] = place.addresses(ended["stop"])
         if self._open is not None:
             records["start"][ended["start"] < 0] = self._open.start
-        for record in records[ended["ran"]]:
+        for record in records[records["kind"] == Kind.STREAMED]:
             self._end(record, received)
         self._writer.commit(records[records["time"] >= self._floor])
         self._open = self._opened(received, place)
@@ -164,7 +166,7 @@ class Intake:
             return None
         if opened.start < 0:
             return self._open
-        return _Open(int(place.addresses(np.array([opened.start]))[0]), opened.time)
+        return _Open(place.address(opened.start), opened.time)
 
     def _end(self, record: np.void, received: Received) -> None:
         """The files of a transaction that ran and committed: they stay, unless it is known."""

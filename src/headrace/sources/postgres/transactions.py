@@ -80,12 +80,13 @@ class TransactionFinder:
         running = self._running.take(data, messages)
         ends = _ends(data, messages, found, running.ended)
         self._in_order(ends)
+        _place(ends, messages, blocks, found)
         alive = pgoutput.keepalives(data, messages)
         self._open = found.last()
         return Received(
             size=size,
             data=blocks.without(data),
-            ended=_placed(ends, messages, blocks, found),
+            ended=ends[_NAMES],
             open=_opened(messages, blocks, found),
             running=running.bytes(),
             gone=tuple(running.gone),
@@ -143,6 +144,8 @@ class _Blocks:
 
     def places(self, offsets: Ints) -> Ints:
         """Where these bytes, outside of the blocks or at an edge, stand without them."""
+        if not len(self.starts):
+            return offsets
         lengths = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.stops - self.starts)])
         return np.asarray(offsets - lengths[np.searchsorted(self.stops, offsets, side="right")])
 
@@ -221,7 +224,8 @@ def _led(value: int, values: Ints) -> Ints:
     return np.concatenate([np.array([value], np.int64), values])
 
 
-_END = np.dtype([("row", "<i8"), *[(name, TRANSACTION[name]) for name in TRANSACTION.names or ()]])
+_NAMES = list(TRANSACTION.names or ())
+_END = np.dtype([("row", "<i8"), *[(name, TRANSACTION[name]) for name in _NAMES]])
 
 
 def _ends(data: Bytes, messages: pgoutput.Messages, found: _Found, ended: Sequence[Ended]) -> Transactions:
@@ -233,6 +237,8 @@ def _ends(data: Bytes, messages: pgoutput.Messages, found: _Found, ended: Sequen
     whole["time"], whole["commit_ts"] = found.commit_lsn[:complete], found.commit_ts[:complete]
     whole["number"], whole["changes"] = found.xid[:complete], found.changes[:complete]
     whole["truncates"] = found.truncates[:complete]
+    if not ended:
+        return ends
     commits = pgoutput.stream_commits(data, messages)
     streamed["ran"], streamed["row"], streamed["end"] = True, commits.row, commits.end_lsn
     streamed["time"], streamed["commit_ts"] = commits.commit_lsn, commits.commit_ts
@@ -241,18 +247,15 @@ def _ends(data: Bytes, messages: pgoutput.Messages, found: _Found, ended: Sequen
     return ends[np.argsort(ends["row"], kind="stable")]
 
 
-def _placed(ends: Transactions, messages: pgoutput.Messages, blocks: _Blocks, found: _Found) -> Transactions:
-    """The same, with where their bytes stand."""
-    placed = np.zeros(len(ends), dtype=TRANSACTION)
-    for name in TRANSACTION.names or ():
-        placed[name] = ends[name]
-    whole = ~ends["ran"]
+def _place(ends: Transactions, messages: pgoutput.Messages, blocks: _Blocks, found: _Found) -> None:
+    """Say of each where its bytes stand."""
+    ran = ends["ran"]
     begins = found.begin_row[: len(found.row)]
     first = blocks.places(messages.frame_start[np.maximum(begins, 0)])
-    placed["start"][whole] = np.where(begins < 0, -1, first)
-    placed["start"][~whole] = blocks.places(messages.frame_start[ends["row"][~whole]])
-    placed["stop"] = blocks.places(messages.stop[ends["row"]])
-    return placed
+    ends["start"][~ran] = np.where(begins < 0, -1, first)
+    if ran.any():
+        ends["start"][ran] = blocks.places(messages.frame_start[ends["row"][ran]])
+    ends["stop"] = blocks.places(messages.stop[ends["row"]])
 
 
 def _opened(messages: pgoutput.Messages, blocks: _Blocks, found: _Found) -> Open | None:
@@ -276,6 +279,8 @@ def _layouts(
         for row in np.flatnonzero((messages.kind == RELATION) & blocks.outside).tolist()
     ]
     layouts += [(each.row, oid, frame) for each in ended for oid, frame in each.layouts.items()]
+    if not layouts:
+        return []
     layouts.sort(key=lambda layout: layout[0])
     places = blocks.places(messages.frame_start[[row for row, _, _ in layouts]]).tolist()
     return [Layout(oid, place, frame) for (_, oid, frame), place in zip(layouts, places, strict=True)]
