@@ -11,7 +11,6 @@ from typing import cast
 import numpy as np
 import pytest
 
-from headrace.core.position import Lsn
 from headrace.decode.kernel import Bytes
 from headrace.lake.store.open import open_store
 from headrace.pipeline.stream import late_stream
@@ -23,6 +22,7 @@ from headrace.spool.reader import SpoolReader
 from headrace.spool.streamed import Streamed
 from headrace.spool.writer import SpoolWriter
 from tests.laws.sources.streams import DECODER, NAMES, TABLES, begin, insert, relation
+from tests.places import place_at
 
 NOBODY = cast(SpoolReader, None)
 RAN = Streamed(0, 7)
@@ -51,7 +51,7 @@ def test_a_slice_is_read_where_it_lies_and_where_it_was_sent(spool: SpoolReader,
     common = Slice(DECODER, BETWEEN, 0, len(WHOLE))
     store = open_store(tmp_path / "lake")
     names = frozenset([NAMES[TABLES[0]]])
-    kept = late_stream.keep(store, "main", 1, Lsn(9), TABLES[:1], names, [common], spool)
+    kept = late_stream.keep(store, "main", 1, place_at(9), TABLES[:1], names, [common], spool)
     assert kept is not None
     [of_lake] = late_stream.slices_of(LakeAddress(str(tmp_path / "lake")), "main", [kept], DECODER)
     as_whole = begin(2000, RAN.xid, time=7) + insert(TABLES[0], b"b")
