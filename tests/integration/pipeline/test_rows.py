@@ -20,7 +20,7 @@ def _same(mirrors: Mirrors) -> None:
     assert validators.travelled(lake) == []
 
 
-@pytest.mark.parametrize("driver_epochs", [0, 20_000])
+@pytest.mark.parametrize("driver_epochs", [pytest.param(0, marks=pytest.mark.full), 20_000])
 def test_a_table_with_a_key_is_followed_through_every_kind_of_change(
     mirrors: Mirrors, database: Database, driver_epochs: int
 ) -> None:
