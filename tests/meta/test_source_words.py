@@ -1,0 +1,98 @@
+"""Above the contract of a source nobody speaks the language of one.
+
+Where a word of PostgreSQL or MySQL stands in code above `sources`, a second source would have to be asked for
+there as well. `source-words.txt` counts, file by file, the words that are still there, and may only shrink: a
+file that has more of them than it says, or fewer, fails. Docstrings and comments may explain with examples.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.meta.tracked import ROOT, SOURCE, python_files, relative, tree
+
+BELOW = (
+    "core",
+    "decode",
+    "sources",
+    "testing",
+)  # the algebra, the sources themselves, their servers for tests
+ALLOWED = ROOT / "tests" / "meta" / "source-words.txt"
+WORD = re.compile(
+    r"(?<![a-z])(?:lsns?|xids?|slots?|publications?|pg|pgoutput|ctid|psycopg|gtids?|binlog|postgres)(?![a-z])"
+)
+
+
+def words(parsed: ast.Module) -> Counter[str]:
+    """The words of one source in the names and texts of a module."""
+    explained = {id(text) for text in _docstrings(parsed)}
+    found: Counter[str] = Counter()
+    for node in ast.walk(parsed):
+        if id(node) not in explained:
+            for text in _texts(node):
+                found.update(WORD.findall(_apart(text)))
+    return found
+
+
+def _docstrings(parsed: ast.Module) -> Iterator[ast.expr]:
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield node.value
+
+
+def _texts(node: ast.AST) -> list[str]:
+    """What a node itself says: a name, an attribute, an argument, an import, a text."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.alias(name=name):
+            return [name]
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.keyword(arg="slots"):
+            return []  # of a dataclass
+        case ast.keyword(arg=str(name)) | ast.ImportFrom(module=str(name)):
+            return [name]
+        case ast.Constant(value=str(text)):
+            return [text]
+    return []
+
+
+def _apart(text: str) -> str:
+    """The words of a name in lower case, apart: `slot_state`, `SlotState` and `PG_SLOT` all say "slot"."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", text).lower()
+
+
+def above() -> dict[str, int]:
+    """How many such words each file above the contract has."""
+    files = (path for path in python_files("src") if path.is_relative_to(SOURCE) and not _below(path))
+    counted = {relative(path): sum(words(tree(path)).values()) for path in files}
+    return {name: count for name, count in counted.items() if count}
+
+
+def _below(path: Path) -> bool:
+    return path.relative_to(SOURCE).parts[0] in BELOW
+
+
+def test_words_of_one_source_grow_fewer_above_the_contract() -> None:
+    lines = ALLOWED.read_text().splitlines()
+    allowed = {name: int(count) for name, count in (line.rsplit(" ", 1) for line in lines)}
+    found = above()
+    more = {name: count for name, count in found.items() if count > allowed.get(name, 0)}
+    assert not more, "a word of one source above the contract: let `sources` say it"
+    fewer = {name: count for name, count in allowed.items() if found.get(name, 0) < count}
+    assert not fewer, "fewer than source-words.txt says: write the smaller number there, or take the line out"
+
+
+def test_a_word_is_noticed_wherever_it_hides() -> None:
+    text = '''
+"""It may tell of an LSN."""
+from a.postgres import Slot
+def slot_of(xid: int) -> str:
+    """A slot."""
+    return f"{xid} in PG_SLOT" + other.publication  # lsn
+sloth = dataclass(slots=True, gtid=1)
+'''
+    assert words(ast.parse(text)) == Counter(postgres=1, slot=3, xid=2, pg=1, publication=1, gtid=1)
