@@ -6,6 +6,7 @@ read the stream again from where each table stood.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators
+from tests.integration.pipeline import everytype
 from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = pytest.mark.server
@@ -79,6 +81,9 @@ def test_a_lake_that_was_left_while_it_held_the_source_back_goes_on(
     assert validators.exact(lake, mirrors.database.url(), values=True) == []
     assert validators.definite(lake) == []
     assert validators.travelled(lake) == []
+    for name in NAMES:
+        rows = mirrors.database.execute(f"SELECT id, at::text FROM {name} WHERE NOT isfinite(at)")
+        assert everytype.standing(lake, name) == Counter((i, "at", text) for i, text in rows)
     records = {name: mirrors.record(f"public.{name}") for name in NAMES}
     assert {record.state for record in records.values()} == {State.LIVE}
     told = {name for name, record in records.items() if record.since == start.time}
