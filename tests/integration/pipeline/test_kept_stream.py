@@ -16,6 +16,7 @@ from headrace.pipeline.commands import ask
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.lsn import Lsn
 from headrace.testing import validators
+from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
@@ -232,3 +233,36 @@ def test_a_run_that_fails_while_the_stream_is_kept_or_taken_goes_on(
     _exact(mirrors)
     assert [mirrors.record(f"public.{name}").since for name in ("whole", "bag")] == [_start(mirrors)] * 2
     assert validators.exact_at(mirrors.lake, recorded, values=True) == []
+
+
+def test_a_first_copy_that_is_killed_again_and_again_needs_nothing_from_before(
+    mirrors: Mirrors, program: Program
+) -> None:
+    """What each run kept is all that the next has: the source has forgotten it."""
+    database, recorded = mirrors.database, []
+    url, alone = database.url(user="app"), {"snapshot_connections": 1}
+    mirror = Mirrored(mirrors.path, url, "public.*", options=alone, program=program)
+    try:
+        for number in (1, 2):
+            with mirror.held_up("copy.range.before@public.whole"):
+                _change(database, number)
+                recorded.append(_recorded(mirrors, "whole"))
+                _has_written_much(database)
+                mirror.kill()
+            assert mirrors.record("public.whole").state is State.PENDING
+            assert len(_kept(mirrors)) == number
+        _change(database, 3)
+        assert mirror.once() == 0, mirror.log()
+    finally:
+        mirror.close()
+    _exact(mirrors)
+    assert mirrors.record("public.whole").since == _start(mirrors)
+    assert validators.exact_at(mirrors.lake, recorded, values=True) == []
+
+
+def _has_written_much(database: Database) -> None:
+    """So much that it is kept though no table follows the stream yet; wait until it is acknowledged."""
+    end = _end(database)
+    database.execute("SELECT pg_logical_emit_message(false, 'far', repeat('x', 17000000))")
+    _end(database)
+    wait_for(lambda: _slot(database)[1] >= end, "the acknowledgement")
