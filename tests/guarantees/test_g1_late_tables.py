@@ -107,7 +107,7 @@ def scene(path: Path, database: Database, handoff: str, seed: int, program: Prog
         for number, kind in enumerate(kinds):
             running = workload.running(kind, url, seed=seed + number, writers=1, pause=0.02)
             writers.enter_context(running)
-        writers.enter_context(database.pgbench(clients=2, rate=60))
+        writers.enter_context(database.pgbench(clients=2, rate=30))
         options = copied_by(handoff, 400_000)  # the tables grow while they are copied
         mirror = Mirrored(path / "lake", url, "public.pgbench_*", options=options, program=program)
         stack.enter_context(mirror)
@@ -126,7 +126,7 @@ def test_g1_a_late_table_is_exact_from_its_first_mark_and_the_others_do_not_wait
             waits = {"PG_SLOT_WAITS", "PG_SNAPSHOT_BARRED"}
             late.mirror.until(lambda: bool(waits & late.mirror.status().warnings.keys()), "a copy that waits")
             chosen = late.mirror.lake.marks()[-1].frontier
-            late.onward(10)
+            late.onward(5)
             assert set(late.mirror.lake.marks()[-1].versions).isdisjoint(LATE)
             # What the stream has for them is in the lake: the source need not keep it.
             late.mirror.until(lambda: late.acknowledged() > Lsn.parse(chosen), "acknowledgement")
