@@ -169,7 +169,7 @@ class Sample:
     def _records(self) -> dict[str, Any]:
         begun = (unseen.Stretch(None, datetime(2026, 1, 1, tzinfo=UTC)),)
         tables = {f"table/{name}": {"since": None} for name in self._versions}
-        return {unseen.KEY: unseen.record(begun), **tables}
+        return {"source": {"kind": "postgres"}, unseen.KEY: unseen.record(begun), **tables}
 
     def _expect(self, tables: dict[str, pa.Table]) -> None:
         self.expected |= {(self._mark.epoch, name): table for name, table in tables.items()}
