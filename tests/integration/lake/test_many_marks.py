@@ -60,7 +60,7 @@ def _lake(path: Path, count: int) -> Lake:
             step = TableStep(table.folder, table.version, tuple(files), schema=schema)
             assert table.write(step, Stamp("headrace/main", start, f"p{start}"))
             files = []
-    catalog.write(store, catalog.Catalog("main", count))
+    catalog.write(store, catalog.Catalog("main", count, {"source": {"kind": "postgres"}}))
     return Lake(path)
 
 
