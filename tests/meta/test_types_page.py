@@ -1,4 +1,4 @@
-"""docs/types.md says of every type what `sources.postgres.types` makes of it, and the cases agree."""
+"""docs/types.md says of every type what `sources.postgres.catalog.types` makes of it, and the cases agree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.sources.postgres.types import TypeLook, form_of
+from headrace.sources.postgres.catalog.types import TypeLook, form_of
 from tests.cases.types.cases import arrow_type, types
 from tests.meta.tracked import ROOT
 

@@ -29,10 +29,12 @@ from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.patterns import Pattern
-from headrace.sources.postgres import catalog, clock, upstream
+from headrace.sources.postgres import upstream
+from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import Report
-from headrace.sources.postgres.session import Address, Identity, Session
+from headrace.sources.postgres.session import clock
+from headrace.sources.postgres.session.connection import Address, Identity, Session
 
 
 def preflight(config: SourceConfig) -> Report:
@@ -97,7 +99,7 @@ def begin(met: Met) -> None:
     source = replace(
         source, start=source.log.position(footing.start), publication_oid=footing.publication_oid
     )
-    looks = catalog.look(connection, [look.oid for look in report.tables], [source.publication])
+    looks = table_def.look(connection, [look.oid for look in report.tables], [source.publication])
     late = not footing.fresh
     records = tuple(replace(chosen(look, source.start), late=late) for look in looks.values())
     commits = LastCommits(source.start.time)

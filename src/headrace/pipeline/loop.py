@@ -44,8 +44,10 @@ from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.epoch import Workshop, catch_up, stream_epoch
 from headrace.pipeline.stream.source_clock import Reading, SourceClock
 from headrace.pipeline.withdrawal import Withdrawal
-from headrace.sources.postgres import clock, synchronous, upstream
-from headrace.sources.postgres.session import Address, Identity, Session
+from headrace.sources.postgres import upstream
+from headrace.sources.postgres.session import clock
+from headrace.sources.postgres.session.connection import Address, Identity, Session
+from headrace.sources.postgres.stream import synchronous
 
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 5.0

@@ -21,9 +21,11 @@ from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SourceRecord
 from headrace.pipeline.tasks.table_task import LakeAddress
-from headrace.sources.postgres import catalog, locks, session, upstream
+from headrace.sources.postgres import upstream
+from headrace.sources.postgres.catalog import locks, table_def
 from headrace.sources.postgres.lsn import Log
-from headrace.sources.postgres.session import Address, connect, identify
+from headrace.sources.postgres.session import connection as session
+from headrace.sources.postgres.session.connection import Address, connect, identify
 from headrace.spark.jobs import DriverRunner
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
@@ -57,7 +59,7 @@ class Scene:
         with closing(connect(self.address, role="test")) as connection:
             self.identity = identify(connection)
             names = [TableName("public", name) for name in NAMES]
-            looks = catalog.look_by_name(connection, names, ["mine"]).values()
+            looks = table_def.look_by_name(connection, names, ["mine"]).values()
             start = Log().position(upstream.wal_end(connection))
             self.source = replace(_source(self), start=start)
             self.records = [choice.chosen(look, start) for look in looks]

@@ -2,7 +2,8 @@
 
 On a server of its own, whose commits can be made to hang, with a publication and a slot of the user's: their
 making would wait for everybody. That a handoff says which transactions a snapshot holds is proved in
-`tests/integration/postgres/test_handoffs.py`; that kills and cuts cost nothing, under `tests/guarantees`.
+`tests/integration/postgres/snapshot/test_handoffs.py`; that kills and cuts cost nothing, under
+`tests/guarantees`.
 """
 
 from __future__ import annotations

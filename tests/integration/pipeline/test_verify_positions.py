@@ -18,8 +18,9 @@ from headrace.pipeline.state.records import source_of, tables_of
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.verify.proof import Asked, Comparison, choose
 from headrace.pipeline.verify.verdicts import objection
-from headrace.sources.postgres import locks, snapshot
-from headrace.sources.postgres.session import Address, connect, identify
+from headrace.sources.postgres.catalog import locks
+from headrace.sources.postgres.session.connection import Address, connect, identify
+from headrace.sources.postgres.snapshot import leader as snapshot
 from headrace.testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.verifying import config_of, outcomes, verified

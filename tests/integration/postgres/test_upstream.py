@@ -12,10 +12,10 @@ import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
-from headrace.sources.postgres import minors
-from headrace.sources.postgres import session as session_module
-from headrace.sources.postgres.catalog import look_by_name
-from headrace.sources.postgres.session import WISHES, Address, Session, connect, query, replication
+from headrace.sources.postgres.catalog.table_def import look_by_name
+from headrace.sources.postgres.session import connection as session_module
+from headrace.sources.postgres.session import minor_releases
+from headrace.sources.postgres.session.connection import WISHES, Address, Session, connect, query, replication
 from headrace.sources.postgres.upstream import (
     Waiting,
     blockers,
@@ -90,7 +90,7 @@ def test_nothing_is_added_to_a_stream_that_would_lose_its_changes(
     """As on a server before 15.13, 16.9 and 17.5, which is not to be had here: this one is called so."""
     ensure_publication(session, NAME, [T])
     major = session.info.server_version // 10000
-    monkeypatch.setitem(minors.LATE_TABLES_WHOLE, major, major * 10000 + 9999)
+    monkeypatch.setitem(minor_releases.LATE_TABLES_WHOLE, major, major * 10000 + 9999)
     ensure_publication(session, NAME, [T], make=False)
     with pytest.raises(Misconfigured) as caught:
         ensure_publication(session, NAME, [T, U], make=False)

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import Transient
-from headrace.sources.postgres import stream as stream_module
-from headrace.sources.postgres import synchronous
 from headrace.sources.postgres.lsn import Log
-from headrace.sources.postgres.session import Address, connect
-from headrace.sources.postgres.stream import Stream, Wanted
-from headrace.sources.postgres.wire import LibpqWire, SocketWire
+from headrace.sources.postgres.protocol.wire import LibpqWire, SocketWire
+from headrace.sources.postgres.session.connection import Address, connect
+from headrace.sources.postgres.stream import slot_stream as stream_module
+from headrace.sources.postgres.stream import synchronous
+from headrace.sources.postgres.stream.slot_stream import Stream, Wanted
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.stream.harness import PUBLICATION, SLOT, Stage, plugin_messages, stage
@@ -306,7 +306,7 @@ import sys, time
 from pathlib import Path
 from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
-from headrace.sources.postgres.session import Address, connect, identify
+from headrace.sources.postgres.session.connection import Address, connect, identify
 address = Address.parse(sys.argv[2])
 with connect(address, role="test") as connection:
     identity = identify(connection)

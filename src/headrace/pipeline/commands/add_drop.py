@@ -43,16 +43,17 @@ from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Errors, Outcome
 from headrace.sources.patterns import Pattern, select
-from headrace.sources.postgres import catalog, upstream
+from headrace.sources.postgres import upstream
+from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.preflight import Report, Wish, examine
-from headrace.sources.postgres.session import Address, Identity, connect, identify, verify
+from headrace.sources.postgres.session.connection import Address, Identity, connect, identify, verify
 
 
 @dataclass(frozen=True, slots=True)
 class _Published:
     """Tables that are in the publication, and a position that was read after."""
 
-    looks: tuple[catalog.TableLook, ...]
+    looks: tuple[table_def.TableLook, ...]
     position: Position
 
 
@@ -143,7 +144,7 @@ def _publish(
         verify(identify(connection), identity)
         if source.owns_publication and names:
             upstream.ensure_publication(connection, source.publication, names, make=False)
-        looks = catalog.look_by_name(connection, names, [source.publication])
+        looks = table_def.look_by_name(connection, names, [source.publication])
         position = upstream.behind_all(connection)
     return _Published(tuple(looks.values()), source.log.position(position))
 
@@ -169,7 +170,7 @@ class _Arrival:
     other_columns: bool  # the folder's newest version gets these columns
 
 
-def _arrival(ledger: Ledger, look: catalog.TableLook, start: Position) -> _Arrival:
+def _arrival(ledger: Ledger, look: table_def.TableLook, start: Position) -> _Arrival:
     record = replace(choice.chosen(look, start), late=True)
     name, table = look.name, ledger.table(layout.table_folder(ledger.name, look.name))
     other = table.version >= 0 and not _alike(table.schema(), record.schema.arrow())

@@ -28,7 +28,7 @@ from headrace.pipeline.state.owner import Answer
 from headrace.pipeline.state.ownership import living_owner
 from headrace.pipeline.state.place import Place, placed
 from headrace.pipeline.state.same_source import prove_same
-from headrace.sources.postgres.session import Address, Identity, Session, connect, identify
+from headrace.sources.postgres.session.connection import Address, Identity, Session, connect, identify
 
 ANSWER_SECONDS = 0.1
 ALIVE_SECONDS = 2.0

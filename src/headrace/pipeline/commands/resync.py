@@ -23,10 +23,11 @@ from headrace.pipeline.resync import replacement
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import SourceRecord, TableRecord
-from headrace.sources.postgres import catalog, upstream
-from headrace.sources.postgres.lookrecord import to_record
+from headrace.sources.postgres import upstream
+from headrace.sources.postgres.catalog import table_def
+from headrace.sources.postgres.catalog.table_def_record import to_record
 from headrace.sources.postgres.preflight import unfit_members, unfit_tables
-from headrace.sources.postgres.session import Address, Session, connect
+from headrace.sources.postgres.session.connection import Address, Session, connect
 
 
 def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
@@ -94,7 +95,7 @@ def find(ledger: Ledger, text: str) -> TableName:
 class Examined:
     """How tables look at the source, and why some of them can't be mirrored."""
 
-    looks: Mapping[TableName, catalog.TableLook]
+    looks: Mapping[TableName, table_def.TableLook]
     errors: Mapping[TableName, HeadraceError]
 
     @property
@@ -115,14 +116,14 @@ def prepare(address: Address, source: SourceRecord, names: Sequence[TableName]) 
 
 def examined(connection: Session, source: SourceRecord, names: Sequence[TableName]) -> Examined:
     """The tables as they are, before they are published."""
-    looks = catalog.look_by_name(connection, names, [source.publication])
+    looks = table_def.look_by_name(connection, names, [source.publication])
     return Examined(looks, unfit_tables(connection, list(looks.values())))
 
 
 def published(connection: Session, source: SourceRecord, found: Examined) -> Examined:
     """The same tables as members of the source's publication, which has to send all of them."""
     oids = [look.oid for look in found.looks.values()]
-    looks = catalog.look(connection, oids, [source.publication])
+    looks = table_def.look(connection, oids, [source.publication])
     fit = [look for name, look in looks.items() if name not in found.errors]
     return Examined(looks, {**found.errors, **unfit_members(connection, source.publication, fit)})
 
@@ -138,7 +139,7 @@ def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord
         )
     if record.name in found.errors:
         raise found.errors[record.name]
-    schema = catalog.schema_of(look)
+    schema = table_def.schema_of(look)
     replacement.refuse_other_columns(record.name, record.schema, schema)
     schema = replace(schema, version=record.schema.version)
     fresh = replace(record, oid=look.oid, look=to_record(look), schema=schema)

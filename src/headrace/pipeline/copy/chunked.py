@@ -25,13 +25,13 @@ from headrace.pipeline.copy.context import SMALL_BYTES, ChunkCopied, Postponed, 
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.tasks.copy import Answer, ChunksTask, RangeDone, answers, copy_chunks
 from headrace.pipeline.tasks.table_task import TableTask, pack
-from headrace.sources.postgres.catalog import Size
-from headrace.sources.postgres.keyrange import KeyRange, StepTooLong, next_bound, prepare
-from headrace.sources.postgres.locks import TableBusy
-from headrace.sources.postgres.session import Session
-from headrace.sources.postgres.snapshot import until_shown
-from headrace.sources.postgres.table_access import reading
-from headrace.sources.postgres.visibility import refuse_standby, see
+from headrace.sources.postgres.catalog.locks import TableBusy
+from headrace.sources.postgres.catalog.table_def import Size
+from headrace.sources.postgres.session.connection import Session
+from headrace.sources.postgres.snapshot.key_range import KeyRange, StepTooLong, next_bound, prepare
+from headrace.sources.postgres.snapshot.leader import until_shown
+from headrace.sources.postgres.snapshot.table_access import reading
+from headrace.sources.postgres.snapshot.visibility import refuse_standby, see
 from headrace.spark.secrets import Key, Sealed, seal
 
 KEYS_AT_ONCE = 200  # single keys that are read in one snapshot

@@ -54,10 +54,13 @@ from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.tasks.copy import FILE_BYTES, Answer, RangeDone, RangesTask, answers, copy_ranges
 from headrace.pipeline.tasks.table_task import LakeAddress, TableTask, pack
-from headrace.sources.postgres import catalog, keyrange, locks, snapshot, upstream
-from headrace.sources.postgres.locks import TableBusy
-from headrace.sources.postgres.session import Address, Identity, Session, connect, identify, verify
-from headrace.sources.postgres.table_access import overtaken
+from headrace.sources.postgres import upstream
+from headrace.sources.postgres.catalog import locks, table_def
+from headrace.sources.postgres.catalog.locks import TableBusy
+from headrace.sources.postgres.session.connection import Address, Identity, Session, connect, identify, verify
+from headrace.sources.postgres.snapshot import key_range
+from headrace.sources.postgres.snapshot import leader as snapshot
+from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Key, Sealed, seal
 
@@ -76,8 +79,8 @@ class _Table:
 class _Seen:
     """What there is to copy, and W."""
 
-    looks: list[catalog.TableLook]
-    sizes: Mapping[int, catalog.Size]
+    looks: list[table_def.TableLook]
+    sizes: Mapping[int, table_def.Size]
     chunked: Set[TableName]
     barred: Set[int]
 
@@ -159,7 +162,7 @@ class Copying:
             barred = upstream.writers(connection, [look.oid for look in looks])
             return _Seen(looks, measured.sizes, chunked, barred)
 
-    def _is_there(self, look: catalog.TableLook, measured: locks.Measured) -> bool:
+    def _is_there(self, look: table_def.TableLook, measured: locks.Measured) -> bool:
         """Whether the table can be read; one that was dropped meanwhile is so no more at the next look."""
         busy = measured.busy.get(look.name)
         if busy is None and look.oid not in measured.sizes:
@@ -168,23 +171,23 @@ class Copying:
             self.site.finished.put(Postponed(look.name, busy))
         return busy is None
 
-    def _chunked(self, connection: Session, looks: Sequence[catalog.TableLook]) -> set[TableName]:
+    def _chunked(self, connection: Session, looks: Sequence[table_def.TableLook]) -> set[TableName]:
         """The tables to be copied in chunks: those that were begun so, or that may be and shall."""
         begun = {n: r.handoff for n, r in self._records.items() if isinstance(r.handoff, ByChunk)}
         given_up = {name for name, handoff in begun.items() if handoff.given_up}
         names = {look.name for look in looks} - given_up
         if self._config.handoff != "chunks":
             return names & begun.keys()
-        return names - (keyrange.disorder(connection, looks).keys() - begun.keys())
+        return names - (key_range.disorder(connection, looks).keys() - begun.keys())
 
-    def _looked(self, connection: Session) -> list[catalog.TableLook]:
+    def _looked(self, connection: Session) -> list[table_def.TableLook]:
         """The tables that are still what was recorded; the others are refused."""
         known = [self._records[name] for name in sorted(self._records)]
         changed = schema_check.look(connection, self._source, known, self._source.start).changed(known)
         for name, error in changed.items():
             self.site.finished.put(Refused(name, error))
         present = [record.oid for record in known if record.name not in changed]
-        return list(catalog.look(connection, present).values())
+        return list(table_def.look(connection, present).values())
 
     def _lead(self, barred: Set[int]) -> snapshot.Leader:
         """A snapshot, as soon as the transactions that bar it have ended; gives way to a stop."""
@@ -198,7 +201,7 @@ class Copying:
             waiting=self.site.waiting,
         )
 
-    def _measure(self, sizes: Mapping[int, catalog.Size]) -> None:
+    def _measure(self, sizes: Mapping[int, table_def.Size]) -> None:
         for name, record in self._records.items():
             size = sizes.get(record.oid)
             self.site.progress[name] = Progress(size.rows if size else 0, size.bytes if size else 0)

@@ -19,11 +19,11 @@ from headrace.lake.format import layout
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import Event, State, after
-from headrace.sources.postgres import catalog
-from headrace.sources.postgres.lookrecord import to_record
+from headrace.sources.postgres.catalog import table_def
+from headrace.sources.postgres.catalog.table_def_record import to_record
 from headrace.sources.postgres.preflight import Report, Wish, examine
 from headrace.sources.postgres.preflight import unmirrored as preflight_of_others
-from headrace.sources.postgres.session import Address, Session
+from headrace.sources.postgres.session.connection import Address, Session
 
 NOT_ADDED = "TABLE_NOT_ADDED"
 
@@ -54,13 +54,13 @@ def unmirrored(connection: Session, config: SourceConfig, mirrored: Collection[T
     return {str(name): NOT_ADDED if error is None else error.code for name, error in reasons.items()}
 
 
-def chosen(look: catalog.TableLook, start: Position) -> TableRecord:
+def chosen(look: table_def.TableLook, start: Position) -> TableRecord:
     """The record of a table that waits for its copy."""
     return TableRecord(
         name=look.name,
         state=after(State.ABSENT, Event.CHOSEN),
         oid=look.oid,
-        schema=catalog.schema_of(look),
+        schema=table_def.schema_of(look),
         look=to_record(look),
         applied=start,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from headrace.core.names import TableName, quote_identifier
 from headrace.pipeline.state.records import SourceRecord, TableRecord
-from headrace.sources.postgres.catalog import TableLook, identity_flaw, schema_of
+from headrace.sources.postgres.catalog.table_def import TableLook, identity_flaw, schema_of
 
 
 def way_back(source: SourceRecord, record: TableRecord, now: TableLook | None, version: int) -> str:

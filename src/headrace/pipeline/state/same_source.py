@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from headrace.core.errors import Definite, PositionLost
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.postgres.protocol import publication_missing
-from headrace.sources.postgres.session import (
-    Identity,
-    another_server,
-    timeline_changed,
-)
+from headrace.sources.postgres.protocol.messages import publication_missing
+from headrace.sources.postgres.session.connection import Identity, another_server, timeline_changed
 
 
 def prove_same(source: SourceRecord, identity: Identity) -> None:

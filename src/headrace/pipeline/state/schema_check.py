@@ -30,11 +30,12 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.remedies import way_back
-from headrace.sources.postgres import catalog, upstream
-from headrace.sources.postgres.alteration import differs, is_news
-from headrace.sources.postgres.lookrecord import from_record, to_record
+from headrace.sources.postgres import upstream
+from headrace.sources.postgres.catalog import table_def
+from headrace.sources.postgres.catalog.alteration import differs, is_news
+from headrace.sources.postgres.catalog.table_def_record import from_record, to_record
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.session import Session, query
+from headrace.sources.postgres.session.connection import Session, query
 
 _SERVER = f"""
 with held as (
@@ -65,7 +66,7 @@ class Look:
     errors: dict[str, Definite]  # by the record's key
     locked: frozenset[TableName]
     publication_oid: int | None = None
-    news: dict[str, catalog.TableLook] = field(default_factory=dict)  # by the record's key
+    news: dict[str, table_def.TableLook] = field(default_factory=dict)  # by the record's key
 
     def changed(self, records: Iterable[TableRecord]) -> dict[TableName, HeadraceError]:
         """Those of the records whose tables are not what was recorded."""
@@ -76,7 +77,7 @@ class Look:
         now = self.news.get(record.key)
         if now is None:
             return record
-        return replace(record, look=to_record(now), schema=catalog.as_shown(record.schema, now))
+        return replace(record, look=to_record(now), schema=table_def.as_shown(record.schema, now))
 
 
 def look(connection: Session, source: SourceRecord, records: Iterable[TableRecord], after: Position) -> Look:
@@ -84,7 +85,7 @@ def look(connection: Session, source: SourceRecord, records: Iterable[TableRecor
     known = list(records)
     oids = {record.oid for record in known}
     [(xid, xmin, end, exclusive, shared, published)] = query(connection, _SERVER, [source.publication])
-    now = {seen.oid: seen for seen in catalog.look(connection, sorted(oids), [source.publication]).values()}
+    now = {seen.oid: seen for seen in table_def.look(connection, sorted(oids), [source.publication]).values()}
     reached = source.log.position(Lsn.parse(end))
     errors, news = {}, {}
     for record in known:
@@ -95,7 +96,7 @@ def look(connection: Session, source: SourceRecord, records: Iterable[TableRecor
             errors[record.key] = _changed(record, what, (after, reached), hint)
         elif seen is not None and is_news(last, seen):
             news[record.key] = seen
-    hidden = {*exclusive, *catalog.unfinished(connection, now.values(), int(xmin))}
+    hidden = {*exclusive, *table_def.unfinished(connection, now.values(), int(xmin))}
     hidden |= {oid for oid in shared if oid in now and all(m.inherited for m in now[oid].memberships)}
     locked = frozenset(record.name for record in known if record.oid in hidden)
     return Look(int(xid), reached, errors, locked, published, news)

@@ -35,7 +35,7 @@ from headrace.pipeline.tasks.table_task import (
     pack,
     unpack,
 )
-from headrace.sources.postgres import keyrange
+from headrace.sources.postgres.snapshot import key_range
 from headrace.spark.jobs import Jobs
 
 
@@ -83,7 +83,7 @@ def _rest(record: TableRecord, found: Outcome) -> tuple[ByChunk, tuple[Span, ...
     if found.lacking is None:
         rest = record.handoff.minus(found.torn)
         return (ByChunk((), rest.rounds), (Span(),)) if rest.given_up else (rest, found.torn)
-    keys = keyrange.bounds(record.schema, from_ipc(found.lacking))
+    keys = key_range.bounds(record.schema, from_ipc(found.lacking))
     rest = ByChunk((), MOST_ROUNDS + 1) if keys is None else record.handoff.without(keys)
     if rest.given_up or keys is None:
         return ByChunk((), rest.rounds), (Span(),)

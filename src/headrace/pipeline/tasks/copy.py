@@ -26,9 +26,9 @@ from headrace.decode.kernel import Bytes
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import Writing, without_form, write_sorted
 from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile, TableTask, pack, unpack
-from headrace.sources.postgres import keyrange, snapshot
-from headrace.sources.postgres.locks import TableBusy
-from headrace.sources.postgres.session import Address, Identity
+from headrace.sources.postgres.catalog.locks import TableBusy
+from headrace.sources.postgres.session.connection import Address, Identity
+from headrace.sources.postgres.snapshot import key_range, leader
 from headrace.spark.secrets import Key, Sealed
 
 FILE_BYTES = 64 << 20  # of COPY's text for one file; about a third of that as Parquet
@@ -52,7 +52,7 @@ class RangesTask:
     errand: Errand
     snapshot_id: str
     time: int
-    ranges: tuple[tuple[TableTask, snapshot.CopyRange], ...]
+    ranges: tuple[tuple[TableTask, leader.CopyRange], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ChunksTask:
     """Ranges of keys, each as it is when the task comes to it."""
 
     errand: Errand
-    ranges: tuple[tuple[TableTask, keyrange.KeyRange], ...]
+    ranges: tuple[tuple[TableTask, key_range.KeyRange], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ def copy_ranges(key: Key, item: bytes) -> bytes:
     errand = task.errand
     with _follower(errand, key, "copy") as follower:
 
-        def one(table: TableTask, piece: snapshot.CopyRange) -> RangeDone:
-            buffers = snapshot.copy(follower.connection, task.snapshot_id, table.schema.names, piece)
+        def one(table: TableTask, piece: leader.CopyRange) -> RangeDone:
+            buffers = leader.copy(follower.connection, task.snapshot_id, table.schema.names, piece)
             with closing(buffers):
                 return _copied(errand, table, buffers, task.time, piece.bytes, None)
 
@@ -106,9 +106,9 @@ def copy_chunks(key: Key, item: bytes) -> bytes:
     errand = task.errand
     with _follower(errand, key, "chunk") as follower:
 
-        def one(table: TableTask, piece: keyrange.KeyRange) -> RangeDone:
-            keyrange.prepare(follower.connection)
-            with keyrange.chunk(follower.connection, table.schema.names, piece) as (seen, buffers):
+        def one(table: TableTask, piece: key_range.KeyRange) -> RangeDone:
+            key_range.prepare(follower.connection)
+            with key_range.chunk(follower.connection, table.schema.names, piece) as (seen, buffers):
                 handoff = moved(seen, errand.base)
                 assert isinstance(handoff, ByXid)
                 time = exact_from(handoff).last
@@ -118,8 +118,8 @@ def copy_chunks(key: Key, item: bytes) -> bytes:
         return pack(tuple(_answered(partial(one, *each)) for each in task.ranges))
 
 
-def _follower(errand: Errand, key: Key, role: str) -> snapshot.Follower:
-    return snapshot.Follower(Address(errand.address.open(key)), errand.identity, role=role)
+def _follower(errand: Errand, key: Key, role: str) -> leader.Follower:
+    return leader.Follower(Address(errand.address.open(key)), errand.identity, role=role)
 
 
 def _answered(one: Callable[[], RangeDone]) -> Answer:

@@ -55,10 +55,11 @@ from headrace.pipeline.verify.sides import Bench, Weighed, untold
 from headrace.pipeline.verify.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
 from headrace.sources import registry
 from headrace.sources.patterns import select
-from headrace.sources.postgres import catalog as sources
-from headrace.sources.postgres import locks, snapshot
-from headrace.sources.postgres.session import Address, Identity, Session, connect, identify
-from headrace.sources.postgres.table_access import overtaken
+from headrace.sources.postgres.catalog import locks
+from headrace.sources.postgres.catalog import table_def as sources
+from headrace.sources.postgres.session.connection import Address, Identity, Session, connect, identify
+from headrace.sources.postgres.snapshot import leader as snapshot
+from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.spark.secrets import seal
 
 WAIT_SECONDS = 120.0

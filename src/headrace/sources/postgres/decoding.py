@@ -38,8 +38,8 @@ from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate
 from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
 from headrace.sources.contract import TableChanges, TableFailure, Wanted
+from headrace.sources.postgres.catalog.types import is_same_form
 from headrace.sources.postgres.context import OpenTransaction, StreamContext
-from headrace.sources.postgres.types import is_same_form
 
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _RELATION, _TRUNCATE = ord("R"), ord("T")

@@ -29,13 +29,21 @@ from psycopg import pq
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName, quote_identifier
-from headrace.sources.postgres.catalog import identity_flaw, look_by_name
-from headrace.sources.postgres.locks import of_publication, transaction
+from headrace.sources.postgres.catalog.locks import of_publication, transaction
+from headrace.sources.postgres.catalog.table_def import identity_flaw, look_by_name
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.minors import late_tables_lost
-from headrace.sources.postgres.protocol import publication_missing, slot_lost, slot_taken, slot_unfit
-from headrace.sources.postgres.refusals import Cancelled, LockTimeout, PrivilegeMissing
-from headrace.sources.postgres.session import Address, Session, ask, ask_within, connect, query, replication
+from headrace.sources.postgres.protocol.messages import publication_missing, slot_lost, slot_taken, slot_unfit
+from headrace.sources.postgres.session.connection import (
+    Address,
+    Session,
+    ask,
+    ask_within,
+    connect,
+    query,
+    replication,
+)
+from headrace.sources.postgres.session.minor_releases import late_tables_lost
+from headrace.sources.postgres.session.refusals import Cancelled, LockTimeout, PrivilegeMissing
 
 PLUGIN = "pgoutput"
 SLOT_SECONDS = 600.0  # for one attempt to make a slot

@@ -22,7 +22,7 @@ from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.replay_check import Known
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.pipeline.stream.batches import own_files
-from headrace.sources.postgres.transactions import TransactionFinder
+from headrace.sources.postgres.stream.transactions import TransactionFinder
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader

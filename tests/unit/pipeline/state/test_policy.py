@@ -10,8 +10,8 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transie
 from headrace.lake.log.syncing import fenced
 from headrace.pipeline.state import policy
 from headrace.pipeline.state.policy import Patience
-from headrace.sources.postgres.refusals import Unreachable
-from headrace.sources.postgres.synchronous import Synchronous
+from headrace.sources.postgres.session.refusals import Unreachable
+from headrace.sources.postgres.stream.synchronous import Synchronous
 from headrace.spool import layout
 
 

@@ -36,8 +36,8 @@ from headrace.lake.format import datafile
 from headrace.pipeline.tasks.compare.checksums import ByDigest, Checksums, LakeFile
 from headrace.pipeline.tasks.key_text import key_texts
 from headrace.pipeline.tasks.table_task import from_ipc, pack, to_ipc, unpack
-from headrace.sources.postgres import keyrange, snapshot
-from headrace.sources.postgres.session import Address, Identity, Session, query
+from headrace.sources.postgres.session.connection import Address, Identity, Session, query
+from headrace.sources.postgres.snapshot import key_range, leader
 from headrace.spark.secrets import Key, Sealed
 
 MOST_BYTES = 16 << 20  # of rows that one task may bring along
@@ -100,8 +100,8 @@ class Side:
     address: Sealed
     snapshot_id: str
 
-    def follower(self, key: Key) -> snapshot.Follower:
-        return snapshot.Follower(Address(self.address.open(key)), self.identity, role=ROLE)
+    def follower(self, key: Key) -> leader.Follower:
+        return leader.Follower(Address(self.address.open(key)), self.identity, role=ROLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class RangesTask:
     """Ranges of pages."""
 
     side: Side
-    ranges: tuple[tuple[Sieve, snapshot.CopyRange], ...]
+    ranges: tuple[tuple[Sieve, leader.CopyRange], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class KeysTask:
 
     side: Side
     sieve: Sieve
-    range: snapshot.CopyRange  # any of the table
+    range: leader.CopyRange  # any of the table
     keys: tuple[tuple[str, ...], ...]
 
 
@@ -175,10 +175,10 @@ def read_ranges(key: Key, item: bytes) -> bytes:
     task = unpack(item, RangesTask)
     with task.side.follower(key) as follower:
 
-        def one(sieve: Sieve, piece: snapshot.CopyRange) -> Reduced:
+        def one(sieve: Sieve, piece: leader.CopyRange) -> Reduced:
             columns = sieve.schema.columns
             names = [column.name for column in columns]
-            with closing(snapshot.copy(follower.connection, task.side.snapshot_id, names, piece)) as buffers:
+            with closing(leader.copy(follower.connection, task.side.snapshot_id, names, piece)) as buffers:
                 pieces = _decoded(sieve, columns, buffers)
                 reduced = (_reduced(sieve, rows, _ones(rows), texts) for rows, texts in pieces)
                 return united(reduced, sieve.buckets)
@@ -192,11 +192,11 @@ def read_keys(key: Key, lows: tuple[int, ...], item: bytes) -> bytes:
     columns = (_PAGE, *task.sieve.schema.columns)
     names = task.sieve.schema.names
     found: dict[int, list[Reduced]] = {}
-    statement = keyrange.paged_copy(names, task.range.table, task.sieve.schema.key, task.keys)
+    statement = key_range.paged_copy(names, task.range.table, task.sieve.schema.key, task.keys)
     with task.side.follower(key) as follower:
         connection = follower.connection
         with (
-            snapshot.following(connection, task.side.snapshot_id, task.range),
+            leader.following(connection, task.side.snapshot_id, task.range),
             closing(_by_key(connection, statement)) as buffers,
         ):
             for rows, _ in _decoded(task.sieve, columns, buffers):
@@ -208,9 +208,9 @@ def read_keys(key: Key, lows: tuple[int, ...], item: bytes) -> bytes:
     return pack(Found(tuple(united_by.items())))
 
 
-def _by_key(connection: Session, statement: str) -> snapshot.Stream:
+def _by_key(connection: Session, statement: str) -> leader.Stream:
     query(connection, "SET LOCAL enable_seqscan = off")
-    yield from snapshot.stream_copy(connection.pgconn, statement)
+    yield from leader.stream_copy(connection.pgconn, statement)
 
 
 def _ones(rows: pa.Table) -> Ints:

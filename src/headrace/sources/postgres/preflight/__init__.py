@@ -8,8 +8,8 @@ can run it and look again.
     server     settings, free slots and senders, standby, version, log that the copy will hold back
     tables     what a pattern names; identities, privileges, row security, types of each table
     leftovers  slots and publications that an earlier lake left
-    making     publication and slot: the user's own as they are, or whether ours can be made
-    examine    all of it on one connection, in this order
+    upstream_objects  publication and slot: the user's own as they are, or whether ours can be made
+    examination       all of it on one connection, in this order
     members    the same of tables that are mirrored already, table by table
 
 Nothing here changes the source. A table with an error is not among `Report.tables`, so it never gets
@@ -17,7 +17,7 @@ into a publication, and the application's own UPDATE and DELETE never fail becau
 wildcard names such a table it is left out (`Report.left_out`) and stands against nothing else.
 """
 
-from headrace.sources.postgres.preflight.examine import examine, unmirrored
+from headrace.sources.postgres.preflight.examination import examine, unmirrored
 from headrace.sources.postgres.preflight.findings import Finding, Level, Report, Wish, script
 from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
 

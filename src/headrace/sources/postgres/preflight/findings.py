@@ -9,8 +9,8 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog import Size, TableLook
-from headrace.sources.postgres.session import Identity
+from headrace.sources.postgres.catalog.table_def import Size, TableLook
+from headrace.sources.postgres.session.connection import Identity
 
 
 class Level(StrEnum):

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog import Candidate, TableLook
+from headrace.sources.postgres.catalog.table_def import Candidate, TableLook
 from headrace.sources.postgres.preflight.findings import Finding, Level
-from headrace.sources.postgres.preflight.making import check_publication
 from headrace.sources.postgres.preflight.tables import Access, access, check_table, choose
-from headrace.sources.postgres.session import Session
+from headrace.sources.postgres.preflight.upstream_objects import check_publication
+from headrace.sources.postgres.session.connection import Session
 
 
 def unfit_tables(connection: Session, looks: Sequence[TableLook]) -> dict[TableName, HeadraceError]:

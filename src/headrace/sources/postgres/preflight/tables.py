@@ -9,7 +9,7 @@ from itertools import count
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources.patterns import Pattern, select
-from headrace.sources.postgres.catalog import (
+from headrace.sources.postgres.catalog.table_def import (
     ORDINARY,
     PARTITIONED,
     PERMANENT,
@@ -18,10 +18,10 @@ from headrace.sources.postgres.catalog import (
     identity_flaw,
     schema_of,
 )
-from headrace.sources.postgres.keyrange import disorder
+from headrace.sources.postgres.catalog.types import doubtful_key
 from headrace.sources.postgres.preflight.findings import Finding, Level, mended
-from headrace.sources.postgres.session import Session, query
-from headrace.sources.postgres.types import doubtful_key
+from headrace.sources.postgres.session.connection import Session, query
+from headrace.sources.postgres.snapshot.key_range import disorder
 
 _NO_ROWS_OF_THEIR_OWN = {
     "v": "it is a view",

@@ -1,0 +1,168 @@
+"""Alterations: what lies between two looks at a table, and whether it matters.
+
+    differs(last, now)   ──►  None, or what changed the meaning of the stream, of the copy, or of both
+    is_news(last, now)   ──►  it does not differ, and the next look is to be compared with this one
+
+Called before each mark (`pipeline.state.schema_check`). Everything that a look holds is compared, but for
+what ordinary maintenance alters and no row depends on:
+
+    index        REINDEX CONCURRENTLY makes another with the same columns. The key is unique all the time, or
+                 the stream says so: without the index its layouts name no key. With identity FULL they always
+                 name all columns; there the constraint has to be the same one, which outlives a REINDEX
+    NOT NULL     counts in a key alone, where the server does not let go of it either
+    modifier     a longer varchar, none, or text: the same bytes as before (`types.is_same_form`)
+    labels       of an enum may be added. One that was renamed and renamed back is told by its row's life; one
+                 that was added and renamed since the last look by the stream, which knows the first name
+                 (`decoding`). Within a composite or a range nobody would see that
+    names        of types are for people
+
+A new file node alone means nothing: TRUNCATE is in the stream, VACUUM FULL and CLUSTER move rows without
+changing one. Two statements change rows behind the stream's back, and both leave more than a new file node.
+Where the table has a TOAST table that alone is asked, for a column's row is written by much else, too:
+
+    ALTER COLUMN ... TYPE ... USING     writes the column's row in the catalog, makes a new TOAST table
+    SET UNLOGGED, writes, SET LOGGED    makes a new TOAST table; without one there is no trace, but the
+                                        server forbids it for a table that a publication names
+
+A partition that was detached, changed and attached again stands where it stood. Where that is what makes it a
+member of the publication, the rows of the path are other ones (`Membership.lives`). A publication that
+sends partitions under the name of their root loses what a table is told while it is attached, and nothing
+is left of that but this: ATTACH and DETACH write the catalog's row of each of its columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.sources.postgres.catalog.table_def import Membership, TableLook
+from headrace.sources.postgres.catalog.types import TypeLook, enum_of, is_same_form
+
+
+def differs(last: TableLook, now: TableLook) -> str | None:
+    """What changed between two looks at a table, for a message; None where nothing did that matters."""
+    checks: tuple[tuple[bool, str], ...] = (
+        ((last.oid, last.kind) != (now.oid, now.kind), "the table was dropped and made again"),
+        (last.name != now.name, f"the table was renamed to {now.name}"),
+        ((columns := _columns_differ(last, now)) is not None, str(columns)),
+        (_types_differ(last, now), "a type of its columns was altered"),
+        (_identity_differs(last, now), "its replica identity changed"),
+        (_memberships_differ(last, now), _memberships_changed(last, now)),
+        (last.ancestors != now.ancestors or _was_moved(last, now), "its place in a partition tree changed"),
+        (last.persistence != now.persistence, "it was made logged or unlogged"),
+        (_rewritten(last, now), "it was rewritten"),
+        (last.policies != now.policies, "row-level security was switched on or off"),
+    )
+    return next((what for changed, what in checks if changed), None)
+
+
+def is_news(last: TableLook, now: TableLook) -> bool:
+    """Whether a look that does not differ shows anything that the next one must be compared with."""
+    return last != now
+
+
+def _columns_differ(last: TableLook, now: TableLook) -> str | None:
+    before = {a.number: a for a in last.attributes}
+    after = {a.number: a for a in now.attributes}
+    for number, attribute in before.items():
+        later = after.get(number)
+        if later is None:
+            return f'column "{attribute.name}" was dropped'
+        if later.name != attribute.name:
+            return f'column "{attribute.name}" was renamed to "{later.name}"'
+        if not is_same_form((attribute.type, attribute.typmod), (later.type, later.typmod)):
+            return f'the type of column "{later.name}" changed from {attribute.shown} to {later.shown}'
+        in_key = later.name in last.identity.key
+        if later.generated != attribute.generated or (in_key and later.not_null != attribute.not_null):
+            return f'column "{later.name}" was altered'
+    added = ", ".join(f'"{a.name}"' for number, a in after.items() if number not in before)
+    return f"column {added} was added" if added else None
+
+
+def _types_differ(last: TableLook, now: TableLook) -> bool:
+    before = {known.oid: known for known in last.types}
+    after = {known.oid: known for known in now.types}
+    told = {enum.oid for a in now.attributes if (enum := enum_of(a.type, after)) is not None}
+    return before.keys() != after.keys() or any(
+        _is_altered(before[oid], after[oid], told=oid in told) for oid in before
+    )
+
+
+def _is_altered(before: TypeLook, after: TypeLook, *, told: bool) -> bool:
+    if not told and before.labels != after.labels:
+        return True
+    if _without_lives(before) != _without_lives(after):
+        return True
+    if before.width not in (None, after.width):
+        return True  # an attribute came and went, and rows were printed with it
+    if before.label_lives is None or after.label_lives is None:
+        return not set(before.labels) <= set(after.labels)
+    labels = set(zip(before.labels, before.label_lives, strict=True))
+    return not labels <= set(zip(after.labels, after.label_lives, strict=True))
+
+
+def _without_lives(known: TypeLook) -> TypeLook:
+    return replace(known, labels=(), label_lives=None, width=None)
+
+
+def _identity_differs(last: TableLook, now: TableLook) -> bool:
+    before, after = last.identity, now.identity
+    if (before.kind, before.key) != (after.kind, after.key):
+        return True
+    if not (before.full and before.key):
+        return False
+    return before.constraint != after.constraint if before.constraint else before.index != after.index
+
+
+def _memberships_differ(last: TableLook, now: TableLook) -> bool:
+    if len(last.memberships) != len(now.memberships):
+        return True
+    # A member by itself is one whatever becomes of its ancestors.
+    by_itself = any(not membership.inherited for membership in now.memberships)
+    return any(
+        not _is_same_membership(before, after)
+        or not (_is_unbroken(before, after) or (by_itself and after.inherited))
+        for before, after in zip(last.memberships, now.memberships, strict=True)
+    )
+
+
+def _is_same_membership(before: Membership, after: Membership) -> bool:
+    return (before.publication, before.columns, before.made, before.named) == (
+        after.publication,
+        after.columns,
+        after.made,
+        after.named,
+    )
+
+
+def _is_unbroken(before: Membership, after: Membership) -> bool:
+    return before.lives in (None, after.lives)
+
+
+def _memberships_changed(last: TableLook, now: TableLook) -> str:
+    if len(last.memberships) > len(now.memberships):
+        return "it was taken out of the publication"
+    return "its publication, row filter or column list changed, or what makes it a member of it"
+
+
+def _was_moved(last: TableLook, now: TableLook) -> bool:
+    """Whether it may have been attached or detached for a while where no row of the path tells of it."""
+    unknown = any(membership.lives is None for membership in last.memberships)
+    if not any(m.via_root or (m.inherited and unknown) for m in now.memberships):
+        return False
+    written = {a.number: a.made for a in now.attributes}
+    made = [(a.made, written.get(a.number)) for a in last.attributes]
+    return bool(made) and all(before and before != after for before, after in made)
+
+
+def _rewritten(last: TableLook, now: TableLook) -> bool:
+    """Whether the rows may hold other values: a new file node, and not by TRUNCATE or VACUUM FULL alone."""
+    if last.filenode == now.filenode:
+        return False
+    if last.toast and now.toast:
+        return last.toast != now.toast
+    named = any(membership.named for membership in now.memberships)
+    return _made(last) != _made(now) or not (now.toast or named)
+
+
+def _made(look: TableLook) -> tuple[int, list[str]]:
+    return look.toast, [attribute.made for attribute in look.attributes]

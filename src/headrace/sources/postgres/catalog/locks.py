@@ -1,0 +1,139 @@
+"""Who holds what we wait for: locks on tables, as messages name them.
+
+    measured    how big tables are; those that somebody holds come back with the error that names the holder
+    locked      the error itself, for a wait of ours that the server ended
+
+A reader waits for ACCESS EXCLUSIVE alone; who changes a publication waits for whatever keeps another from
+altering the table. One that waits for such a lock itself keeps us waiting as well: the queue is a queue.
+Neither a query nor a value of it is shown, only whose it is and since when.
+
+Called by `snapshot.table_access` and `upstream`, and by all who ask how big tables are: that takes a lock,
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.core.errors import Transient
+from headrace.core.names import TableName
+from headrace.sources.postgres.catalog.table_def import Size, sizes
+from headrace.sources.postgres.session.connection import Session, query
+from headrace.sources.postgres.session.refusals import LockTimeout
+
+READERS_WAIT_FOR = ("AccessExclusiveLock",)
+PUBLISHERS_WAIT_FOR = (
+    "ShareUpdateExclusiveLock",
+    "ShareLock",
+    "ShareRowExclusiveLock",
+    "ExclusiveLock",
+    "AccessExclusiveLock",
+)
+
+
+class TableBusy(Transient):
+    """One table cannot be read just now: it is tried again, and no other table waits for it."""
+
+
+def transaction(
+    pid: int | None,
+    gid: str | None,
+    user: str | None,
+    application: str | None,
+    database: str | None,
+    state: str | None,
+    seconds: int | None,
+    lock: str | None = None,
+) -> str:
+    """A transaction of somebody, as a message names it."""
+    who = f'prepared transaction "{gid}"' if pid is None else f"pid {pid}"
+    about = [
+        f"user {user}" if user else "",
+        f'application "{application}"' if application else "",
+        f"database {database}" if database else "",
+        state or "",
+        f"open for {seconds} s" if seconds is not None else "",
+        lock or "",
+    ]
+    return f"{who} ({', '.join(part for part in about if part)})" if any(about) else who
+
+
+_HOLDERS = """
+SELECT l.relation::bigint, l.pid, p.gid, a.usename, a.application_name, COALESCE(a.datname, p.database),
+a.state,
+       round(EXTRACT(epoch FROM clock_timestamp() - COALESCE(a.xact_start, p.prepared)))::bigint,
+       CASE WHEN l.granted THEN 'holds ' ELSE 'waits for ' END || l.mode
+  FROM pg_locks l
+  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+  -- A prepared transaction has no session: it is told by the xid that it holds beside the table.
+  LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid'
+                      AND x.virtualtransaction = l.virtualtransaction
+  LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+ WHERE l.locktype = 'relation' AND l.mode = ANY (%s)
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND l.relation = ANY (%s::oid[]) AND l.pid IS DISTINCT FROM pg_backend_pid()
+ ORDER BY l.relation, l.granted DESC, a.xact_start
+"""
+
+# CREATE, ALTER and DROP PUBLICATION wait for one another, too.
+_ALTERING = """
+SELECT l.pid, NULL, a.usename, a.application_name, a.datname, a.state,
+       round(EXTRACT(epoch FROM clock_timestamp() - a.xact_start))::bigint, 'alters a publication'
+  FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'object' AND l.classid = 'pg_publication'::regclass AND l.granted
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND l.pid IS DISTINCT FROM pg_backend_pid()
+"""
+
+
+def holders(
+    connection: Session, oids: Sequence[int], modes: Sequence[str] = READERS_WAIT_FOR
+) -> dict[int, list[str]]:
+    """Who holds these tables, or waits for them before us, in a mode that makes us wait."""
+    found: dict[int, list[str]] = {}
+    for oid, *who in query(connection, _HOLDERS, [list(modes), list(oids)]):
+        found.setdefault(oid, []).append(transaction(*who))
+    return found
+
+
+def locked(table: TableName, who: Sequence[str]) -> TableBusy:
+    """The error of a table that somebody holds."""
+    return TableBusy(
+        "PG_TABLE_LOCKED",
+        f"{table} is locked by another transaction",
+        detail="; ".join(who[:5]) or "nobody holds it any more",
+        hint="nothing to do: it is tried again; end that transaction (COMMIT, ROLLBACK PREPARED, "
+        "pg_terminate_backend) if it lasts too long",
+    )
+
+
+def of_publication(connection: Session, tables: Mapping[int, TableName], error: LockTimeout) -> Transient:
+    """The error of DDL on a publication that waited too long, for one of its tables or for other such DDL."""
+    for oid, who in holders(connection, list(tables), PUBLISHERS_WAIT_FOR).items():
+        return locked(tables[oid], who)
+    others = [transaction(*row) for row in query(connection, _ALTERING)]
+    return LockTimeout(error.code, error.primary, detail="; ".join(others) or error.detail, hint=error.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How big tables are, by oid, and those that somebody holds; one in neither is not there any more."""
+
+    sizes: dict[int, Size]
+    busy: dict[TableName, TableBusy]
+
+
+def measured(connection: Session, tables: Mapping[int, TableName]) -> Measured:
+    """Ask how big these tables are. The answer about a locked one would be waited for: it is left out."""
+    left = dict(tables)
+    busy: dict[TableName, TableBusy] = {}
+    while left:
+        held = holders(connection, list(left))
+        busy |= {left.pop(oid): locked(tables[oid], who) for oid, who in held.items()}
+        try:
+            return Measured(sizes(connection, list(left)), busy)
+        except LockTimeout:
+            if not holders(connection, list(left)):
+                raise  # it is not one of the tables
+    return Measured({}, busy)

@@ -1,0 +1,70 @@
+"""A look at a table as a record of the lake's catalog, and back.
+
+What the last look showed has to outlive the process: DDL that happened while nobody ran is found by
+comparing the first look of the new run with the recorded one.
+
+A record of an older release lacks what was not asked for then, and holds what no longer is. It is read
+as a look whose unknown parts are None (`alteration` says what is compared instead), and is
+replaced at the first look that shows more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from headrace.core.names import TableName
+from headrace.sources.postgres.catalog.table_def import Attribute, Membership, ReplicaIdentity, TableLook
+from headrace.sources.postgres.catalog.types import TypeLook, enum_of
+
+
+def to_record(look: TableLook) -> dict[str, Any]:
+    """The look as JSON can hold it."""
+    record = asdict(look)
+    record["name"] = str(look.name)
+    # Of the moment of the look, and no part of what the table is.
+    for of_the_moment in (record, *record["types"]):
+        del of_the_moment["replacing"]
+    return record
+
+
+def from_record(record: Mapping[str, Any]) -> TableLook:
+    """The inverse of `to_record`, lists being tuples again."""
+    return TableLook(
+        **{
+            **_fields({key: value for key, value in record.items() if key != "bound"}),
+            "name": TableName.parse(record["name"]),
+            "identity": ReplicaIdentity(**_fields(record["identity"])),
+            "attributes": tuple(Attribute(**a) for a in record["attributes"]),
+            "memberships": tuple(_membership(m) for m in record["memberships"]),
+            "types": tuple(TypeLook(**_fields(t)) for t in record["types"]),
+        }
+    )
+
+
+def types_of(record: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """The types of the columns that are mirrored (oid and modifier), out of a look's record."""
+    return tuple((a["type"], a["typmod"]) for a in record["attributes"] if not a["generated"])
+
+
+def labels_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, ...]:
+    """Of the same columns the labels that their values may have; None where they are not an enum's."""
+    types = {known["oid"]: TypeLook(**_fields(known)) for known in record["types"]}
+    enums = [enum_of(a["type"], types) for a in record["attributes"] if not a["generated"]]
+    return tuple(None if enum is None else enum.labels for enum in enums) if any(enums) else ()
+
+
+def _membership(record: Mapping[str, Any]) -> Membership:
+    known = _fields(record)
+    if "row_filter" in known:
+        known["filtered"] = known.pop("row_filter") is not None
+    return Membership(**known)
+
+
+def _fields(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _tuples(value) for key, value in record.items()}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

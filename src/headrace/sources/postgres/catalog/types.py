@@ -1,0 +1,144 @@
+"""Types: from PostgreSQL's catalog to a column of the lake.
+
+The catalog calls `column_of` once when a table is chosen; the answer is recorded with the table and
+never recomputed, so a value that arrives years later is decoded as the first one was.
+
+    bool                        bool            bool
+    smallint int bigint oid     int16..64       int        (oid is unsigned: int64)
+    real double precision       float32/64      float
+    numeric(p,s), 0<=s<=p<=38   decimal128      decimal    (any other numeric is text)
+    bytea                       binary          bytea
+    date                        date32          date
+    timestamp, timestamptz      timestamp[us]   timestamp, timestamptz
+    T[]                         list of T       array(form of T)
+    everything else             string          text       (as the server prints it)
+
+A domain is its base type, under the domain's type modifier. Arrays are one-dimensional lists; what is
+nested deeper is a value without a faithful form, and the decoder says so. A type whose arrays are not
+separated by commas (box) keeps its arrays as text.
+
+All columns are nullable in the lake, whatever the source's constraints say: a value without a faithful
+form becomes NULL there and a row of the errors table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headrace.core.schema import Column
+
+# The oids of built-in types are fixed for ever (pg_type.dat).
+_BUILT_IN: Mapping[int, tuple[pa.DataType, str]] = {
+    16: (pa.bool_(), "bool"),
+    21: (pa.int16(), "int"),
+    23: (pa.int32(), "int"),
+    20: (pa.int64(), "int"),
+    26: (pa.int64(), "int"),
+    700: (pa.float32(), "float"),
+    701: (pa.float64(), "float"),
+    17: (pa.binary(), "bytea"),
+    1082: (pa.date32(), "date"),
+    1114: (pa.timestamp("us"), "timestamp"),
+    1184: (pa.timestamp("us", tz="UTC"), "timestamptz"),
+}
+_NUMERIC = 1700
+_TEXT: tuple[pa.DataType, str] = (pa.string(), "text")
+_MOST_DIGITS = 38
+
+# Why a column of this form makes a doubtful key: rows are told apart by their key, and these values
+# exist in the source but have no place (or no single one) in the column's lake type.
+_DOUBTFUL_KEYS: Mapping[str, str] = {
+    "decimal": "NaN",
+    "date": "infinity",
+    "timestamp": "infinity",
+    "timestamptz": "infinity",
+    "float": "NaN and -0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TypeLook:
+    """What the catalog says of one type that was made by a user, as far as it changes how values print."""
+
+    oid: int
+    kind: str  # pg_type.typtype: b base, c composite, d domain, e enum, r range, m multirange, p pseudo
+    base: int = 0  # of a domain
+    base_typmod: int = -1
+    element: int = 0  # of a true array
+    delimiter: str = ","  # between the elements of the array
+    subtype: int = 0  # of a range or a multirange
+    labels: tuple[str, ...] = ()  # of an enum, in order
+    attributes: tuple[tuple[int, str, int, int], ...] = ()  # of a composite: number, name, type, typmod
+    # What tells these from others that look the same; None in a record of before they were asked for.
+    label_lives: tuple[str, ...] | None = None  # of an enum: the label's oid, and who wrote its row
+    width: int | None = None  # of a composite: its attributes, counting those that were dropped
+    replacing: frozenset[int] = field(default=frozenset(), compare=False)  # as in `table_def.TableLook`
+
+
+def column_of(name: str, type_oid: int, typmod: int, shown: str, types: Mapping[int, TypeLook]) -> Column:
+    """The column of the lake for a column of this type; `shown` is the type as the server writes it."""
+    arrow, form = form_of(type_oid, typmod, types)
+    return Column(name=name, type=arrow, form=form, source_type=shown)
+
+
+def form_of(type_oid: int, typmod: int, types: Mapping[int, TypeLook]) -> tuple[pa.DataType, str]:
+    """The Arrow type and the decoder's form of a type; `types` holds what is not built in."""
+    while (domain := types.get(type_oid)) is not None and domain.kind == "d":
+        type_oid, typmod = domain.base, domain.base_typmod
+    if type_oid == _NUMERIC:
+        return _numeric(typmod)
+    if type_oid in _BUILT_IN:
+        return _BUILT_IN[type_oid]
+    look = types.get(type_oid)
+    if look is not None and look.element and look.delimiter == ",":
+        arrow, form = form_of(look.element, typmod, types)
+        if pa.types.is_list(arrow):  # an array of a domain over an array prints its elements quoted
+            arrow, form = _TEXT
+        return pa.list_(arrow), f"array({form})"
+    return _TEXT
+
+
+# Types whose text is the same under every type modifier: it limits what may be stored, and no more.
+_LIMITED = frozenset((1083, 1114, 1184, 1186, 1266, 1562))  # times and timestamps, interval, varbit
+_TEXTS = frozenset((25, 1043))  # text, varchar
+
+
+def is_same_form(before: tuple[int, int], after: tuple[int, int]) -> bool:
+    """Whether what is stored under two types (oid and modifier) prints alike and is decoded alike.
+
+    Only of values that the server leaves as they are when it alters a column's type: where it writes them
+    anew they may be others, and the look at the catalog shows it.
+    """
+    if before == after or {before[0], after[0]} <= _TEXTS:
+        return True
+    if before[0] != after[0]:
+        return False
+    return before[0] in _LIMITED or (before[0] == _NUMERIC and _numeric(before[1]) == _numeric(after[1]))
+
+
+def enum_of(type_oid: int, types: Mapping[int, TypeLook]) -> TypeLook | None:
+    """The enum whose labels are all that a column of this type holds, by themselves or in a list."""
+    known, depth = types.get(type_oid), 0
+    while known is not None and (known.base or known.element):
+        depth += bool(known.element)
+        known = types.get(known.base or known.element)
+    return known if known is not None and known.kind == "e" and depth < 2 else None
+
+
+def _numeric(typmod: int) -> tuple[pa.DataType, str]:
+    if typmod < 0:
+        return _TEXT
+    precision = ((typmod - 4) >> 16) & 0xFFFF
+    # Eleven bits, signed, since PostgreSQL 15.
+    scale = (((typmod - 4) & 0x7FF) ^ 1024) - 1024
+    if precision <= _MOST_DIGITS and 0 <= scale <= precision:
+        return pa.decimal128(precision, scale), "decimal"
+    return _TEXT
+
+
+def doubtful_key(column: Column) -> str | None:
+    """The values that a key column of this form may hold in the source and cannot in the lake."""
+    return _DOUBTFUL_KEYS.get(column.form)

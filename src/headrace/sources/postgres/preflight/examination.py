@@ -1,0 +1,135 @@
+"""The examination: all checks on one connection, and the tables that pass them.
+
+    the patterns' tables ─► each by itself ─► publication, slot ─► the server ─► Report
+
+A table that a pattern names outright is refused by what stands against it. What a wildcard swept in is
+left out instead, with the same code, and the others are mirrored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import closing
+
+from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
+from headrace.sources.patterns import select
+from headrace.sources.postgres.catalog.locks import measured
+from headrace.sources.postgres.catalog.table_def import Size, TableLook, candidates, look
+from headrace.sources.postgres.preflight.findings import Finding, Report, Wish, in_order
+from headrace.sources.postgres.preflight.leftovers import check_leftovers
+from headrace.sources.postgres.preflight.server import check_server
+from headrace.sources.postgres.preflight.tables import (
+    Access,
+    Choice,
+    access,
+    check_chunks,
+    check_table,
+    choose,
+)
+from headrace.sources.postgres.preflight.upstream_objects import (
+    check_making,
+    check_own_slot,
+    check_publication,
+)
+from headrace.sources.postgres.session.connection import Address, Session, connect, identify
+from headrace.sources.postgres.upstream import publication_oid
+
+
+def examine(address: Address, wish: Wish) -> Report:
+    """Look at everything that the wish depends on. Raises only if the server cannot be asked at all."""
+    with closing(connect(address, role="check")) as connection:
+        identity = identify(connection)
+        chosen, findings = choose(wish.patterns, candidates(connection))
+        meant = frozenset(choice.candidate.name for choice in chosen if choice.meant)
+        oids = [choice.candidate.oid for choice in chosen]
+        looks = _looks(connection, chosen, wish)
+        rights, known = access(connection, oids), _sizes(connection, looks)
+        # A table may be dropped between two of these statements.
+        looks = [each for each in looks if each.oid in rights and each.oid in known]
+        findings += _of_tables(connection, looks, rights, wish, meant)
+        refused = _refused(findings)
+        if wish.publication is None and not identity.standby:
+            findings += check_making(connection, looks, rights, meant, refused, _hopeless(findings))
+            refused = _refused(findings)
+        tables = tuple(each for each in looks if each.name not in refused)
+        if wish.handoff == "chunks":
+            findings += check_chunks(connection, tables)
+        findings += check_own_slot(connection, wish, identity.database)
+        findings += check_leftovers(connection, wish)
+        copy_bytes = sum(known[each.oid].bytes for each in tables)
+        findings += check_server(address, connection, identity, wish, copy_bytes)
+    return Report(
+        identity=identity,
+        tables=tables,
+        sizes={each.oid: known[each.oid] for each in tables},
+        findings=in_order(findings),
+        meant=meant,
+    )
+
+
+def _sizes(connection: Session, looks: list[TableLook]) -> dict[int, Size]:
+    """How big they are; one that somebody holds is named, with the holder, and not waited for."""
+    found = measured(connection, {each.oid: each.name for each in looks})
+    for error in found.busy.values():
+        others = [str(name) for name in found.busy][1:]
+        raise error.adding(f"also locked: {', '.join(others)}") if others else error
+    return found.sizes
+
+
+def unmirrored(
+    connection: Session, wish: Wish, mirrored: Collection[TableName]
+) -> dict[TableName, HeadraceError | None]:
+    """What the patterns match and nobody mirrors, with what stands against it; None where nothing does."""
+    among = candidates(connection)
+    names = select(wish.patterns, [each.name for each in among]).names
+    chosen, findings = choose(
+        wish.patterns, [each for each in among if each.name in set(names) - set(mirrored)]
+    )
+    looks = _looks(connection, chosen, wish)
+    rights = access(connection, [each.oid for each in looks])
+    looks = [each for each in looks if each.oid in rights]
+    findings += _of_tables(connection, looks, rights, wish, frozenset())
+    if wish.publication is None:
+        findings += check_making(
+            connection, looks, rights, frozenset(), _refused(findings), _hopeless(findings)
+        )
+    reasons: dict[TableName, HeadraceError | None] = {each.name: None for each in looks}
+    for finding in reversed(findings):
+        reasons |= dict.fromkeys(finding.concerned if finding.refuses else (), finding.error)
+    return dict(sorted(reasons.items()))
+
+
+def _of_tables(
+    connection: Session,
+    looks: list[TableLook],
+    rights: Mapping[int, Access],
+    wish: Wish,
+    meant: frozenset[TableName],
+) -> list[Finding]:
+    """What is to say of the tables by themselves, and as members of the user's publication."""
+    user, version = connection.info.user, connection.info.server_version
+    findings = [found for each in looks for found in check_table(each, rights[each.oid], user, version)]
+    if wish.publication is not None:
+        findings += check_publication(connection, wish.publication, looks, _hopeless(findings))
+    return [finding.for_swept(meant) for finding in findings]
+
+
+def _refused(findings: list[Finding]) -> frozenset[TableName]:
+    return frozenset(name for finding in findings if finding.refuses for name in finding.concerned)
+
+
+def _hopeless(findings: list[Finding]) -> frozenset[TableName]:
+    """The tables that no statement of ours makes fit."""
+    unmended = (finding for finding in findings if finding.refuses and not finding.mend)
+    return frozenset(name for finding in unmended for name in finding.concerned)
+
+
+def _looks(connection: Session, chosen: list[Choice], wish: Wish) -> list[TableLook]:
+    """The tables to examine; wildcards select within a publication that is named, and there."""
+    meant = {choice.candidate.oid for choice in chosen if choice.meant}
+    there = wish.publication is not None and publication_oid(connection, wish.publication)
+    publications = [wish.publication] if there and wish.publication is not None else []
+    looks = look(connection, [choice.candidate.oid for choice in chosen], publications).values()
+    within = [each for each in looks if not publications or each.memberships or each.oid in meant]
+    return sorted(within, key=lambda each: each.name)

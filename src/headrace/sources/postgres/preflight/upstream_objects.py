@@ -1,0 +1,311 @@
+"""Preflight of publication and slot: the user's own as they are, or whether ours can be made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.names import TableName, quote_identifier
+from headrace.sources.postgres.catalog.table_def import TableLook, identity_flaw
+from headrace.sources.postgres.catalog.table_def import look as look_at
+from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
+from headrace.sources.postgres.preflight.tables import Access
+from headrace.sources.postgres.protocol.messages import slot_active, slot_taken
+from headrace.sources.postgres.session.connection import Session, application_name, query
+from headrace.sources.postgres.upstream import check_slot, publication_statement, slot_state
+
+ACTIONS = "insert, update, delete, truncate"
+
+
+@dataclass(frozen=True, slots=True)
+class _Publication:
+    complete: bool  # publishes every action
+    via_root: bool
+    all_tables: bool
+    generated: bool  # publishes generated columns (PostgreSQL 18)
+
+
+# --- publication --------------------------------------------------------------------------------
+
+
+def check_publication(
+    connection: Session,
+    name: str,
+    tables: Sequence[TableLook],
+    hopeless: frozenset[TableName] = frozenset(),
+) -> Iterator[Finding]:
+    """A publication of the user's: it is used as it is, so it has to be whole.
+
+    No statement publishes `hopeless` tables: what stands against them goes by no statement.
+    """
+    publication = _publication(connection, name)
+    quoted = quote_identifier(name)
+    if publication is None:
+        fit, flawed = _by_identity(connection, tables, hopeless)
+        mend = (_creation(name, fit),)
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_PUBLICATION_UNKNOWN",
+                f'there is no publication "{name}" in this database',
+                hint=mended(mend),
+            ),
+            mend=mend,
+            then=_additions(name, flawed),
+        )
+        return
+    if not tables:
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_PUBLICATION_EMPTY",
+                f'the publication "{name}" holds none of the tables that the patterns name',
+                hint=f"ALTER PUBLICATION {quoted} ADD TABLE ..., or widen the patterns",
+            ),
+        )
+    yield from _whole(name, publication, tables)
+    for table in tables:
+        fit_for_updates = identity_flaw(table, connection.info.server_version) is None
+        yield from _membership(name, table, not fit_for_updates, table.name in hopeless)
+
+
+def _by_identity(
+    connection: Session, tables: Iterable[TableLook], hopeless: frozenset[TableName]
+) -> tuple[list[TableName], list[TableName]]:
+    """The tables that a publication may hold now, and those whose UPDATE and DELETE it would break."""
+    version = connection.info.server_version
+    fit: list[TableName] = []
+    flawed: list[TableName] = []
+    for table in tables:
+        if table.name not in hopeless:
+            (fit if identity_flaw(table, version) is None else flawed).append(table.name)
+    return fit, flawed
+
+
+def _creation(name: str, fit: Sequence[TableName]) -> str:
+    return publication_statement(name, fit) if fit else f"CREATE PUBLICATION {quote_identifier(name)}"
+
+
+def _additions(name: str, tables: Sequence[TableName]) -> tuple[str, ...]:
+    """Each by itself: one that has no identity even then keeps none of the others out."""
+    return tuple(f"ALTER PUBLICATION {quote_identifier(name)} ADD TABLE ONLY {table}" for table in tables)
+
+
+def _publication(connection: Session, name: str) -> _Publication | None:
+    rows = query(
+        connection,
+        "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot, puballtables,"
+        " COALESCE(to_jsonb(p) ->> 'pubgencols', 'n') <> 'n' FROM pg_publication p WHERE pubname = %s",
+        [name],
+    )
+    return _Publication(*rows[0]) if rows else None
+
+
+def _whole(name: str, publication: _Publication, tables: Sequence[TableLook]) -> Iterator[Finding]:
+    alter = f"ALTER PUBLICATION {quote_identifier(name)} SET"
+    if not publication.complete:
+        mend = (f"{alter} (publish = '{ACTIONS}')",)
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_PUBLICATION_PARTIAL",
+                f'the publication "{name}" leaves out some kinds of changes: the mirror would be wrong',
+                hint=mended(mend),
+            ),
+            mend=mend,
+        )
+    if publication.via_root and any(look.ancestors for look in tables):
+        mend = (f"{alter} (publish_via_partition_root = false)",)
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_PUBLICATION_ROOT",
+                (
+                    f'the publication "{name}" sends the changes of partitions under the name of their root, '
+                    "and partitions are mirrored as tables of their own"
+                ),
+                hint=mended(mend),
+            ),
+            mend=mend,
+        )
+    if publication.generated:
+        mend = (f"{alter} (publish_generated_columns = none)",)
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_PUBLICATION_GENERATED",
+                f'the publication "{name}" sends generated columns, which are not mirrored',
+                hint=mended(mend),
+            ),
+            mend=mend,
+        )
+
+
+def _membership(name: str, look: TableLook, flawed: bool, hopeless: bool) -> Iterator[Finding]:
+    alter = f"ALTER PUBLICATION {quote_identifier(name)}"
+    mend: tuple[str, ...]
+    if not look.memberships:
+        # To publish a table without an identity breaks the application's UPDATE and DELETE.
+        addition = (f"{alter} ADD TABLE ONLY {look.name}",)
+        mend = () if flawed else addition
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_TABLE_UNPUBLISHED",
+                f'table {look.name} is not in the publication "{name}"',
+                hint=mended(mend) or f"give it an identity first; then {mended(addition)}",
+            ),
+            mend=mend,
+            then=addition if flawed and not hopeless else (),
+            table=look.name,
+        )
+        return
+    limited = _limits(look)
+    if limited is None:
+        return
+    again = (f"{alter} DROP TABLE ONLY {look.name}", f"{alter} ADD TABLE ONLY {look.name}")
+    # The limit of a partition may stand at its root, where the statements would be others.
+    mend = () if look.ancestors else again
+    yield Finding(
+        Level.ERROR,
+        Misconfigured(
+            "PG_TABLE_LIMITED",
+            f'the publication "{name}" does not send table {look.name} as it is',
+            detail=limited,
+            hint=mended(mend) or "publish the partitions, or their root, without it",
+        ),
+        mend=mend,
+        table=look.name,
+    )
+
+
+def _limits(look: TableLook) -> str | None:
+    """What the publication leaves out of the table.
+
+    The server goes by the table's own row where it has one, whatever its ancestors' say; and by no
+    filter where the publication holds the table's own schema.
+    """
+    deciding = [m for m in look.memberships if not m.inherited] or look.memberships
+    if all(m.filtered and not m.by_schema for m in deciding):
+        return "it has a row filter"
+    listed = [set(m.columns) for m in deciding if m.columns is not None]
+    if len(listed) < len(deciding):
+        return None
+    generated = [f'"{a.name}"' for a in look.attributes if a.generated and a.number in set().union(*listed)]
+    if generated:
+        return f"its column list sends {', '.join(generated)}, which is generated and not mirrored"
+    wanted = {column.number for column in look.columns}
+    return None if any(columns >= wanted for columns in listed) else "it has a column list"
+
+
+def check_making(
+    connection: Session,
+    tables: Sequence[TableLook],
+    rights: Mapping[int, Access],
+    meant: frozenset[TableName] = frozenset(),
+    refused: frozenset[TableName] = frozenset(),
+    hopeless: frozenset[TableName] = frozenset(),
+) -> Iterator[Finding]:
+    """Whether our own publication can be made by this user; tables of others are left out of it."""
+    user = quote_identifier(connection.info.user)
+    foreign = [look for look in tables if not rights[look.oid].owner]
+    own = [look for look in tables if rights[look.oid].owner and look.name not in refused]
+    ((may_create, database),) = query(
+        connection,
+        "SELECT has_database_privilege(current_database(), 'CREATE'), current_database()",
+    )
+    if foreign:
+        offered = [look for look in tables if look.name not in hopeless]
+        yield _foreign(connection, foreign, offered, meant, alone=not own)
+    if own and not may_create:
+        mend = (f"GRANT CREATE ON DATABASE {quote_identifier(database)} TO {user}",)
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_PUBLICATION_PRIVILEGE",
+                f"the user {user} may not make a publication in this database",
+                hint=mended(mend),
+            ),
+            mend=mend,
+        )
+
+
+def _foreign(
+    connection: Session,
+    foreign: Sequence[TableLook],
+    tables: Sequence[TableLook],
+    meant: frozenset[TableName],
+    *,
+    alone: bool,
+) -> Finding:
+    """Tables that only somebody else can publish: an error if one is meant, or if there are no others."""
+    names = tuple(look.name for look in foreign)
+    mend, then = _theirs(connection, tables)
+    use = f"use --publication {_THEIRS}"
+    error = alone or bool(meant & set(names))
+    return Finding(
+        Level.ERROR if error else Level.WARNING,
+        Misconfigured(
+            "PG_PUBLICATION_PRIVILEGE",
+            f"only the owner of a table can publish it, and {quote_identifier(connection.info.user)} "
+            f"does not own {len(names)} of them",
+            detail=", ".join(str(name) for name in names[:5]),
+            hint=f"let their owner run: {mended(mend)}; then {use}" if mend else use,
+        ),
+        mend=mend,
+        tables=names,
+        leaves_out=not error,
+        then=then,
+    )
+
+
+_THEIRS = "headrace"  # how a publication is called that somebody with more privileges makes for us
+
+
+def _theirs(connection: Session, tables: Sequence[TableLook]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What their owner has to run for one publication of all tables, also where it is there already."""
+    if _publication(connection, _THEIRS) is None:
+        fit, flawed = _by_identity(connection, tables, frozenset())
+        return (_creation(_THEIRS, fit),), _additions(_THEIRS, flawed)
+    there = look_at(connection, [each.oid for each in tables], [_THEIRS]).values()
+    lacking = [each for each in there if not each.memberships]
+    fit, flawed = _by_identity(connection, lacking, frozenset())
+    return _additions(_THEIRS, fit), _additions(_THEIRS, flawed)
+
+
+# --- slot ---------------------------------------------------------------------------------------
+
+
+def check_own_slot(connection: Session, wish: Wish, database: str) -> Iterator[Finding]:
+    """A slot of the user's."""
+    if wish.slot is None:
+        return
+    state = slot_state(connection, wish.slot)
+    if state is None:
+        literal = wish.slot.replace("'", "''")
+        mend = (f"SELECT pg_create_logical_replication_slot('{literal}', 'pgoutput')",)
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_SLOT_UNKNOWN",
+                f'there is no replication slot "{wish.slot}" on this server',
+                hint=mended(mend),
+            ),
+            mend=mend,
+        )
+        return
+    try:
+        check_slot(wish.slot, state, database)
+    except HeadraceError as error:
+        yield Finding(Level.ERROR, error)
+    if state.active_pid is not None:
+        yield _read_already(connection, wish.slot, state.active_pid)
+
+
+def _read_already(connection: Session, slot: str, pid: int) -> Finding:
+    """Another program's slot is not to be had; a receiver of ours that is dying frees it by itself."""
+    rows = query(connection, "SELECT application_name FROM pg_stat_activity WHERE pid = %s", [pid])
+    if rows and rows[0][0] != application_name(f"receiver {slot}"):
+        return Finding(Level.ERROR, slot_taken(slot, pid, f'application "{rows[0][0]}"'))
+    return Finding(Level.WARNING, slot_active(slot, pid, "it is being read now"))

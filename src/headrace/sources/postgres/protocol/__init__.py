@@ -1,0 +1,8 @@
+"""protocol: the walsender's protocol, as messages and as bytes on a connection.
+
+    messages        the frames that we write and read, without a connection
+    wire            bytes off a connection in large reads, and a few bytes back
+
+Called by `stream`, by `snapshot` for COPY, and by whoever meets an error of a slot. Nothing here looks into
+a change: what is inside of a frame is `headrace.decode`'s to read.
+"""

@@ -1,0 +1,128 @@
+"""Reading one table: its lock, the proof that it is the one that is meant, what is said when it can't be.
+
+    with reading(connection, table, oid):     a transaction is open, or begins in the block
+        lock(connection, table)               wait for who truncates or rewrites it
+        prove(connection, table, oid)         it is the one that is meant
+        ...                                   COPY
+        confirm(connection, table, oid)       nothing else was read under its name
+                                              always rolled back: we only read
+
+COPY knows tables by name, and a name leads elsewhere after two renames (a blue/green swap), and back after
+two more. The lock is taken by name and kept: while it is held the table keeps its name, so its oid is
+compared after it. Its schema may be renamed all the same, which waits for no lock on tables; but whatever
+COPY has read is locked as well, until the transaction ends.
+
+What the server answers to a statement about one table is said of that table, and of no other:
+
+    TableBusy   locked, truncated, cancelled, in a standby's way    it is tried again, alone
+    Definite    no privilege, a policy, a damaged row, gone         it stops, alone
+
+What is said of the connection, the server or the snapshot stays what it is. Called by whoever copies or
+compares a table: `leader`, `key_range`, and the planning of chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from psycopg import pq
+
+from headrace.core.errors import Definite, HeadraceError, Transient
+from headrace.core.names import TableName, quote_identifier
+from headrace.sources.postgres.catalog.locks import TableBusy, holders, locked
+from headrace.sources.postgres.session.connection import Session, ask, query
+from headrace.sources.postgres.session.refusals import (
+    Cancelled,
+    LockTimeout,
+    Overruled,
+    PrivilegeMissing,
+    StatementRefused,
+)
+
+
+@contextmanager
+def reading(connection: Session, table: TableName, oid: int) -> Iterator[None]:
+    """What goes wrong with the statements of the block is said of the table; its transaction ends here."""
+    try:
+        yield
+    except (LockTimeout, Cancelled, Overruled, StatementRefused) as error:
+        raise _of_table(connection, table, oid, error) from None
+    finally:
+        end(connection)
+
+
+def end(connection: Session) -> None:
+    """End the transaction, if the connection is still there and in one."""
+    if connection.closed:
+        return
+    if connection.pgconn.transaction_status in (pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR):
+        try:
+            ask(connection.pgconn, "ROLLBACK")
+        except Transient:
+            connection.close()  # it was lost; what was in the way says who waits for the outcome
+
+
+def _of_table(connection: Session, table: TableName, oid: int, error: HeadraceError) -> HeadraceError:
+    if isinstance(error, LockTimeout):
+        end(connection)
+        return locked(table, [] if connection.closed else holders(connection, [oid]).get(oid, []))
+    if isinstance(error, StatementRefused):
+        return Definite(
+            "PG_TABLE_UNREADABLE",
+            f"{table} cannot be read",
+            detail=error.detail,
+            hint=f"{_remedy(table, error, connection.info.user)}; then headrace tables resync {table}",
+        )
+    return TableBusy(error.code, f"{table}: {error.primary}", detail=error.detail, hint=error.hint)
+
+
+def _remedy(table: TableName, error: StatementRefused, user: str) -> str:
+    if isinstance(error, PrivilegeMissing):
+        who = quote_identifier(user)
+        return f"GRANT SELECT ON {table} TO {who}, or ALTER ROLE {who} BYPASSRLS where a policy hides rows"
+    return "mend what the detail names (a damaged row may be deleted or restored)"
+
+
+def lock(connection: Session, table: TableName) -> None:
+    """Wait for who truncates or rewrites the table, and keep others from it; this takes no snapshot."""
+    query(connection, f"LOCK TABLE ONLY {table} IN ACCESS SHARE MODE")
+
+
+# Not of a snapshot: the function asks as COPY does, for what the name means now.
+_SAME = "SELECT pg_catalog.to_regclass(%s)::oid::bigint = %s"
+
+
+def prove(connection: Session, table: TableName, oid: int) -> None:
+    """The name of a table that is locked leads to the one that is meant."""
+    if query(connection, _SAME, [str(table), oid]) != [(True,)]:
+        raise overtaken(f"{table} is another table than a moment ago: it was renamed, or made anew")
+
+
+# The table has kept its own name, and so has whatever was read instead: both are locked by us. Not of a
+# snapshot either, which may be older than the other one.
+_INSTEAD = """
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_locks l
+      JOIN pg_catalog.quote_ident(%(name)s) named(quoted) ON true
+     WHERE l.locktype = 'relation' AND l.pid = pg_catalog.pg_backend_pid() AND l.relation <> %(oid)s
+       AND (l.relation::pg_catalog.regclass::text = quoted
+            OR right(l.relation::pg_catalog.regclass::text, length(quoted) + 1) = '.' || quoted))
+"""
+
+
+def confirm(connection: Session, table: TableName, oid: int) -> None:
+    """Nothing but the table that is meant was read under its name in this transaction."""
+    if connection.closed:
+        return  # given up half-way
+    if query(connection, _INSTEAD, {"name": table.name, "oid": oid}) != [(False,)]:
+        raise overtaken(f"another table stood in the place of {table} for a moment: a schema was renamed")
+
+
+def overtaken(primary: str) -> TableBusy:
+    """The error of a table to which something happened that a snapshot does not show."""
+    return TableBusy(
+        "PG_COPY_OVERTAKEN",
+        primary,
+        hint="nothing to do: it is looked at again, and copied from a new snapshot",
+    )

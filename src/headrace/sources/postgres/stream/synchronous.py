@@ -1,0 +1,108 @@
+"""Synchronous standbys, and why we are never one.
+
+A server with `synchronous_standby_names` lets a commit wait until standbys of these names have flushed it.
+A walsender is taken for one by the name of its connection alone, and a logical one counts: with `*`, which
+is any name, our receiver would be one. It says "flushed" when the lake holds a transaction durably, so the
+application's every commit would wait for a mark, in a first copy for hours. To say it earlier would be to
+lose data.
+
+So a stream is not begun where the setting names us (`slot_stream`), preflight says so before anything is
+made, and a run that meets a new setting lets go (`pipeline.loop`): the slot keeps everything, nobody waits
+for us. It comes back by itself once the setting is another: a cluster's own manager may say `*` only for as
+long as no standby is up. A name that `*` does not match does not exist.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace.core.errors import MaybeMisconfigured
+from headrace.core.names import quote_identifier
+from headrace.sources.postgres.session.connection import Session, query
+
+OURS = "headrace "  # how the names of all our connections begin
+ANY_NAME = "*"
+# The setting, and the walsenders that may be meant by it: physical ones, and logical ones that are not ours.
+ASK = """
+SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN ''
+            ELSE pg_catalog.current_setting('synchronous_standby_names') END,
+       (SELECT pg_catalog.string_agg(DISTINCT r.application_name, E'\\n')
+          FROM pg_catalog.pg_stat_replication r
+          LEFT JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid
+         WHERE s.slot_type IS DISTINCT FROM 'logical' AND r.application_name NOT LIKE 'headrace %'
+           AND r.application_name NOT LIKE 'pg_basebackup%')
+"""
+_TOKEN = re.compile(r'"((?:[^"]|"")*)"|([^\s,()"]+)')
+_COUNTED = re.compile(r"\s*(?:(FIRST|ANY)\s+)?(\d+)\s*\((.*)\)\s*\Z", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyNames:
+    """The setting, taken apart."""
+
+    method: str  # "FIRST", "ANY", or nothing
+    number: int
+    names: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, setting: str) -> StandbyNames:
+        counted = _COUNTED.match(setting)
+        text = counted[3] if counted else setting
+        names = (m[2] if m[1] is None else m[1].replace('""', '"') for m in _TOKEN.finditer(text))
+        method = (counted[1] or "").upper() if counted else ""
+        return cls(method, int(counted[2]) if counted else 1, tuple(names))
+
+    @property
+    def ours(self) -> tuple[str, ...]:
+        """Those of the names that a connection of ours may have."""
+        return tuple(name for name in self.names if name == ANY_NAME or name.lower().startswith(OURS))
+
+    def without_ours(self, standbys: Iterable[str]) -> str:
+        """The setting that means the standbys by name, and nobody of us."""
+        names = [name for name in self.names if name not in self.ours]
+        if ANY_NAME in self.names:
+            known = {name.lower() for name in names}
+            names += [name for name in standbys if name.lower() not in known]
+        listed = ", ".join(quote_identifier(name) for name in names)
+        if not names or (not self.method and self.number == 1):
+            return listed
+        return f"{self.method or 'FIRST'} {min(self.number, len(names))} ({listed})"
+
+
+def statements(setting: str, standbys: Iterable[str]) -> tuple[str, ...]:
+    """What takes us out of the setting."""
+    named = StandbyNames.parse(setting).without_ours(standbys).replace("'", "''")
+    return (
+        f"ALTER SYSTEM SET synchronous_standby_names = '{named}'",
+        "SELECT pg_reload_conf()",
+    )
+
+
+def refuse(connection: Session) -> None:
+    """Raise where commits of this server would wait for us."""
+    ((setting, standbys),) = query(connection, ASK)
+    error = refusal(setting, standbys)
+    if error is not None:
+        raise error
+
+
+class Synchronous(MaybeMisconfigured):
+    """Commits of the server would wait for us."""
+
+    codes = ("PG_SYNCHRONOUS",)
+
+
+def refusal(setting: str, standbys: str | None) -> Synchronous | None:
+    """The error where commits of the server would wait for us; of the row that `ASK` gives."""
+    if not StandbyNames.parse(setting).ours:
+        return None
+    known = sorted((standbys or "").split("\n")) if standbys else []
+    advice = "" if known else "; no standby is connected: put the names of yours in there"
+    return Synchronous(
+        "PG_SYNCHRONOUS",
+        "synchronous_standby_names names our connections: commits of the application would wait for the lake",
+        detail=f"it is {setting}",
+        hint="; ".join(statements(setting, known)) + advice,
+    )

@@ -1,0 +1,232 @@
+"""Sessions on a real server: pinned whatever its defaults say, proved, and silent about secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from headrace.core.errors import HeadraceError, Misconfigured, Transient
+from headrace.sources.postgres.session.connection import (
+    PINS,
+    Address,
+    ask,
+    ask_within,
+    connect,
+    identify,
+    plain,
+    query,
+    replication,
+    verify,
+)
+from headrace.testing.postgres import Database, free_port, postgres
+from headrace.testing.tls import issue
+from tests.integration.postgres.pooler import pooler
+
+pytestmark = pytest.mark.server
+
+HOSTILE = {
+    "datestyle": "'SQL, DMY'",
+    "intervalstyle": "iso_8601",
+    "extra_float_digits": "-5",
+    "timezone": "'Asia/Kolkata'",
+    "bytea_output": "escape",
+    "xmlbinary": "hex",
+    "search_path": "zz, public",
+    "quote_all_identifiers": "on",
+    "statement_timeout": "'1ms'",
+    "lock_timeout": "'1ms'",
+    "default_transaction_read_only": "on",
+    "client_encoding": "latin1",
+}
+VALUES = (
+    "SELECT '2024-02-01 03:04:05.678+00'::timestamptz::text, '1y2d3h'::interval::text,"
+    " (0.1::float8 * 3)::text, '\\x00ff'::bytea::text, '2024-02-01'::date::text, 'public.t'::regclass::text"
+)
+PRINTED = ("2024-02-01 03:04:05.678+00", "1 year 2 days 03:00:00", "0.30000000000000004", "\\x00ff")
+
+
+def login(database: Database, **options: str) -> Address:
+    return Address.parse(database.url(user="app", **options))
+
+
+@pytest.fixture
+def hostile(database: Database) -> Iterator[Database]:
+    """A database whose defaults, and those of the user in it, print everything in another way."""
+    database.execute("CREATE TABLE t (id int)")
+    whose = (f'DATABASE "{database.name}"', f'ROLE app IN DATABASE "{database.name}"')
+    for name, value in HOSTILE.items():
+        for who in whose:
+            database.server.execute(f"ALTER {who} SET {name} = {value}")
+    yield database
+    for who in whose:
+        database.server.execute(f"ALTER {who} RESET ALL")
+
+
+def test_hostile_defaults_change_nothing_on_either_kind_of_connection(
+    hostile: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # libpq sends these in the startup packet, where they come after our options.
+    monkeypatch.setenv("PGTZ", "Asia/Tokyo")
+    monkeypatch.setenv("PGDATESTYLE", "Postgres")
+    monkeypatch.setenv("PGOPTIONS", "-c bytea_output=escape")
+    expected = (*PRINTED, "2024-02-01", "public.t")
+    address = login(hostile, options="-c extra_float_digits=0")
+    with closing(connect(address, role="test")) as connection:
+        assert query(connection, VALUES) == [expected]
+    pgconn = replication(address, role="test")
+    assert ask(pgconn, VALUES) == [expected]
+    pgconn.finish()
+
+
+def test_every_pin_holds_and_the_session_says_who_it_is(database: Database) -> None:
+    with closing(connect(login(database), role="copy 1a2b3c4d")) as connection:
+        for name, value in PINS.items():
+            assert query(connection, "SELECT current_setting(%s)", [name]) == [(value,)]
+        assert query(connection, "SHOW application_name") == [("headrace copy 1a2b3c4d",)]
+
+
+def test_both_kinds_of_connection_prove_the_same_server(database: Database) -> None:
+    address = login(database)
+    with closing(connect(address, role="test")) as connection:
+        identity = identify(connection)
+    pgconn = replication(address, role="test")
+    assert identify(pgconn) == identity
+    ((system_id, timeline, _, name),) = ask(pgconn, "IDENTIFY_SYSTEM")
+    pgconn.finish()
+    assert (system_id, timeline, name) == (identity.system_id, str(identity.timeline), identity.database)
+    assert identity.database == database.name
+    assert not identity.standby
+
+
+def test_another_database_of_the_same_server_is_refused(database: Database) -> None:
+    with closing(connect(login(database), role="test")) as connection:
+        expected = identify(connection)
+    elsewhere = Address.parse(database.server.url(user="app"))
+    with closing(connect(elsewhere, role="test")) as connection, pytest.raises(Misconfigured) as caught:
+        verify(identify(connection), expected)
+    assert caught.value.code == "PG_ANOTHER_DATABASE"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (lambda db: db.url(user="app").replace("@127", "x@127"), "PG_PASSWORD_REFUSED"),
+        (lambda db: db.url(user="app").replace(f"/{db.name}", "/nowhere"), "PG_DATABASE_UNKNOWN"),
+        (lambda db: db.url().replace("postgres@", "nobody_here@"), "PG_PASSWORD_MISSING"),
+        (lambda db: db.url(user="app", port=free_port()), "PG_UNREACHABLE"),
+        (lambda db: db.url(user="app", host="host.invalid"), "PG_UNREACHABLE"),
+        (lambda db: db.url(user="app", sslmode="require"), "PG_TLS_REFUSED"),
+    ],
+)
+def test_a_login_that_cannot_be_is_a_coded_error_without_the_password(
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Database], str],
+    code: str,
+) -> None:
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    secret = database.server.password
+    for kind in (connect, replication):
+        with pytest.raises(HeadraceError) as caught:
+            kind(Address.parse(spoil(database)), role="test")
+        assert caught.value.code == code
+        assert secret not in str(caught.value)
+        assert secret.split("/")[1] not in repr(caught.value)
+
+
+def test_without_the_replication_attribute_a_replication_connection_is_refused(database: Database) -> None:
+    database.execute("ALTER ROLE app NOREPLICATION")
+    try:
+        with pytest.raises(Misconfigured) as caught:
+            replication(login(database), role="test")
+        assert caught.value.code == "PG_REPLICATION_PRIVILEGE"
+    finally:
+        database.execute("ALTER ROLE app REPLICATION")
+
+
+def test_a_pooler_behind_the_name_is_refused(database: Database) -> None:
+    server = database.server
+    with pooler(server.host, server.port) as port, pytest.raises(Misconfigured) as caught:
+        connect(Address.parse(database.url(port=port, sslmode="disable")), role="test")
+    assert caught.value.code == "PG_POOLER"
+
+
+@pytest.mark.parametrize("where", ["environment", "file"])
+def test_a_settled_address_needs_neither_environment_nor_password_file(
+    database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+) -> None:
+    address = Address.parse(database.url(user="app", password=""))
+    bare = Address.parse(str(address.conninfo).replace("password=''", ""))
+    if where == "environment":
+        monkeypatch.setenv("PGPASSWORD", database.server.password)
+    else:
+        passfile = tmp_path / "pass"
+        passfile.write_text(f"*:*:*:app:{database.server.password}\n")
+        passfile.chmod(0o600)
+        monkeypatch.setenv("PGPASSFILE", str(passfile))
+    with closing(connect(bare, role="test")) as connection:
+        settled = bare.settled(connection)
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    monkeypatch.delenv("PGPASSFILE", raising=False)
+    assert database.server.password not in repr(settled)
+    with closing(connect(settled, role="test")) as connection:
+        assert query(connection, "SELECT current_user::text") == [("app",)]
+
+
+def test_a_statement_that_waits_too_long_is_cancelled_and_the_connection_lives(database: Database) -> None:
+    pgconn = replication(login(database), role="test")
+    with pytest.raises(Transient) as caught:
+        ask_within(pgconn, "SELECT pg_sleep(60)", 0.2)
+    assert caught.value.code == "PG_STATEMENT_CANCELLED"
+    assert ask_within(pgconn, "SELECT 1", 10) == [("1",)]
+    pgconn.finish()
+
+
+def test_whatever_waits_for_a_lock_is_ended_by_the_server(database: Database) -> None:
+    database.execute(
+        "ALTER ROLE app SET lock_timeout = 0; ALTER ROLE app SET synchronous_commit = remote_apply"
+    )
+    settings = ("lock_timeout", "client_connection_check_interval", "synchronous_commit")
+    opened = [connect(login(database), role="test").pgconn, plain(login(database), role="test")]
+    for pgconn in [*opened, replication(login(database), role="test")]:
+        found = [ask(pgconn, f"SHOW {name}") for name in settings]
+        assert found == [[("5s",)], [("10s",)], [("local",)]]
+        pgconn.finish()
+    database.execute("ALTER ROLE app RESET ALL")
+
+
+def test_a_session_that_the_server_ends_is_a_lost_connection(database: Database) -> None:
+    with closing(connect(login(database), role="test")) as connection:
+        database.execute("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
+        with pytest.raises(Transient) as caught:
+            query(connection, "SELECT 1")
+    assert caught.value.code == "PG_CONNECTION_LOST"
+
+
+def test_tls_is_verified_to_the_end(tmp_path: Path) -> None:
+    ours, other = issue(_folder(tmp_path / "ours")), issue(_folder(tmp_path / "other"))
+    with postgres(tls=ours, hba=["hostnossl all app all reject"]) as server:
+
+        def url(mode: str, root: Path) -> Address:
+            return Address.parse(server.url(user="app", sslmode=mode, sslrootcert=str(root)))
+
+        verified = url("verify-full", ours.authority)
+        with closing(connect(verified, role="test")) as connection:
+            assert connection.pgconn.ssl_in_use
+        pgconn = replication(verified, role="test")
+        assert pgconn.ssl_in_use
+        pgconn.finish()
+        with pytest.raises(Misconfigured) as caught:
+            connect(url("verify-full", other.authority), role="test")
+        assert caught.value.code == "PG_TLS_REFUSED"
+        with pytest.raises(Misconfigured) as caught:
+            connect(url("disable", ours.authority), role="test")
+        assert caught.value.code == "PG_NOT_ADMITTED"
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path

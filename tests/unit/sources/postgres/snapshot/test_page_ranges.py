@@ -1,0 +1,81 @@
+"""Ranges cover every page once, xids widen around the wrap, names fit a slot."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.names import TableName
+from headrace.sources.postgres.catalog.table_def import ReplicaIdentity, Size, TableLook
+from headrace.sources.postgres.snapshot.leader import CopyRange, copy_statement, ranges
+from headrace.sources.postgres.snapshot.visibility import unseen
+from headrace.sources.postgres.upstream import object_name, widen
+
+TABLE = TableName("public", "t")
+
+
+def look(oid: int = 1) -> TableLook:
+    return TableLook(oid, TABLE, 1, "r", "p", ReplicaIdentity("d", 0, ()), (), (), (), False, ())
+
+
+sizes = st.builds(Size, st.integers(0, 10**7), st.integers(0, 10**11), st.integers(0, 10**9))
+
+
+@given(sizes, st.integers(1, 10**9))
+def test_ranges_cover_every_page_once_and_the_last_has_no_end(size: Size, target: int) -> None:
+    # A million ranges would prove nothing that a thousand do not.
+    target = max(target, size.bytes // 1000, 1)
+    cut = ranges([look()], {1: size}, target)
+    assert cut[0].low_page == 0
+    assert cut[-1].high_page is None
+    for before, after in pairwise(cut):
+        assert before.high_page == after.low_page
+        assert before.low_page < after.low_page
+    assert sum(piece.rows for piece in cut) == size.rows
+    assert sum(piece.bytes for piece in cut) == size.bytes
+
+
+def test_ranges_are_about_as_big_as_asked_for() -> None:
+    cut = ranges([look()], {1: Size(pages=10_000, bytes=80_000_000, rows=1_000_000)}, 8_000_000)
+    assert len(cut) == 10
+    assert {piece.bytes for piece in cut} == {8_000_000}
+
+
+def test_the_copy_of_a_range_bounds_it_by_page() -> None:
+    odd = TableName("Odd Schema", 'q"t')
+    whole = CopyRange(odd, 1, 0, None, 0, 0)
+    assert copy_statement(["id", "Ünï x", "select"], whole) == (
+        'COPY (SELECT id, "Ünï x", "select" FROM ONLY "Odd Schema"."q""t") TO STDOUT'
+    )
+    middle = copy_statement(["id"], CopyRange(odd, 1, 5, 9, 0, 0))
+    assert "ctid >= '(5,0)'::tid AND ctid < '(9,0)'::tid" in middle
+    assert "ctid <" not in copy_statement(["id"], CopyRange(odd, 1, 5, None, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("visible", "hidden"),
+    [("10:10:", {10, 11, 15, 20}), ("10:20:11,15", {11, 15, 20}), ("30:30:", set())],
+)
+def test_a_transaction_at_or_above_xmax_is_unseen_though_not_listed(visible: str, hidden: set[int]) -> None:
+    assert unseen(visible, {9, 10, 11, 15, 20}) == hidden
+
+
+@given(st.integers(2**31, 2**40), st.integers(-(2**31), 2**31 - 1))
+def test_an_xid_widens_to_the_one_next_to_the_reference(near: int, distance: int) -> None:
+    wide = near + distance
+    assert widen(wide & 0xFFFF_FFFF, near) == wide
+
+
+@given(st.text(min_size=1, max_size=80))
+def test_a_name_made_upstream_is_one_that_a_slot_may_have(source: str) -> None:
+    assert re.fullmatch(r"headrace_1a2b3c4d_[a-z0-9_]+", object_name("1A2B3C4D-rest", source))
+    assert len(object_name("1A2B3C4D-rest", source)) <= 63
+
+
+@pytest.mark.parametrize(("one", "other"), [("a-b", "a_b"), ("A", "a"), ("x" * 70, "x" * 71), ("ä", "ö")])
+def test_two_sources_never_share_a_name_upstream(one: str, other: str) -> None:
+    assert object_name("1a2b3c4d", one) != object_name("1a2b3c4d", other)
