@@ -44,7 +44,9 @@ from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources import registry
 from headrace.sources.contract import Decoder
 from headrace.sources.postgres import upstream
-from headrace.sources.postgres.session.connection import Address, Identity, connect, identify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify
 from headrace.spool.reader import SpoolReader
 
 STREAMING_WITHIN = 30.0

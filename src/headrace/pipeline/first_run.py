@@ -34,7 +34,9 @@ from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import Report
 from headrace.sources.postgres.session import clock
-from headrace.sources.postgres.session.connection import Address, Identity, Session
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.statements import Session
 
 
 def preflight(config: SourceConfig) -> Report:

@@ -46,7 +46,9 @@ from headrace.pipeline.stream.source_clock import Reading, SourceClock
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.session import clock
-from headrace.sources.postgres.session.connection import Address, Identity, Session
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.stream import synchronous
 
 POLL_SECONDS = 0.02

@@ -36,7 +36,10 @@ from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import unfit_members
-from headrace.sources.postgres.session.connection import Address, Identity, Session, application_name
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import application_name
+from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.statements import Session
 from headrace.spool.layout import erase
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.state.place import Place
     from headrace.pipeline.stream.epoch import Workshop
     from headrace.pipeline.stream.source_clock import SourceClock
-    from headrace.sources.postgres.session.connection import Session
+    from headrace.sources.postgres.session.statements import Session
 
 EVERY_SECONDS = 1.0
 LAST_WORD_SECONDS = 10.0

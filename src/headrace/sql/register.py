@@ -29,7 +29,7 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask, drop_source
 from headrace.pipeline.state import last_config
-from headrace.sources.postgres.session.connection import Address
+from headrace.sources.postgres.session.address import Address
 from headrace.sql import rawrows
 from headrace.sql.definitions import definition
 from headrace.sql.statements import CreateSource, CreateView, CreateViews, Drop, Show, Statement

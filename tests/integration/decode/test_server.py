@@ -21,7 +21,8 @@ from headrace.core.schema import Column, TableSchema
 from headrace.decode import copytext, pgoutput
 from headrace.decode.pgoutput import batch
 from headrace.decode.values import decode_column
-from headrace.sources.postgres.session.connection import Address, connect
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
 from headrace.testing.postgres import Database
 from tests.laws.decode.test_values import plain
 from tests.laws.decode.wire import array, plugin

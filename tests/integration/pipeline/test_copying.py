@@ -24,8 +24,10 @@ from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.catalog import locks, table_def
 from headrace.sources.postgres.lsn import Log
-from headrace.sources.postgres.session import connection as session
-from headrace.sources.postgres.session.connection import Address, connect, identify
+from headrace.sources.postgres.session import statements
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import PINS, connect
+from headrace.sources.postgres.session.identity import identify
 from headrace.spark.jobs import DriverRunner
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
@@ -166,8 +168,8 @@ def test_one_attempt_to_take_a_snapshot_outlasts_writers_that_overlap(
 ) -> None:
     """It waits for those that run, and then for those that run by then; another would begin anew."""
     monkeypatch.setattr(upstream, "TELL_SECONDS", 0.1)
-    monkeypatch.setitem(cast("dict[str, str]", session.PINS), "lock_timeout", "50ms")  # of all others
-    clock = clock_of(session, monkeypatch)
+    monkeypatch.setitem(cast("dict[str, str]", PINS), "lock_timeout", "50ms")  # of all others
+    clock = clock_of(statements, monkeypatch)
     copying = scene.copying()
     with scene.database.connect(user="app") as one, scene.database.connect(user="app") as other:
         one.execute("BEGIN; SELECT pg_current_xact_id()")

@@ -18,7 +18,9 @@ from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
 from headrace.pipeline.stream import cadence
 from headrace.sources.postgres.lsn import Log, Lsn
-from headrace.sources.postgres.session.connection import Address, connect, identify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import identify
 from headrace.spool.reader import SpoolReader
 from headrace.testing import validators
 from headrace.testing.mirrored import Mirrored, Program

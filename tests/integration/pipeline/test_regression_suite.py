@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.sources.postgres.preflight import Report, Wish, examine, script
-from headrace.sources.postgres.session.connection import Address
+from headrace.sources.postgres.session.address import Address
 from headrace.status.picture import pictures
 from headrace.testing import regression, validators
 from headrace.testing.postgres import Database, postgres

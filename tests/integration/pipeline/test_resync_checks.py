@@ -10,7 +10,7 @@ from headrace.core.names import TableName
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.resync import Examined
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.postgres.session.connection import Address
+from headrace.sources.postgres.session.address import Address
 from headrace.testing.postgres import Database
 from tests.places import place_at
 

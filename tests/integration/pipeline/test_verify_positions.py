@@ -19,7 +19,9 @@ from headrace.pipeline.state.table_state import State
 from headrace.pipeline.verify.proof import Asked, Comparison, choose
 from headrace.pipeline.verify.verdicts import objection
 from headrace.sources.postgres.catalog import locks
-from headrace.sources.postgres.session.connection import Address, connect, identify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.snapshot import leader as snapshot
 from headrace.testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors

@@ -13,9 +13,10 @@ import pytest
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.table_def import look_by_name
-from headrace.sources.postgres.session import connection as session_module
-from headrace.sources.postgres.session import minor_releases
-from headrace.sources.postgres.session.connection import WISHES, Address, Session, connect, query, replication
+from headrace.sources.postgres.session import minor_releases, statements
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import PINS, WISHES, connect, replication
+from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.upstream import (
     Waiting,
     blockers,
@@ -231,8 +232,8 @@ def test_a_slot_is_made_while_writers_overlap(
     It is given up for neither, though each of them lasts minutes: the next one would wait for both again.
     """
     monkeypatch.setattr("headrace.sources.postgres.upstream.TELL_SECONDS", 0.1)
-    monkeypatch.setitem(cast("dict[str, str]", session_module.PINS), "lock_timeout", "50ms")  # of all others
-    clock = clock_of(session_module, monkeypatch)
+    monkeypatch.setitem(cast("dict[str, str]", PINS), "lock_timeout", "50ms")  # of all others
+    clock = clock_of(statements, monkeypatch)
     heard: list[str] = []
     with database.connect(user="app") as one, database.connect(user="app") as other:
         pids = [each.info.backend_pid for each in (one, other)]
@@ -275,7 +276,7 @@ def test_a_backend_of_ours_that_waits_notices_that_we_are_gone(
     address: Address, session: Session, database: Database, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(cast("dict[str, str]", WISHES), "client_connection_check_interval", "200ms")
-    monkeypatch.setitem(cast("dict[str, str]", session_module.PINS), "lock_timeout", "10min")
+    monkeypatch.setitem(cast("dict[str, str]", PINS), "lock_timeout", "10min")
     ours = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'headrace gone'"
     waiting = f"{ours} AND wait_event_type = 'Lock'"
     # Then the clock that the first statement set has run out, and nothing has set it again.

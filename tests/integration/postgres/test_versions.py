@@ -10,7 +10,9 @@ from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.table_def import look_by_name, schema_of, sizes
 from headrace.sources.postgres.preflight import Wish, examine
-from headrace.sources.postgres.session.connection import Address, connect, identify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.snapshot.leader import Follower, copy, lead, ranges
 from headrace.sources.postgres.upstream import (
     drop_upstream,

@@ -21,7 +21,9 @@ from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.lsn import Log, Lsn
-from headrace.sources.postgres.session.connection import Address, connect, identify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import identify
 from headrace.spool.reader import SpoolReader
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for

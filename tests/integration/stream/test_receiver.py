@@ -17,7 +17,8 @@ import pytest
 from headrace.core.errors import Transient
 from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.protocol.wire import LibpqWire, SocketWire
-from headrace.sources.postgres.session.connection import Address, connect
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.stream import slot_stream as stream_module
 from headrace.sources.postgres.stream import synchronous
 from headrace.sources.postgres.stream.slot_stream import Stream, Wanted

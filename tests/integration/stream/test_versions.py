@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from headrace.sources.postgres.lsn import Log
-from headrace.sources.postgres.session.connection import Address
+from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.stream.slot_stream import Stream, Wanted
 from headrace.testing import tls
 from headrace.testing.postgres import Database, Server, postgres

@@ -46,7 +46,9 @@ from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.preflight import Report, Wish, examine
-from headrace.sources.postgres.session.connection import Address, Identity, connect, identify, verify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify, verify
 
 
 @dataclass(frozen=True, slots=True)

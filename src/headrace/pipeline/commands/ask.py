@@ -28,7 +28,10 @@ from headrace.pipeline.state.owner import Answer
 from headrace.pipeline.state.ownership import living_owner
 from headrace.pipeline.state.place import Place, placed
 from headrace.pipeline.state.same_source import prove_same
-from headrace.sources.postgres.session.connection import Address, Identity, Session, connect, identify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify
+from headrace.sources.postgres.session.statements import Session
 
 ANSWER_SECONDS = 0.1
 ALIVE_SECONDS = 2.0

@@ -21,7 +21,8 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.ownership import is_beside, living_owner
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.postgres.session.connection import Address, application_name
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import application_name
 from headrace.sources.postgres.upstream import drop_upstream, object_name
 
 STOP_WITHIN = 60.0

@@ -27,7 +27,9 @@ from headrace.sources.postgres import upstream
 from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.catalog.table_def_record import to_record
 from headrace.sources.postgres.preflight import unfit_members, unfit_tables
-from headrace.sources.postgres.session.connection import Address, Session, connect
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.statements import Session
 
 
 def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:

@@ -24,7 +24,8 @@ from headrace.core.names import TableName
 from headrace.pipeline.tasks.copy import Errand, RangeDone
 from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile
 from headrace.sources.postgres.catalog.locks import TableBusy
-from headrace.sources.postgres.session.connection import Address, Identity
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.identity import Identity
 from headrace.sources.postgres.upstream import Waiting
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Sealed

@@ -57,7 +57,10 @@ from headrace.pipeline.tasks.table_task import LakeAddress, TableTask, pack
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.catalog import locks, table_def
 from headrace.sources.postgres.catalog.locks import TableBusy
-from headrace.sources.postgres.session.connection import Address, Identity, Session, connect, identify, verify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify, verify
+from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot import leader as snapshot
 from headrace.sources.postgres.snapshot.table_access import overtaken

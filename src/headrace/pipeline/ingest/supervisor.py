@@ -36,7 +36,8 @@ from headrace.core.position import ORIGIN, Position
 from headrace.pipeline.ingest import worker
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.worker import ORPHANED, PATIENCE, Orders
-from headrace.sources.postgres.session.connection import Address, Identity
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.identity import Identity
 from headrace.spool.origin import prepare, running_since
 
 LIMIT_BYTES = 8 * 1024**3

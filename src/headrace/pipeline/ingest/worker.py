@@ -45,7 +45,8 @@ from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.replay_check import Known
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.sources.postgres.lsn import Log
-from headrace.sources.postgres.session.connection import Address, Identity
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.identity import Identity
 from headrace.sources.postgres.stream.slot_stream import Stream, Wanted
 from headrace.spool.writer import SpoolWriter
 

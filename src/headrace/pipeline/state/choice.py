@@ -23,7 +23,8 @@ from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.catalog.table_def_record import to_record
 from headrace.sources.postgres.preflight import Report, Wish, examine
 from headrace.sources.postgres.preflight import unmirrored as preflight_of_others
-from headrace.sources.postgres.session.connection import Address, Session
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.statements import Session
 
 NOT_ADDED = "TABLE_NOT_ADDED"
 

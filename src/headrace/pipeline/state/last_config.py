@@ -30,7 +30,7 @@ from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig
 from headrace.pipeline.state.records import SourceRecord, source_of
 from headrace.pipeline.state.repair import mend_if_nobody_lives
 from headrace.sources.patterns import Pattern, select
-from headrace.sources.postgres.session.connection import Address
+from headrace.sources.postgres.session.address import Address
 
 T = TypeVar("T", LakeConfig, SourceConfig)
 

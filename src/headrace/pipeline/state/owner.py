@@ -16,7 +16,9 @@ from headrace.core.position import Position
 from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.place import Place
-from headrace.sources.postgres.session.connection import Address, Identity, Session
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.statements import Session
 
 
 class Warner(Protocol):

@@ -26,7 +26,8 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.ownership import living_owner
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.postgres.session.connection import Address, connect
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.stream.slot_peek import quiet
 
 REACH = "reach"

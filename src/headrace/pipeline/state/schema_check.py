@@ -35,7 +35,7 @@ from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.catalog.alteration import differs, is_news
 from headrace.sources.postgres.catalog.table_def_record import from_record, to_record
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.session.connection import Session, query
+from headrace.sources.postgres.session.statements import Session, query
 
 _SERVER = f"""
 with held as (

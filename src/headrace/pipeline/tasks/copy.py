@@ -27,7 +27,8 @@ from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import Writing, without_form, write_sorted
 from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile, TableTask, pack, unpack
 from headrace.sources.postgres.catalog.locks import TableBusy
-from headrace.sources.postgres.session.connection import Address, Identity
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.identity import Identity
 from headrace.sources.postgres.snapshot import key_range, leader
 from headrace.spark.secrets import Key, Sealed
 

@@ -57,7 +57,10 @@ from headrace.sources import registry
 from headrace.sources.patterns import select
 from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.catalog import table_def as sources
-from headrace.sources.postgres.session.connection import Address, Identity, Session, connect, identify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify
+from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot import leader as snapshot
 from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.spark.secrets import seal

@@ -33,17 +33,11 @@ from headrace.sources.postgres.catalog.locks import of_publication, transaction
 from headrace.sources.postgres.catalog.table_def import identity_flaw, look_by_name
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.protocol.messages import publication_missing, slot_lost, slot_taken, slot_unfit
-from headrace.sources.postgres.session.connection import (
-    Address,
-    Session,
-    ask,
-    ask_within,
-    connect,
-    query,
-    replication,
-)
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect, replication
 from headrace.sources.postgres.session.minor_releases import late_tables_lost
 from headrace.sources.postgres.session.refusals import Cancelled, LockTimeout, PrivilegeMissing
+from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
 
 PLUGIN = "pgoutput"
 SLOT_SECONDS = 600.0  # for one attempt to make a slot

@@ -22,7 +22,9 @@ from headrace.lake.read.lake import Lake
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.records import TableRecord, source_of, tables_of
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.session.connection import Address, connect, identify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.upstream import wal_end
 from headrace.testing import validators
 from headrace.testing.postgres import Database, Server

@@ -19,7 +19,9 @@ from headrace.sources.postgres.catalog.table_def import (
     schema_of,
     sizes,
 )
-from headrace.sources.postgres.session.connection import Address, Session, connect
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.statements import Session
 from headrace.testing.postgres import Database
 
 pytestmark = pytest.mark.server

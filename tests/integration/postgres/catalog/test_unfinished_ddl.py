@@ -17,7 +17,10 @@ from headrace.sources.postgres import upstream
 from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.preflight.tables import access
 from headrace.sources.postgres.preflight.upstream_objects import check_making, check_publication
-from headrace.sources.postgres.session.connection import Address, Session, connect, identify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import identify
+from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot.key_range import disorder
 from headrace.testing.postgres import Database, Setting, postgres
 from headrace.testing.postmaster import wait_for

@@ -13,7 +13,9 @@ import pytest
 
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session import clock
-from headrace.sources.postgres.session.connection import Address, Session, connect, query
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.statements import Session, query
 from headrace.testing.postgres import Database
 
 pytestmark = pytest.mark.server

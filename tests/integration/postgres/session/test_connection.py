@@ -9,18 +9,10 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
-from headrace.sources.postgres.session.connection import (
-    PINS,
-    Address,
-    ask,
-    ask_within,
-    connect,
-    identify,
-    plain,
-    query,
-    replication,
-    verify,
-)
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import PINS, connect, plain, replication
+from headrace.sources.postgres.session.identity import identify, verify
+from headrace.sources.postgres.session.statements import ask, ask_within, query
 from headrace.testing.postgres import Database, free_port, postgres
 from headrace.testing.tls import issue
 from tests.integration.postgres.pooler import pooler

@@ -9,9 +9,10 @@ from functools import partial
 import pytest
 
 from headrace.core.errors import Transient
-from headrace.sources.postgres.session import connection as session
-from headrace.sources.postgres.session import timeouts
-from headrace.sources.postgres.session.connection import Address, ask, connect, query
+from headrace.sources.postgres.session import statements, timeouts
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.statements import ask, query
 from headrace.testing.postgres import Database
 from headrace.testing.proxy import Proxy
 
@@ -20,7 +21,7 @@ from headrace.testing.proxy import Proxy
 def test_a_question_to_a_half_open_connection_ends_as_a_lost_connection(
     database: Database, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr(session, "silence", partial(timeouts.silence, seconds=0.5))
+    monkeypatch.setattr(statements, "silence", partial(timeouts.silence, seconds=0.5))
     with Proxy(database.server.host, database.server.port) as proxy:
         address = Address.parse(database.url(port=proxy.port))
         with closing(connect(address, role="test")) as connection:
@@ -40,6 +41,6 @@ def test_a_long_answer_may_take_its_time_while_something_is_heard(database: Data
         timeouts.silence(connection.pgconn, 0.4) as heard,
     ):
         for _ in range(4):
-            session.query(connection, "SELECT pg_sleep(0.2)")
+            query(connection, "SELECT pg_sleep(0.2)")
             heard()
         assert query(connection, "SELECT 1") == [(1,)]

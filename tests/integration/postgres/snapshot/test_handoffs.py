@@ -29,7 +29,10 @@ from headrace.core.position import Position
 from headrace.sources.postgres.catalog.table_def import look_by_name, schema_of
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import Wish, examine
-from headrace.sources.postgres.session.connection import Address, Identity, Session, connect, identify, query
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify
+from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.key_range import KeyRange, bound, chunk
 from headrace.sources.postgres.snapshot.leader import By, CopyRange, copy, lead
 from headrace.sources.postgres.snapshot.visibility import page_start

@@ -25,7 +25,9 @@ from headrace.pipeline.copy.chunked import Walk
 from headrace.pipeline.state.choice import chosen
 from headrace.sources.postgres.catalog.table_def import look_by_name, schema_of
 from headrace.sources.postgres.preflight import Level, Wish, examine
-from headrace.sources.postgres.session.connection import Address, Session, connect, query
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.key_range import (
     KeyRange,
     StepTooLong,

@@ -17,7 +17,10 @@ from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.locks import TableBusy, measured
 from headrace.sources.postgres.catalog.table_def import Size, TableLook, look_by_name, schema_of, sizes
-from headrace.sources.postgres.session.connection import Address, Identity, Session, connect, identify, query
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify
+from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot import leader as snapshot
 from headrace.sources.postgres.snapshot.key_range import KeyRange, chunk, prepare

@@ -36,7 +36,9 @@ from headrace.lake.format import datafile
 from headrace.pipeline.tasks.compare.checksums import ByDigest, Checksums, LakeFile
 from headrace.pipeline.tasks.key_text import key_texts
 from headrace.pipeline.tasks.table_task import from_ipc, pack, to_ipc, unpack
-from headrace.sources.postgres.session.connection import Address, Identity, Session, query
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot import key_range, leader
 from headrace.spark.secrets import Key, Sealed
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from headrace.core.errors import Transient
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.table_def import Size, sizes
-from headrace.sources.postgres.session.connection import Session, query
 from headrace.sources.postgres.session.refusals import LockTimeout
+from headrace.sources.postgres.session.statements import Session, query
 
 READERS_WAIT_FOR = ("AccessExclusiveLock",)
 PUBLISHERS_WAIT_FOR = (

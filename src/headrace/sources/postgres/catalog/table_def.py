@@ -38,7 +38,7 @@ from headrace.core.handoff import widen
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.sources.postgres.catalog.types import TypeLook, column_of
-from headrace.sources.postgres.session.connection import Session, query
+from headrace.sources.postgres.session.statements import Session, query
 
 ORDINARY, PARTITIONED = "r", "p"
 PERMANENT = "p"

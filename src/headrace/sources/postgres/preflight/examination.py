@@ -32,7 +32,10 @@ from headrace.sources.postgres.preflight.upstream_objects import (
     check_own_slot,
     check_publication,
 )
-from headrace.sources.postgres.session.connection import Address, Session, connect, identify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import identify
+from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.upstream import publication_oid
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.table_def import Size, TableLook
-from headrace.sources.postgres.session.connection import Identity
+from headrace.sources.postgres.session.identity import Identity
 
 
 class Level(StrEnum):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish
-from headrace.sources.postgres.session.connection import Session, query
+from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.upstream import OURS, WAL_END
 
 _SLOTS = f"""

@@ -15,7 +15,7 @@ from headrace.sources.postgres.catalog.table_def import Candidate, TableLook
 from headrace.sources.postgres.preflight.findings import Finding, Level
 from headrace.sources.postgres.preflight.tables import Access, access, check_table, choose
 from headrace.sources.postgres.preflight.upstream_objects import check_publication
-from headrace.sources.postgres.session.connection import Session
+from headrace.sources.postgres.session.statements import Session
 
 
 def unfit_tables(connection: Session, looks: Sequence[TableLook]) -> dict[TableName, HeadraceError]:

@@ -8,16 +8,12 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
-from headrace.sources.postgres.session.connection import (
-    Address,
-    Identity,
-    Session,
-    query,
-    replication,
-    verify,
-)
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import replication
+from headrace.sources.postgres.session.identity import Identity, verify
 from headrace.sources.postgres.session.minor_releases import late_tables_lost
 from headrace.sources.postgres.session.refusals import ReplicationRefused
+from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.visibility import refuse_standby
 from headrace.sources.postgres.stream import synchronous
 from headrace.sources.postgres.upstream import blockers

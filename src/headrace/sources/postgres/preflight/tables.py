@@ -20,7 +20,7 @@ from headrace.sources.postgres.catalog.table_def import (
 )
 from headrace.sources.postgres.catalog.types import doubtful_key
 from headrace.sources.postgres.preflight.findings import Finding, Level, mended
-from headrace.sources.postgres.session.connection import Session, query
+from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.key_range import disorder
 
 _NO_ROWS_OF_THEIR_OWN = {

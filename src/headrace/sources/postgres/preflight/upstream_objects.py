@@ -12,7 +12,8 @@ from headrace.sources.postgres.catalog.table_def import look as look_at
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.protocol.messages import slot_active, slot_taken
-from headrace.sources.postgres.session.connection import Session, application_name, query
+from headrace.sources.postgres.session.connection import application_name
+from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.upstream import check_slot, publication_statement, slot_state
 
 ACTIONS = "insert, update, delete, truncate"

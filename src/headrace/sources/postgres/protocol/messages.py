@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost, Transient
 from headrace.core.names import quote_identifier
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.session.connection import refused
+from headrace.sources.postgres.session.refusals import refused
 
 _STATUS = struct.Struct(">ci c QQQq ?")
 _EPOCH = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000-01-01

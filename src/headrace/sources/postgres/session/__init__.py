@@ -1,10 +1,13 @@
 """session: how a connection to a PostgreSQL server is made, pinned, proved, asked and bounded.
 
+    address         where a source is and who we are there; alone it holds the password
     connection      connect, pin the settings by which the server prints values, refuse a pooler
-    refusals        the coded error of a login that failed, or of a statement that the server did not run
+    identity        the proof that two connections reached the same server and database
+    statements      one question, one answer; each wait has an end
     timeouts        hang up on a server that does not answer
-    minor_releases  releases whose stream must not be trusted in some way
+    refusals        the coded error of a login that failed, or of a statement that the server did not run
     clock           the server's clock, held against its log
+    minor_releases  releases whose stream must not be trusted in some way
 
 All other rooms of this source stand on this one. Nothing here knows a table, a slot or a publication.
 """

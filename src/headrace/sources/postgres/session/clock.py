@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.session.connection import Session, query
+from headrace.sources.postgres.session.statements import Session, query
 
 HESITATION = 1_000_000  # microseconds
 

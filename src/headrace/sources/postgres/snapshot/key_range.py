@@ -34,8 +34,8 @@ from headrace.core.schema import TableSchema
 from headrace.decode import copyrows
 from headrace.sources.postgres.catalog.locks import TableBusy
 from headrace.sources.postgres.catalog.table_def import TableLook, look, schema_of
-from headrace.sources.postgres.session.connection import Session, ask, ask_within, query
 from headrace.sources.postgres.session.refusals import Cancelled
+from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
 from headrace.sources.postgres.snapshot.leader import BEGIN, Stream, stream_copy
 from headrace.sources.postgres.snapshot.table_access import confirm, lock, prove, reading
 from headrace.sources.postgres.snapshot.visibility import see

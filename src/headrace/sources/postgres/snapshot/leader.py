@@ -47,19 +47,11 @@ from headrace.sources.postgres.catalog.table_def import Size, TableLook
 from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.protocol.messages import fields
 from headrace.sources.postgres.protocol.wire import SocketWire, lost
-from headrace.sources.postgres.session.connection import (
-    Address,
-    Identity,
-    Session,
-    ask,
-    connect,
-    identify,
-    plain,
-    query,
-    replication,
-    verify,
-)
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect, plain, replication
+from headrace.sources.postgres.session.identity import Identity, identify, verify
 from headrace.sources.postgres.session.refusals import refused
+from headrace.sources.postgres.session.statements import Session, ask, query
 from headrace.sources.postgres.session.timeouts import COPY_SECONDS, silence
 from headrace.sources.postgres.snapshot.table_access import confirm, lock, overtaken, prove, reading
 from headrace.sources.postgres.snapshot.visibility import SnapshotBarred, accept, refuse_standby, see

@@ -31,7 +31,6 @@ from psycopg import pq
 from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.postgres.catalog.locks import TableBusy, holders, locked
-from headrace.sources.postgres.session.connection import Session, ask, query
 from headrace.sources.postgres.session.refusals import (
     Cancelled,
     LockTimeout,
@@ -39,6 +38,7 @@ from headrace.sources.postgres.session.refusals import (
     PrivilegeMissing,
     StatementRefused,
 )
+from headrace.sources.postgres.session.statements import Session, ask, query
 
 
 @contextmanager

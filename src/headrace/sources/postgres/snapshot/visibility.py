@@ -25,7 +25,8 @@ from psycopg import pq
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.handoff import ByXid
 from headrace.sources.postgres.lsn import Log, Lsn
-from headrace.sources.postgres.session.connection import Identity, ask
+from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.statements import ask
 
 _PAGE_HEADERS = (24, 40)  # of a page, and of the first page of a segment
 

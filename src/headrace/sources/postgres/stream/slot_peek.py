@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.session.connection import Session, query
+from headrace.sources.postgres.session.statements import Session, query
 
 _FLUSH_SECONDS = 2.0  # three times wal_writer_delay is the most that the server promises; 0.2 s by default
 _MOST_CHANGES = (1, 100_000)  # what the stream may bring again of transactions before `reached`, at the most

@@ -50,16 +50,10 @@ from headrace.sources.postgres.protocol.messages import (
     warning,
 )
 from headrace.sources.postgres.protocol.wire import Wire, lost, wire
-from headrace.sources.postgres.session.connection import (
-    Address,
-    Identity,
-    application_name,
-    ask,
-    connect,
-    identify,
-    replication,
-    verify,
-)
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import application_name, connect, replication
+from headrace.sources.postgres.session.identity import Identity, identify, verify
+from headrace.sources.postgres.session.statements import ask
 from headrace.sources.postgres.stream import synchronous
 from headrace.sources.postgres.stream.transactions import TransactionFinder
 from headrace.sources.received import Received

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import MaybeMisconfigured
 from headrace.core.names import quote_identifier
-from headrace.sources.postgres.session.connection import Session, query
+from headrace.sources.postgres.session.statements import Session, query
 
 OURS = "headrace "  # how the names of all our connections begin
 ANY_NAME = "*"

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.sources.postgres.preflight.findings import Level, Wish
 from headrace.sources.postgres.preflight.server import check_version
-from headrace.sources.postgres.session.connection import Identity
+from headrace.sources.postgres.session.identity import Identity
 
 
 def found(version: int, *, runs: bool = False) -> list[tuple[str, Level]]:

@@ -1,0 +1,74 @@
+"""Address: where a source is and who we are there; the one place that holds the password.
+
+Made from what a person typed, handed to every connection, written down without its secrets. libpq's own
+complaints about a malformed connection string quote it, so they are never passed on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from headrace.core.errors import Misconfigured
+from headrace.sources.postgres.session.statements import Session
+
+_SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Address:
+    """Where a source is and who we are there; holds the password, shows everything else."""
+
+    conninfo: str = field(repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read `postgresql://...` or `host=... dbname=...`."""
+        try:
+            parameters = conninfo_to_dict(text)
+        except psycopg.Error:
+            # `from None`: libpq quotes the string, and with it the password.
+            raise Misconfigured(
+                "PG_ADDRESS_MALFORMED",
+                "the connection string cannot be read",
+                detail="it is neither a postgresql:// URL nor a list of key=value pairs that libpq knows",
+                hint="write postgresql://user@host:5432/database, with special characters of the "
+                "password percent-encoded, or host=... port=... user=... dbname=...",
+            ) from None
+        return cls(make_conninfo(**{key: str(value) for key, value in parameters.items()}))
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What the connection string says, the password included: never for a message."""
+        return {key: str(value) for key, value in conninfo_to_dict(self.conninfo).items()}
+
+    def safe(self) -> str:
+        """The address as messages show it: user@host:port/database."""
+        said = self.parameters
+        user = f"{said['user']}@" if "user" in said else ""
+        host = said.get("host") or said.get("hostaddr") or "local"
+        port = f":{said['port']}" if "port" in said else ""
+        return f"{user}{host}{port}/{said.get('dbname', said.get('user', ''))}"
+
+    def without_secrets(self) -> str:
+        """The connection string as it may be written down."""
+        said = self.parameters
+        return make_conninfo(**{key: said[key] for key in said if key not in _SECRETS})
+
+    def settled(self, connection: Session) -> Address:
+        """The same address with what this machine's environment supplied (PGPASSWORD, a password
+        file, PGHOST ...), so that it means the same on an executor."""
+        info = connection.info
+        said = self.parameters
+        said.update({"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname})
+        if info.password:
+            said["password"] = info.password
+        return Address(make_conninfo(**said))
+
+    def __repr__(self) -> str:
+        return f"Address({self.safe()!r})"
+
+    def __str__(self) -> str:
+        return self.safe()

@@ -1,0 +1,137 @@
+"""Statements: one question, one answer, on a connection that is pinned; each wait has an end.
+
+    query(connection, ...)             an ordinary connection, parameters, rows as values
+    ask(pgconn, statement)             the simple protocol, walsender commands too, rows as text
+    ask_within(pgconn, ..., seconds)   `ask` for what may take long: it is cancelled on the server
+
+Called by all rooms of this source. What fails is a coded error (`refusals`), which never quotes a row.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import pq
+from psycopg.rows import TupleRow
+
+from headrace.core.errors import HeadraceError, Transient
+from headrace.sources.postgres.session.refusals import refused
+from headrace.sources.postgres.session.timeouts import ANSWER_SECONDS, silence
+
+Params = Sequence[Any] | Mapping[str, Any]
+Session = psycopg.Connection[TupleRow]
+_CHECK_SECONDS = 0.2
+
+
+def ask(pgconn: pq.abc.PGconn, statement: str) -> list[tuple[str | None, ...]]:
+    """Run one statement, or walsender command, by the simple protocol; its rows as text."""
+    with silence(pgconn):
+        return _rows(pgconn.exec_(statement.encode()))
+
+
+def _nobody() -> None:
+    """Nobody wants to end the wait before its time."""
+
+
+def ask_within(
+    pgconn: pq.abc.PGconn, statement: str, seconds: float, check: Callable[[], None] = _nobody
+) -> list[tuple[str | None, ...]]:
+    """`ask`, for a statement that may take long: after so many seconds it is cancelled on the server.
+
+    `check` is called all the while; what it raises is raised here, once the server has let go. A statement
+    that ends while the cancellation of its time is under way has ended: its rows count.
+    """
+    with silence(pgconn, seconds + ANSWER_SECONDS):
+        return _asked(pgconn, statement, seconds, check)
+
+
+def _asked(
+    pgconn: pq.abc.PGconn, statement: str, seconds: float, check: Callable[[], None]
+) -> list[tuple[str | None, ...]]:
+    deadline = time.monotonic() + seconds
+    pgconn.send_query(statement.encode())
+    try:
+        while _busy(pgconn) and (left := deadline - time.monotonic()) > 0:
+            check()
+            _receive(pgconn, min(left, _CHECK_SECONDS))
+    except HeadraceError:
+        _cancel(pgconn)
+        raise
+    if _busy(pgconn):
+        pgconn.get_cancel().cancel()
+    return _rows(_ended(pgconn))
+
+
+def _cancel(pgconn: pq.abc.PGconn) -> None:
+    """Have the server end what it does for us, whatever came of it; nothing to do where it is gone."""
+    try:
+        pgconn.get_cancel().cancel()
+        _ended(pgconn)
+    except (psycopg.OperationalError, Transient):
+        return
+
+
+def _ended(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
+    while _busy(pgconn):
+        _receive(pgconn, None)
+    result = pgconn.get_result()
+    while pgconn.get_result() is not None:
+        pass
+    if result is None:
+        raise refused(None, "no answer")
+    return result
+
+
+def _busy(pgconn: pq.abc.PGconn) -> bool:
+    return bool(pgconn.is_busy())
+
+
+def _receive(pgconn: pq.abc.PGconn, seconds: float | None) -> None:
+    """Take in what came of the answer, if anything comes in time."""
+    if _readable(pgconn.socket, seconds):
+        try:
+            pgconn.consume_input()
+        except psycopg.OperationalError as error:
+            raise refused(None, str(error)) from None
+
+
+def _readable(socket: int, seconds: float | None) -> bool:
+    waiting = select.poll()
+    waiting.register(socket, select.POLLIN)
+    return bool(waiting.poll(None if seconds is None else max(0.0, seconds) * 1000))
+
+
+def _rows(result: pq.abc.PGresult) -> list[tuple[str | None, ...]]:
+    if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+        raise refused(result.error_field(pq.DiagnosticField.SQLSTATE), _primary(result))
+    return [
+        tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
+        for row in range(result.ntuples)
+    ]
+
+
+def query(
+    connection: Session, statement: LiteralString | bytes, parameters: Params | None = None
+) -> list[TupleRow]:
+    """Run one statement on an ordinary connection; its rows. What fails is a coded error."""
+    try:
+        with silence(connection.pgconn):
+            cursor = connection.execute(statement, parameters)
+            return cursor.fetchall() if cursor.description else []
+    except psycopg.Error as error:
+        state = error.sqlstate.encode() if error.sqlstate else None
+        # Never the error's own detail: it may quote a row.
+        raise refused(state, error.diag.message_primary or "") from None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _primary(result: pq.abc.PGresult) -> str:
+    message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY)
+    return message.decode(errors="replace") if message else ""
