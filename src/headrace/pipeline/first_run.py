@@ -30,7 +30,7 @@ from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.patterns import Pattern
 from headrace.sources.postgres import upstream
-from headrace.sources.postgres.catalog import table_def
+from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import Report
 from headrace.sources.postgres.session import clock
@@ -101,7 +101,7 @@ def begin(met: Met) -> None:
     source = replace(
         source, start=source.log.position(footing.start), publication_oid=footing.publication_oid
     )
-    looks = table_def.look(connection, [look.oid for look in report.tables], [source.publication])
+    looks = definitions.look(connection, [look.oid for look in report.tables], [source.publication])
     late = not footing.fresh
     records = tuple(replace(chosen(look, source.start), late=late) for look in looks.values())
     commits = LastCommits(source.start.time)

@@ -22,7 +22,8 @@ from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SourceRecord
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.postgres import upstream
-from headrace.sources.postgres.catalog import locks, table_def
+from headrace.sources.postgres.catalog import locks
+from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.session import statements
 from headrace.sources.postgres.session.address import Address
@@ -61,7 +62,7 @@ class Scene:
         with closing(connect(self.address, role="test")) as connection:
             self.identity = identify(connection)
             names = [TableName("public", name) for name in NAMES]
-            looks = table_def.look_by_name(connection, names, ["mine"]).values()
+            looks = look_by_name(connection, names, ["mine"]).values()
             start = Log().position(upstream.wal_end(connection))
             self.source = replace(_source(self), start=start)
             self.records = [choice.chosen(look, start) for look in looks]

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.table_def import look_by_name
+from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.session import minor_releases, statements
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import PINS, WISHES, connect, replication

@@ -8,7 +8,9 @@ import pytest
 
 from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.table_def import look_by_name, schema_of, sizes
+from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.sizes import sizes
+from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.preflight import Wish, examine
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect

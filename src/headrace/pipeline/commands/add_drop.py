@@ -45,6 +45,7 @@ from headrace.pipeline.tasks.table_task import Errors, Outcome
 from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.catalog import table_def
+from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.preflight import Report, Wish, examine
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
@@ -146,7 +147,7 @@ def _publish(
         verify(identify(connection), identity)
         if source.owns_publication and names:
             upstream.ensure_publication(connection, source.publication, names, make=False)
-        looks = table_def.look_by_name(connection, names, [source.publication])
+        looks = look_by_name(connection, names, [source.publication])
         position = upstream.behind_all(connection)
     return _Published(tuple(looks.values()), source.log.position(position))
 

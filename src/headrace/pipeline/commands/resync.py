@@ -24,7 +24,8 @@ from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.sources.postgres import upstream
-from headrace.sources.postgres.catalog import table_def
+from headrace.sources.postgres.catalog import definitions, table_def
+from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.table_def_record import to_record
 from headrace.sources.postgres.preflight import unfit_members, unfit_tables
 from headrace.sources.postgres.session.address import Address
@@ -118,14 +119,14 @@ def prepare(address: Address, source: SourceRecord, names: Sequence[TableName]) 
 
 def examined(connection: Session, source: SourceRecord, names: Sequence[TableName]) -> Examined:
     """The tables as they are, before they are published."""
-    looks = table_def.look_by_name(connection, names, [source.publication])
+    looks = look_by_name(connection, names, [source.publication])
     return Examined(looks, unfit_tables(connection, list(looks.values())))
 
 
 def published(connection: Session, source: SourceRecord, found: Examined) -> Examined:
     """The same tables as members of the source's publication, which has to send all of them."""
     oids = [look.oid for look in found.looks.values()]
-    looks = table_def.look(connection, oids, [source.publication])
+    looks = definitions.look(connection, oids, [source.publication])
     fit = [look for name, look in looks.items() if name not in found.errors]
     return Examined(looks, {**found.errors, **unfit_members(connection, source.publication, fit)})
 

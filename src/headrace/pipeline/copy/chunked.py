@@ -26,7 +26,7 @@ from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.tasks.copy import Answer, ChunksTask, RangeDone, answers, copy_chunks
 from headrace.pipeline.tasks.table_task import TableTask, pack
 from headrace.sources.postgres.catalog.locks import TableBusy
-from headrace.sources.postgres.catalog.table_def import Size
+from headrace.sources.postgres.catalog.sizes import Size
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot.key_range import KeyRange, StepTooLong, next_bound, prepare
 from headrace.sources.postgres.snapshot.leader import until_shown

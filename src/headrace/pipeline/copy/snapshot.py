@@ -55,8 +55,9 @@ from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.tasks.copy import FILE_BYTES, Answer, RangeDone, RangesTask, answers, copy_ranges
 from headrace.pipeline.tasks.table_task import LakeAddress, TableTask, pack
 from headrace.sources.postgres import upstream
-from headrace.sources.postgres.catalog import locks, table_def
+from headrace.sources.postgres.catalog import definitions, locks, table_def
 from headrace.sources.postgres.catalog.locks import TableBusy
+from headrace.sources.postgres.catalog.sizes import Size
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify, verify
@@ -83,7 +84,7 @@ class _Seen:
     """What there is to copy, and W."""
 
     looks: list[table_def.TableLook]
-    sizes: Mapping[int, table_def.Size]
+    sizes: Mapping[int, Size]
     chunked: Set[TableName]
     barred: Set[int]
 
@@ -190,7 +191,7 @@ class Copying:
         for name, error in changed.items():
             self.site.finished.put(Refused(name, error))
         present = [record.oid for record in known if record.name not in changed]
-        return list(table_def.look(connection, present).values())
+        return list(definitions.look(connection, present).values())
 
     def _lead(self, barred: Set[int]) -> snapshot.Leader:
         """A snapshot, as soon as the transactions that bar it have ended; gives way to a stop."""
@@ -204,7 +205,7 @@ class Copying:
             waiting=self.site.waiting,
         )
 
-    def _measure(self, sizes: Mapping[int, table_def.Size]) -> None:
+    def _measure(self, sizes: Mapping[int, Size]) -> None:
         for name, record in self._records.items():
             size = sizes.get(record.oid)
             self.site.progress[name] = Progress(size.rows if size else 0, size.bytes if size else 0)

@@ -31,9 +31,10 @@ from headrace.core.position import Position
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.remedies import way_back
 from headrace.sources.postgres import upstream
-from headrace.sources.postgres.catalog import table_def
+from headrace.sources.postgres.catalog import definitions, table_def
 from headrace.sources.postgres.catalog.alteration import differs, is_news
 from headrace.sources.postgres.catalog.table_def_record import from_record, to_record
+from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session.statements import Session, query
 
@@ -85,7 +86,9 @@ def look(connection: Session, source: SourceRecord, records: Iterable[TableRecor
     known = list(records)
     oids = {record.oid for record in known}
     [(xid, xmin, end, exclusive, shared, published)] = query(connection, _SERVER, [source.publication])
-    now = {seen.oid: seen for seen in table_def.look(connection, sorted(oids), [source.publication]).values()}
+    now = {
+        seen.oid: seen for seen in definitions.look(connection, sorted(oids), [source.publication]).values()
+    }
     reached = source.log.position(Lsn.parse(end))
     errors, news = {}, {}
     for record in known:
@@ -96,7 +99,7 @@ def look(connection: Session, source: SourceRecord, records: Iterable[TableRecor
             errors[record.key] = _changed(record, what, (after, reached), hint)
         elif seen is not None and is_news(last, seen):
             news[record.key] = seen
-    hidden = {*exclusive, *table_def.unfinished(connection, now.values(), int(xmin))}
+    hidden = {*exclusive, *unfinished(connection, now.values(), int(xmin))}
     hidden |= {oid for oid in shared if oid in now and all(m.inherited for m in now[oid].memberships)}
     locked = frozenset(record.name for record in known if record.oid in hidden)
     return Look(int(xid), reached, errors, locked, published, news)

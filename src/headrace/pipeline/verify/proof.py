@@ -55,8 +55,9 @@ from headrace.pipeline.verify.sides import Bench, Weighed, untold
 from headrace.pipeline.verify.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
 from headrace.sources import registry
 from headrace.sources.patterns import select
-from headrace.sources.postgres.catalog import locks
+from headrace.sources.postgres.catalog import definitions, locks
 from headrace.sources.postgres.catalog import table_def as sources
+from headrace.sources.postgres.catalog.sizes import Size
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify
@@ -217,7 +218,7 @@ class Comparison:
         fit = [record.oid for record in chosen if errors[record.name] is None]
         measured = locks.measured(self._connection, {r.oid: r.name for r in chosen if r.oid in fit})
         errors |= measured.busy
-        looks = sources.look(self._connection, list(measured.sizes))
+        looks = definitions.look(self._connection, list(measured.sizes))
         return [_begin(record, looks, measured.sizes, errors[record.name]) for record in chosen]
 
     def _reach(self, bench: Bench, tables: Sequence[Weighed], seconds: float) -> None:
@@ -249,7 +250,7 @@ class Comparison:
 def _begin(
     record: TableRecord,
     looks: Mapping[TableName, sources.TableLook],
-    sizes: Mapping[int, sources.Size],
+    sizes: Mapping[int, Size],
     error: HeadraceError | None,
 ) -> Weighed:
     """A table, cut into ranges and buckets."""

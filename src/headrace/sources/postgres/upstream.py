@@ -29,8 +29,9 @@ from psycopg import pq
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName, quote_identifier
+from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.locks import of_publication, transaction
-from headrace.sources.postgres.catalog.table_def import identity_flaw, look_by_name
+from headrace.sources.postgres.catalog.table_def import identity_flaw
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.protocol.messages import publication_missing, slot_lost, slot_taken, slot_unfit
 from headrace.sources.postgres.session.address import Address

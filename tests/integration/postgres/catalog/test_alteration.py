@@ -13,7 +13,8 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.alteration import differs, is_news
-from headrace.sources.postgres.catalog.table_def import TableLook, as_shown, look_by_name, schema_of
+from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.table_def import TableLook, as_shown, schema_of
 from headrace.sources.postgres.catalog.table_def_record import from_record, to_record
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect

@@ -11,14 +11,10 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.alteration import differs, is_news
-from headrace.sources.postgres.catalog.table_def import (
-    TableLook,
-    candidates,
-    look,
-    look_by_name,
-    schema_of,
-    sizes,
-)
+from headrace.sources.postgres.catalog.candidates import candidates
+from headrace.sources.postgres.catalog.definitions import look, look_by_name
+from headrace.sources.postgres.catalog.sizes import sizes
+from headrace.sources.postgres.catalog.table_def import TableLook, schema_of
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session

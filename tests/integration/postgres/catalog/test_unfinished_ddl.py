@@ -14,7 +14,9 @@ from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import chosen
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres import upstream
-from headrace.sources.postgres.catalog import table_def
+from headrace.sources.postgres.catalog import definitions
+from headrace.sources.postgres.catalog.candidates import candidates
+from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.preflight.tables import access
 from headrace.sources.postgres.preflight.upstream_objects import check_making, check_publication
 from headrace.sources.postgres.session.address import Address
@@ -65,7 +67,7 @@ class Watch:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.source = source(session)
-        looks = table_def.look_by_name(session, NAMES, ["p"])
+        looks = look_by_name(session, NAMES, ["p"])
         self.records = [chosen(seen, place_at(0)) for seen in looks.values()]
 
     def look(self) -> schema_check.Look:
@@ -97,9 +99,9 @@ def test_nothing_that_is_asked_before_a_mark_or_a_start_waits_for_a_table(databa
         # Whatever waits is told by the server.
         session.execute("SET lock_timeout = '100ms'")
         assert watch.locked == {"leaf", "listed", "plain", "other"}
-        looks = list(table_def.look(session, oids, ["p"]).values())
-        assert len(looks) == len(table_def.look_by_name(session, NAMES, ["p"])) == len(NAMES)
-        assert {candidate.name for candidate in table_def.candidates(session)} >= set(NAMES)
+        looks = list(definitions.look(session, oids, ["p"]).values())
+        assert len(looks) == len(look_by_name(session, NAMES, ["p"])) == len(NAMES)
+        assert {candidate.name for candidate in candidates(session)} >= set(NAMES)
         rights = access(session, oids)
         assert len(rights) == len(NAMES)
         assert list(check_publication(session, "p", looks))
@@ -218,7 +220,7 @@ def test_a_new_copy_and_its_table_are_compared_each_with_its_own_look(database: 
     with watching(database) as watch:
         plain = next(record for record in watch.records if record.name.name == "plain")
         database.execute("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
-        seen = table_def.look(watch.session, [plain.oid], ["p"])[plain.name]
+        seen = definitions.look(watch.session, [plain.oid], ["p"])[plain.name]
         copy = replace(chosen(seen, place_at(0)), stage="1-0")
         look = schema_check.look(watch.session, watch.source, [plain, copy], place_at(0))
         assert look.changed([plain]).keys() == {plain.name}

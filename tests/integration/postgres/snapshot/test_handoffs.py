@@ -26,7 +26,8 @@ from headrace.core.handoff import Handoff
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.postgres.catalog.table_def import look_by_name, schema_of
+from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import Wish, examine
 from headrace.sources.postgres.session.address import Address

@@ -23,7 +23,8 @@ from headrace.decode import copytext
 from headrace.decode.values import decode_column
 from headrace.pipeline.copy.chunked import Walk
 from headrace.pipeline.state.choice import chosen
-from headrace.sources.postgres.catalog.table_def import look_by_name, schema_of
+from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.preflight import Level, Wish, examine
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect

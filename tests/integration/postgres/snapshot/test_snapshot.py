@@ -15,8 +15,10 @@ import pytest
 from headrace.core.chunks import Span
 from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.core.names import TableName
+from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.locks import TableBusy, measured
-from headrace.sources.postgres.catalog.table_def import Size, TableLook, look_by_name, schema_of, sizes
+from headrace.sources.postgres.catalog.sizes import Size, sizes
+from headrace.sources.postgres.catalog.table_def import TableLook, schema_of
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify

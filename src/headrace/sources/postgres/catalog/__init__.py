@@ -1,9 +1,13 @@
 """catalog: what the server's catalog says of tables, types and locks.
 
-    table_def         what a table is, in a form that can be compared; and the look that reads it
-    table_def_record  the same as a record of the lake's catalog
+    table_def         what a table is, in a form that can be compared
+    table_def_record  the same as a record of the lake's catalog, and back
+    definitions       the statement that reads it, for many tables at once
     alteration        what differs between two looks at a table, and whether it matters
+    unfinished_ddl    the tables that somebody may be changing just now
     types             from the source's types to columns of the lake
+    candidates        the relations that a pattern may name
+    sizes             how big a table is
     locks             who holds the lock that we wait for
 
 Reads only. Asked by everything from preflight to the check before each mark.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import Transient
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.table_def import Size, sizes
+from headrace.sources.postgres.catalog.sizes import Size, sizes
 from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, query
 

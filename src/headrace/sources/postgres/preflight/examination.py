@@ -14,8 +14,11 @@ from contextlib import closing
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.patterns import select
+from headrace.sources.postgres.catalog.candidates import candidates
+from headrace.sources.postgres.catalog.definitions import look
 from headrace.sources.postgres.catalog.locks import measured
-from headrace.sources.postgres.catalog.table_def import Size, TableLook, candidates, look
+from headrace.sources.postgres.catalog.sizes import Size
+from headrace.sources.postgres.catalog.table_def import TableLook
 from headrace.sources.postgres.preflight.findings import Finding, Report, Wish, in_order
 from headrace.sources.postgres.preflight.leftovers import check_leftovers
 from headrace.sources.postgres.preflight.server import check_server

@@ -9,7 +9,8 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.table_def import Size, TableLook
+from headrace.sources.postgres.catalog.sizes import Size
+from headrace.sources.postgres.catalog.table_def import TableLook
 from headrace.sources.postgres.session.identity import Identity
 
 

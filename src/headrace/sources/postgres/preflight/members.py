@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.table_def import Candidate, TableLook
+from headrace.sources.postgres.catalog.candidates import Candidate
+from headrace.sources.postgres.catalog.table_def import TableLook
 from headrace.sources.postgres.preflight.findings import Finding, Level
 from headrace.sources.postgres.preflight.tables import Access, access, check_table, choose
 from headrace.sources.postgres.preflight.upstream_objects import check_publication

@@ -9,11 +9,11 @@ from itertools import count
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources.patterns import Pattern, select
+from headrace.sources.postgres.catalog.candidates import Candidate
 from headrace.sources.postgres.catalog.table_def import (
     ORDINARY,
     PARTITIONED,
     PERMANENT,
-    Candidate,
     TableLook,
     identity_flaw,
     schema_of,

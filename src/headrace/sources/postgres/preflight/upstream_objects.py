@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName, quote_identifier
+from headrace.sources.postgres.catalog.definitions import look as look_at
 from headrace.sources.postgres.catalog.table_def import TableLook, identity_flaw
-from headrace.sources.postgres.catalog.table_def import look as look_at
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.protocol.messages import slot_active, slot_taken

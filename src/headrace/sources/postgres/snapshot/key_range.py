@@ -32,8 +32,9 @@ from headrace.core.keycode import keycode
 from headrace.core.names import TableName, quote_identifier
 from headrace.core.schema import TableSchema
 from headrace.decode import copyrows
+from headrace.sources.postgres.catalog.definitions import look
 from headrace.sources.postgres.catalog.locks import TableBusy
-from headrace.sources.postgres.catalog.table_def import TableLook, look, schema_of
+from headrace.sources.postgres.catalog.table_def import TableLook, schema_of
 from headrace.sources.postgres.session.refusals import Cancelled
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
 from headrace.sources.postgres.snapshot.leader import BEGIN, Stream, stream_copy

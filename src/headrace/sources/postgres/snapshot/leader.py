@@ -43,7 +43,8 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.names import TableName, quote_identifier
 from headrace.decode.copydata import Frames, frames, payloads
-from headrace.sources.postgres.catalog.table_def import Size, TableLook
+from headrace.sources.postgres.catalog.sizes import Size
+from headrace.sources.postgres.catalog.table_def import TableLook
 from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.protocol.messages import fields
 from headrace.sources.postgres.protocol.wire import SocketWire, lost

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.table_def import ReplicaIdentity, Size, TableLook
+from headrace.sources.postgres.catalog.sizes import Size
+from headrace.sources.postgres.catalog.table_def import ReplicaIdentity, TableLook
 from headrace.sources.postgres.snapshot.leader import CopyRange, copy_statement, ranges
 from headrace.sources.postgres.snapshot.visibility import unseen
 from headrace.sources.postgres.upstream import object_name, widen

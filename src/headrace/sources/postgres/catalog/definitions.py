@@ -1,0 +1,228 @@
+"""Definitions: the look at the catalog that reads what tables are.
+
+    look(connection, oids, publications)  ──►  {name: TableLook}     one statement, two where the
+                                                                     tables use types of users
+
+The statement asks for all tables at once and each table comes back as one JSON value, so that hundreds of
+tables take milliseconds.
+
+no waiting  Nothing here takes a lock that anybody's DDL conflicts with. pg_get_expr(), pg_get_indexdef(),
+            pg_relation_size() and their like lock the table that they are asked about: a table that is
+            held exclusively would make the look at all others wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from headrace.core.names import TableName
+from headrace.sources.postgres.catalog.table_def import Attribute, Membership, ReplicaIdentity, TableLook
+from headrace.sources.postgres.catalog.types import TypeLook
+from headrace.sources.postgres.session.statements import Session, query
+
+_LOOK = """
+WITH chosen AS (
+    SELECT p.oid, p.xmin, p.xmax, p.pubname, p.puballtables, p.pubviaroot
+      FROM pg_publication p WHERE p.pubname = ANY (%(publications)s::text[])
+)
+-- The column and not pg_relation_filenode(), which sees what was committed after the statement began.
+SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
+       c.relkind::text, c.relpersistence::text, c.relreplident::text, c.relrowsecurity,
+       (SELECT json_agg(json_build_array(
+                   a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, a.attnotnull, a.attgenerated,
+                   format_type(a.atttypid, a.atttypmod), a.xmin::text) ORDER BY a.attnum)
+          FROM pg_attribute a
+         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+       -- The index that identifies rows. With identity FULL the primary key still tells them apart.
+       -- A deferrable one does not at every moment, and the server does not use it either.
+       (SELECT json_build_array(i.indexrelid::bigint,
+                   (SELECT json_agg(a.attname ORDER BY k.place)
+                      FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
+                      JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+                     WHERE k.place <= i.indnkeyatts),
+                   (SELECT k.oid::bigint FROM pg_constraint k
+                     WHERE k.conrelid = c.oid AND k.contype = 'p' AND k.conindid = i.indexrelid))
+          FROM pg_index i
+         WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+           AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
+                                   WHEN 'n' THEN false ELSE i.indisprimary END),
+       c.reltoastrelid::bigint,
+       CASE WHEN c.relispartition THEN
+           (SELECT json_agg(x.relid::oid::bigint ORDER BY x.place)
+              FROM pg_partition_ancestors(c.oid) WITH ORDINALITY x(relid, place)
+             WHERE x.relid <> c.oid) END,
+       (SELECT json_agg(json_build_array(
+                   p.pubname, r.prqual IS NOT NULL, r.prattrs::int2[],
+                   concat_ws(' ', p.oid, p.xmin, r.oid, s.oid),
+                   r.prrelid IS NOT DISTINCT FROM c.oid, over.relid <> c.oid, s.oid IS NOT NULL, p.pubviaroot,
+                   concat_ws('/', over.lives, d.xmin),
+                   concat_ws(' ', p.xmax, r.xmax, s.xmax, over.replacing, d.xmax)
+               ) ORDER BY p.pubname, r.prrelid, over.relid)
+          FROM chosen p
+          CROSS JOIN LATERAL (
+              SELECT c.oid AS relid, NULL AS lives, NULL AS replacing
+              UNION ALL SELECT * FROM (
+                  -- With the rows of pg_inherits that lead from the table up to the ancestor.
+                  SELECT a.relid::oid, string_agg(i.xmin::text, ' ') OVER below,
+                         string_agg(i.xmax::text, ' ') OVER below
+                    FROM pg_partition_ancestors(c.oid) WITH ORDINALITY a(relid, place)
+                    LEFT JOIN LATERAL (
+                        -- OFFSET: by the index; a join would scan all of it once for each table.
+                        SELECT n.xmin, n.xmax FROM pg_inherits n WHERE n.inhrelid = a.relid OFFSET 0
+                        ) i ON true
+                   WHERE c.relispartition
+                  WINDOW below AS (ORDER BY a.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+                  ) up(relid, lives, replacing) WHERE up.relid <> c.oid) over
+          LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = over.relid
+          LEFT JOIN pg_publication_namespace s ON s.pnpubid = p.oid
+                -- As a scalar: a join would scan pg_class once for each table.
+            AND s.pnnspid = (SELECT o.relnamespace FROM pg_class o WHERE o.oid = over.relid)
+          -- What says that the member is of its schema: SET SCHEMA alone writes it anew.
+          LEFT JOIN LATERAL (
+              SELECT n.xmin, n.xmax FROM pg_depend n
+               WHERE s.oid IS NOT NULL
+                 AND n.classid = 'pg_catalog.pg_class'::regclass AND n.objid = over.relid AND n.objsubid = 0
+                 AND n.refclassid = 'pg_catalog.pg_namespace'::regclass OFFSET 0) d ON true
+         WHERE r.oid IS NOT NULL OR s.oid IS NOT NULL OR (p.puballtables AND over.relid = c.oid))
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = ANY (%(oids)s::oid[])
+"""
+
+
+# Everything that a type reaches: elements, bases of domains, attributes of composites, subtypes of
+# ranges. Built-in types never change and are known by oid; their arrays are asked for all the same,
+# since an array is told by its pg_type row.
+_TYPES = """
+WITH RECURSIVE reached(oid) AS (
+    SELECT unnest(%(types)s::oid[])
+    UNION
+    SELECT next.oid FROM reached r JOIN pg_type t ON t.oid = r.oid
+      CROSS JOIN LATERAL (
+        SELECT t.typelem AS oid WHERE t.typelem <> 0
+        UNION ALL SELECT t.typbasetype WHERE t.typbasetype <> 0
+        UNION ALL SELECT a.atttypid FROM pg_attribute a
+                   WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped
+        UNION ALL SELECT g.rngsubtype FROM pg_range g
+                   WHERE t.oid IN (g.rngtypid, g.rngmultitypid)) next
+)
+SELECT t.oid::bigint, t.typtype::text, t.typbasetype::bigint, t.typtypmod,
+       CASE WHEN e.typarray = t.oid THEN t.typelem::bigint ELSE 0 END, t.typdelim::text,
+       COALESCE((SELECT g.rngsubtype::bigint FROM pg_range g
+                  WHERE t.oid IN (g.rngtypid, g.rngmultitypid)), 0),
+       (SELECT json_agg(json_build_array(l.enumlabel, concat_ws(' ', l.oid, l.xmin)) ORDER BY l.enumsortorder)
+          FROM pg_enum l WHERE l.enumtypid = t.oid),
+       (SELECT json_agg(json_build_array(
+                   a.attnum, a.attname, a.atttypid::bigint, a.atttypmod) ORDER BY a.attnum)
+          FROM pg_attribute a
+         WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped),
+       (SELECT r.relnatts FROM pg_class r WHERE r.oid = t.typrelid AND t.typrelid <> 0),
+       concat_ws(' ',
+           (SELECT string_agg(l.xmax::text, ' ') FROM pg_enum l WHERE l.enumtypid = t.oid),
+           (SELECT r.xmax FROM pg_class r WHERE r.oid = t.typrelid AND t.typrelid <> 0),
+           (SELECT string_agg(a.xmax::text, ' ') FROM pg_attribute a
+             WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped))
+  FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem
+ WHERE t.oid IN (SELECT oid FROM reached)
+"""
+
+
+def look(
+    connection: Session, oids: Sequence[int], publications: Sequence[str] = ()
+) -> dict[TableName, TableLook]:
+    """Look at these tables; one that no longer exists is absent from the answer."""
+    rows = query(connection, _LOOK, {"oids": list(oids), "publications": list(publications)})
+    used = {attribute[2] for row in rows for attribute in row[8] or ()}
+    types = _types(connection, used)
+    return {TableName(row[1], row[2]): _table(row, types) for row in rows}
+
+
+def look_by_name(
+    connection: Session, names: Iterable[TableName], publications: Sequence[str] = ()
+) -> dict[TableName, TableLook]:
+    """`look` for tables that are known by name only."""
+    wanted = list(names)
+    rows = query(
+        connection,
+        "SELECT c.oid::bigint FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " JOIN unnest(%s::text[], %s::text[]) w(schema, name)"
+        " ON w.schema = n.nspname AND w.name = c.relname",
+        [[name.schema for name in wanted], [name.name for name in wanted]],
+    )
+    return look(connection, [oid for (oid,) in rows], publications)
+
+
+def _table(row: tuple[Any, ...], types: Mapping[int, TypeLook]) -> TableLook:
+    oid, schema, name, filenode, kind, persistence, identity, policies = row[:8]
+    attributes, index, toast, ancestors, memberships = row[8:]
+    index_oid, key, constraint = index or (0, (), 0)
+    columns = tuple(Attribute(*attribute) for attribute in attributes or ())
+    # What other tables of the same look reach must not matter: they come and go.
+    reached = _reached((column.type for column in columns if column.type not in _PLAIN), types)
+    rows = [membership.pop() for membership in memberships or ()]
+    return TableLook(
+        oid=oid,
+        name=TableName(schema, name),
+        filenode=filenode or 0,
+        kind=kind,
+        persistence=persistence,
+        identity=ReplicaIdentity(identity, index_oid, tuple(key or ()), constraint or 0),
+        attributes=columns,
+        ancestors=tuple(ancestors or ()),
+        memberships=tuple(
+            Membership(publication, filtered, None if listed is None else tuple(listed), *rest)
+            for publication, filtered, listed, *rest in memberships or ()
+        ),
+        policies=policies,
+        toast=toast,
+        types=reached,
+        replacing=_xids(rows).union(*(each.replacing for each in reached)),
+    )
+
+
+def _xids(texts: Iterable[str]) -> frozenset[int]:
+    """Those that are written there; 0 is none."""
+    return frozenset(int(xid) for text in texts for xid in text.split()) - {0}
+
+
+def _types(connection: Session, used: Iterable[int]) -> dict[int, TypeLook]:
+    wanted = [oid for oid in used if oid not in _PLAIN]
+    if not wanted:
+        return {}
+    return {
+        row[0]: TypeLook(
+            oid=row[0],
+            kind=row[1],
+            base=row[2],
+            base_typmod=row[3],
+            element=row[4],
+            delimiter=row[5],
+            subtype=row[6],
+            labels=tuple(label for label, _ in row[7] or ()),
+            attributes=tuple((number, name, of, typmod) for number, name, of, typmod in row[8] or ()),
+            label_lives=tuple(life for _, life in row[7] or ()),
+            width=row[9] or 0,
+            replacing=_xids([row[10]]),
+        )
+        for row in query(connection, _TYPES, {"types": wanted})
+    }
+
+
+# Common built-in scalar types: with these alone a look is one statement.
+_PLAIN = frozenset(
+    (16, 17, 18, 19, 20, 21, 23, 25, 26, 114, 700, 701, 1042, 1043, 1082, 1083, 1114, 1184, 1186, 1266)
+) | {1700, 2950, 3802}
+
+
+def _reached(start: Iterable[int], types: Mapping[int, TypeLook]) -> tuple[TypeLook, ...]:
+    """The types that a table's columns reach, each once, by oid."""
+    found: dict[int, TypeLook] = {}
+    ahead = list(start)
+    while ahead:
+        known = types.get(ahead.pop())
+        if known is None or known.oid in found:
+            continue
+        found[known.oid] = known
+        ahead += [known.base, known.element, known.subtype, *(of for _, _, of, _ in known.attributes)]
+    return tuple(found[oid] for oid in sorted(found))
