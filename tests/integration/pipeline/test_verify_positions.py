@@ -22,7 +22,7 @@ from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
-from headrace.sources.postgres.snapshot import leader as snapshot
+from headrace.sources.postgres.snapshot.leader import lead
 from headrace.testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.verifying import config_of, outcomes, verified
@@ -69,7 +69,7 @@ def test_what_a_snapshot_does_not_show_is_taken_away_again(tables: Mirrors, data
             for name in (*NAMES, "bag"):
                 early.execute(f"UPDATE {name} SET n = -n, t = 'infinity' WHERE id <= 10".encode())
             identity = identify(connection)
-            leader = snapshot.lead(address, identity, source.slot, by="xid")
+            leader = lead(address, identity, source.slot, by="xid")
         with leader:
             for name in (*NAMES, "bag"):
                 database.execute(f"DELETE FROM {name} WHERE id BETWEEN 5 AND 15")

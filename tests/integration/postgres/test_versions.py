@@ -15,7 +15,9 @@ from headrace.sources.postgres.preflight import Wish, examine
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
-from headrace.sources.postgres.snapshot.leader import Follower, copy, lead, ranges
+from headrace.sources.postgres.snapshot.follower import Follower, copy
+from headrace.sources.postgres.snapshot.leader import lead
+from headrace.sources.postgres.snapshot.page_ranges import ranges
 from headrace.sources.postgres.upstream import (
     drop_upstream,
     ensure_publication,

@@ -62,14 +62,15 @@ from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify, verify
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.snapshot import key_range
-from headrace.sources.postgres.snapshot import leader as snapshot
+from headrace.sources.postgres.snapshot import key_range, page_ranges
+from headrace.sources.postgres.snapshot.leader import By, Leader, lead
+from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Key, Sealed, seal
 
-Ranges = list[snapshot.CopyRange]
-BY: Mapping[str, snapshot.By] = {"slot": "slot", "xid": "xid", "chunks": "xid"}
+Ranges = list[CopyRange]
+BY: Mapping[str, By] = {"slot": "slot", "xid": "xid", "chunks": "xid"}
 
 
 @dataclass(slots=True)
@@ -144,7 +145,7 @@ class Copying:
         if whole:
             with self._lead(seen.barred) as leader:
                 self.site.waits_for = None
-                self._copy(leader, snapshot.ranges(whole, seen.sizes, FILE_BYTES))
+                self._copy(leader, page_ranges.ranges(whole, seen.sizes, FILE_BYTES))
         chunked = [look for look in seen.looks if look.name in seen.chunked]
         if chunked:
             tables = [
@@ -193,9 +194,9 @@ class Copying:
         present = [record.oid for record in known if record.name not in changed]
         return list(definitions.look(connection, present).values())
 
-    def _lead(self, barred: Set[int]) -> snapshot.Leader:
+    def _lead(self, barred: Set[int]) -> Leader:
         """A snapshot, as soon as the transactions that bar it have ended; gives way to a stop."""
-        return snapshot.lead(
+        return lead(
             self.site.address,
             self.site.identity,
             self._slot,
@@ -210,7 +211,7 @@ class Copying:
             size = sizes.get(record.oid)
             self.site.progress[name] = Progress(size.rows if size else 0, size.bytes if size else 0)
 
-    def _copy(self, leader: snapshot.Leader, ranges: Sequence[snapshot.CopyRange]) -> None:
+    def _copy(self, leader: Leader, ranges: Sequence[CopyRange]) -> None:
         sealed, key = seal(self.site.address.conninfo)
         for name, pieces in Counter(each.table for each in ranges).items():
             self._tables[name].left, self._tables[name].done = pieces, []
@@ -226,7 +227,7 @@ class Copying:
                 for future in started:
                     future.cancel()
 
-    def _shared(self, ranges: Sequence[snapshot.CopyRange]) -> list[Ranges]:
+    def _shared(self, ranges: Sequence[CopyRange]) -> list[Ranges]:
         """The ranges as they go into tasks, small tables first: some small ones together, others alone."""
         by_size = sorted(ranges, key=lambda each: self.site.progress[each.table].bytes_known)
         small = [each for each in by_size if each.bytes <= SMALL_BYTES]
@@ -235,8 +236,8 @@ class Copying:
         return [small[at : at + some] for at in range(0, len(small), some)] + [[one] for one in large]
 
     def _ranges(
-        self, leader: snapshot.Leader, pieces: Ranges, sealed: Sealed, key: Key
-    ) -> list[tuple[snapshot.CopyRange, Answer]]:
+        self, leader: Leader, pieces: Ranges, sealed: Sealed, key: Key
+    ) -> list[tuple[CopyRange, Answer]]:
         self.site.check_stop()
         wanted = [piece for piece in pieces if self._tables[piece.table].left >= 0]
         task = RangesTask(
@@ -253,7 +254,7 @@ class Copying:
                 failpoint("copy.range.after", str(piece.table))
         return list(zip(wanted, answers(answer), strict=True))
 
-    def _handoff(self, leader: snapshot.Leader) -> Handoff:
+    def _handoff(self, leader: Leader) -> Handoff:
         return moved(leader.handoff, self.site.base)
 
     def _take(self, name: TableName, answer: Answer, handoff: Handoff) -> None:

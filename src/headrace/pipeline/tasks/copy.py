@@ -29,7 +29,9 @@ from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile, Tab
 from headrace.sources.postgres.catalog.locks import TableBusy
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.snapshot import key_range, leader
+from headrace.sources.postgres.snapshot import key_range
+from headrace.sources.postgres.snapshot.follower import Follower, copy
+from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.spark.secrets import Key, Sealed
 
 FILE_BYTES = 64 << 20  # of COPY's text for one file; about a third of that as Parquet
@@ -53,7 +55,7 @@ class RangesTask:
     errand: Errand
     snapshot_id: str
     time: int
-    ranges: tuple[tuple[TableTask, leader.CopyRange], ...]
+    ranges: tuple[tuple[TableTask, CopyRange], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,8 @@ def copy_ranges(key: Key, item: bytes) -> bytes:
     errand = task.errand
     with _follower(errand, key, "copy") as follower:
 
-        def one(table: TableTask, piece: leader.CopyRange) -> RangeDone:
-            buffers = leader.copy(follower.connection, task.snapshot_id, table.schema.names, piece)
+        def one(table: TableTask, piece: CopyRange) -> RangeDone:
+            buffers = copy(follower.connection, task.snapshot_id, table.schema.names, piece)
             with closing(buffers):
                 return _copied(errand, table, buffers, task.time, piece.bytes, None)
 
@@ -119,8 +121,8 @@ def copy_chunks(key: Key, item: bytes) -> bytes:
         return pack(tuple(_answered(partial(one, *each)) for each in task.ranges))
 
 
-def _follower(errand: Errand, key: Key, role: str) -> leader.Follower:
-    return leader.Follower(Address(errand.address.open(key)), errand.identity, role=role)
+def _follower(errand: Errand, key: Key, role: str) -> Follower:
+    return Follower(Address(errand.address.open(key)), errand.identity, role=role)
 
 
 def _answered(one: Callable[[], RangeDone]) -> Answer:

@@ -62,7 +62,8 @@ from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.snapshot import leader as snapshot
+from headrace.sources.postgres.snapshot import page_ranges
+from headrace.sources.postgres.snapshot.leader import Leader, lead
 from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.spark.secrets import seal
 
@@ -124,7 +125,7 @@ def _of_source(place: Place, asked: Asked) -> Verdict:
         identity = _proved(connection, source)
         address = said.settled(connection)
         beside = {} if asked.tables else unmirrored(connection, place.config, tables_of(known))
-        with snapshot.lead(address, identity, source.slot, by="xid", seconds=LEAD_SECONDS) as leader:
+        with lead(address, identity, source.slot, by="xid", seconds=LEAD_SECONDS) as leader:
             comparison = Comparison(place, source, connection, address, leader, newest)
             tables = tuple(comparison.compare(chosen, identity, asked))
     handoff = comparison.handoff
@@ -169,7 +170,7 @@ class Comparison:
         source: SourceRecord,
         connection: Session,
         address: Address,
-        leader: snapshot.Leader,
+        leader: Leader,
         before: Mark,
     ) -> None:
         handoff = moved(leader.handoff, source.base)
@@ -259,7 +260,7 @@ def _begin(
     if error is not None:
         return Weighed(record, Sieve(record.schema, 1), [], error=error)
     size = sizes[record.oid]
-    ranges = snapshot.ranges([looks[record.name]], sizes, FILE_BYTES)
+    ranges = page_ranges.ranges([looks[record.name]], sizes, FILE_BYTES)
     return Weighed(record, Sieve(record.schema, bucket_count(size.rows, size.bytes, len(ranges))), ranges)
 
 

@@ -51,7 +51,7 @@ from headrace.pipeline.tasks.compare.proofs import (
 from headrace.pipeline.tasks.table_task import LakeAddress, pack, unpack
 from headrace.sources.contract import Decoder
 from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.snapshot.leader import CopyRange
+from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Key, Sealed
 

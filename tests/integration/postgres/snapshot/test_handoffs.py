@@ -34,8 +34,10 @@ from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.snapshot.follower import copy
 from headrace.sources.postgres.snapshot.key_range import KeyRange, bound, chunk
-from headrace.sources.postgres.snapshot.leader import By, CopyRange, copy, lead
+from headrace.sources.postgres.snapshot.leader import By, lead
+from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.sources.postgres.snapshot.visibility import page_start
 from headrace.sources.postgres.upstream import ensure_publication, ensure_slot, object_name, writers
 from headrace.testing.copies import demote, promote

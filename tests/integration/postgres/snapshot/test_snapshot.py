@@ -23,19 +23,12 @@ from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.snapshot import follower as pages
 from headrace.sources.postgres.snapshot import key_range
-from headrace.sources.postgres.snapshot import leader as snapshot
+from headrace.sources.postgres.snapshot.follower import Follower, copy, following
 from headrace.sources.postgres.snapshot.key_range import KeyRange, chunk, prepare
-from headrace.sources.postgres.snapshot.leader import (
-    By,
-    CopyRange,
-    Follower,
-    Leader,
-    copy,
-    following,
-    lead,
-    ranges,
-)
+from headrace.sources.postgres.snapshot.leader import By, Leader, lead
+from headrace.sources.postgres.snapshot.page_ranges import CopyRange, ranges
 from headrace.sources.postgres.snapshot.table_access import prove
 from headrace.sources.postgres.snapshot.visibility import accept
 from headrace.sources.postgres.upstream import object_name, writers
@@ -373,7 +366,7 @@ SWAPPED = "ALTER SCHEMA public RENAME TO away; ALTER SCHEMA elsewhere RENAME TO 
 SWAPPED_BACK = "ALTER SCHEMA public RENAME TO elsewhere; ALTER SCHEMA away RENAME TO public"
 
 
-@pytest.mark.parametrize("of", [snapshot, key_range])
+@pytest.mark.parametrize("of", [pages, key_range])
 def test_a_table_of_another_schema_is_not_copied_though_its_name_led_there_for_a_moment(
     source: Source, monkeypatch: pytest.MonkeyPatch, of: ModuleType
 ) -> None:
@@ -401,7 +394,7 @@ def test_a_table_of_another_schema_is_not_copied_though_its_name_led_there_for_a
     monkeypatch.setattr(of, "prove", proved)
     with source.lead("xid") as leader, source.follower() as follower:
         read_it: Callable[[], None] = partial(in_chunks, follower)
-        if of is snapshot:
+        if of is pages:
             read_it = partial(read, copy(follower.connection, leader.snapshot_id, names, whole))
         with pytest.raises(TableBusy) as caught:
             read_it()

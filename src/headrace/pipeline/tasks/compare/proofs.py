@@ -39,7 +39,10 @@ from headrace.pipeline.tasks.table_task import from_ipc, pack, to_ipc, unpack
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.identity import Identity
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.snapshot import key_range, leader
+from headrace.sources.postgres.snapshot import key_range
+from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
+from headrace.sources.postgres.snapshot.follower import Follower, copy, following
+from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.spark.secrets import Key, Sealed
 
 MOST_BYTES = 16 << 20  # of rows that one task may bring along
@@ -102,8 +105,8 @@ class Side:
     address: Sealed
     snapshot_id: str
 
-    def follower(self, key: Key) -> leader.Follower:
-        return leader.Follower(Address(self.address.open(key)), self.identity, role=ROLE)
+    def follower(self, key: Key) -> Follower:
+        return Follower(Address(self.address.open(key)), self.identity, role=ROLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ class RangesTask:
     """Ranges of pages."""
 
     side: Side
-    ranges: tuple[tuple[Sieve, leader.CopyRange], ...]
+    ranges: tuple[tuple[Sieve, CopyRange], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ class KeysTask:
 
     side: Side
     sieve: Sieve
-    range: leader.CopyRange  # any of the table
+    range: CopyRange  # any of the table
     keys: tuple[tuple[str, ...], ...]
 
 
@@ -177,10 +180,10 @@ def read_ranges(key: Key, item: bytes) -> bytes:
     task = unpack(item, RangesTask)
     with task.side.follower(key) as follower:
 
-        def one(sieve: Sieve, piece: leader.CopyRange) -> Reduced:
+        def one(sieve: Sieve, piece: CopyRange) -> Reduced:
             columns = sieve.schema.columns
             names = [column.name for column in columns]
-            with closing(leader.copy(follower.connection, task.side.snapshot_id, names, piece)) as buffers:
+            with closing(copy(follower.connection, task.side.snapshot_id, names, piece)) as buffers:
                 pieces = _decoded(sieve, columns, buffers)
                 reduced = (_reduced(sieve, rows, _ones(rows), texts) for rows, texts in pieces)
                 return united(reduced, sieve.buckets)
@@ -198,7 +201,7 @@ def read_keys(key: Key, lows: tuple[int, ...], item: bytes) -> bytes:
     with task.side.follower(key) as follower:
         connection = follower.connection
         with (
-            leader.following(connection, task.side.snapshot_id, task.range),
+            following(connection, task.side.snapshot_id, task.range),
             closing(_by_key(connection, statement)) as buffers,
         ):
             for rows, _ in _decoded(task.sieve, columns, buffers):
@@ -210,9 +213,9 @@ def read_keys(key: Key, lows: tuple[int, ...], item: bytes) -> bytes:
     return pack(Found(tuple(united_by.items())))
 
 
-def _by_key(connection: Session, statement: str) -> leader.Stream:
+def _by_key(connection: Session, statement: str) -> Stream:
     query(connection, "SET LOCAL enable_seqscan = off")
-    yield from leader.stream_copy(connection.pgconn, statement)
+    yield from stream_copy(connection.pgconn, statement)
 
 
 def _ones(rows: pa.Table) -> Ints:

@@ -1,7 +1,10 @@
 """snapshot: one moment of the source, copied in ranges, and which transactions it holds.
 
-    leader        holds the moment open in the driver; followers copy ranges of pages in executors
+    leader        the moment, held open in the driver
+    follower      ranges of it, read on executors
+    page_ranges   the ranges: so many pages of a table, one COPY
     key_range     ranges of a key instead, each of a moment of its own
+    copy_out      the bytes of COPY, in pieces of whole lines
     table_access  the lock on one table, and the proof that it is the one that is meant
     visibility    the snapshot of a transaction as a handoff, and whether it may be used
 

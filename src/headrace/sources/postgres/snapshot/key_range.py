@@ -37,9 +37,9 @@ from headrace.sources.postgres.catalog.locks import TableBusy
 from headrace.sources.postgres.catalog.table_def import TableLook, schema_of
 from headrace.sources.postgres.session.refusals import Cancelled
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
-from headrace.sources.postgres.snapshot.leader import BEGIN, Stream, stream_copy
+from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
 from headrace.sources.postgres.snapshot.table_access import confirm, lock, prove, reading
-from headrace.sources.postgres.snapshot.visibility import see
+from headrace.sources.postgres.snapshot.visibility import BEGIN, see
 
 # int2, int4, int8, date, timestamp, timestamptz, uuid, bytea.
 _ORDERED = frozenset((21, 23, 20, 1082, 1114, 1184, 2950, 17))

@@ -82,3 +82,6 @@ def refuse_standby(identity: Identity) -> None:
             detail="a standby does not list the transactions that run",
             hint='set handoff = "slot", or give the address of the primary',
         )
+
+
+BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.sizes import Size
 from headrace.sources.postgres.catalog.table_def import ReplicaIdentity, TableLook
-from headrace.sources.postgres.snapshot.leader import CopyRange, copy_statement, ranges
-from headrace.sources.postgres.snapshot.visibility import unseen
+from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement, ranges
 from headrace.sources.postgres.upstream import object_name, widen
 
 TABLE = TableName("public", "t")
@@ -55,14 +54,6 @@ def test_the_copy_of_a_range_bounds_it_by_page() -> None:
     middle = copy_statement(["id"], CopyRange(odd, 1, 5, 9, 0, 0))
     assert "ctid >= '(5,0)'::tid AND ctid < '(9,0)'::tid" in middle
     assert "ctid <" not in copy_statement(["id"], CopyRange(odd, 1, 5, None, 0, 0))
-
-
-@pytest.mark.parametrize(
-    ("visible", "hidden"),
-    [("10:10:", {10, 11, 15, 20}), ("10:20:11,15", {11, 15, 20}), ("30:30:", set())],
-)
-def test_a_transaction_at_or_above_xmax_is_unseen_though_not_listed(visible: str, hidden: set[int]) -> None:
-    assert unseen(visible, {9, 10, 11, 15, 20}) == hidden
 
 
 @given(st.integers(2**31, 2**40), st.integers(-(2**31), 2**31 - 1))

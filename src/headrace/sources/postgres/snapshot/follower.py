@@ -1,0 +1,107 @@
+"""Followers: read ranges of a table, on executors, as a leader's snapshot sees them.
+
+    BEGIN REPEATABLE READ; SET TRANSACTION SNAPSHOT id; LOCK; COPY a range of pages; ROLLBACK
+
+A follower needs nothing but its arguments and may run anywhere, again and again, as long as the leader is
+open; it reads one range after another over one connection, each in a transaction of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+from psycopg import pq
+
+from headrace.core.errors import Transient
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify, verify
+from headrace.sources.postgres.session.statements import Session, ask, query
+from headrace.sources.postgres.snapshot.copy_out import Stream, error_of, stream_copy
+from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement
+from headrace.sources.postgres.snapshot.table_access import confirm, lock, overtaken, prove, reading
+from headrace.sources.postgres.snapshot.visibility import BEGIN
+
+
+class Follower:
+    """A connection to the source, and to no other, over which ranges are read one after another."""
+
+    def __init__(self, address: Address, identity: Identity, *, role: str) -> None:
+        self._address = address
+        self._identity = identity
+        self._role = role
+        self._connection: Session | None = None
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    @property
+    def connection(self) -> Session:
+        """The connection; another one, if a copy was given up half-way or the server ended it."""
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._address, role=self._role)
+            verify(identify(self._connection), self._identity)
+        return self._connection
+
+
+@contextmanager
+def following(connection: Session, snapshot_id: str, piece: CopyRange) -> Iterator[None]:
+    """A transaction that sees the table of a range as the leader does."""
+    with reading(connection, piece.table, piece.oid):
+        _import(connection, snapshot_id)
+        hold(connection, piece)
+        yield
+        confirm(connection, piece.table, piece.oid)
+
+
+def copy(connection: Session, snapshot_id: str, columns: Sequence[str], piece: CopyRange) -> Stream:
+    """The rows of a range as they were at the leader's snapshot: COPY text, in pieces of whole lines."""
+    with following(connection, snapshot_id, piece):
+        yield from stream_copy(connection.pgconn, copy_statement(columns, piece))
+
+
+_OVERTAKEN = """
+SELECT c.relfilenode IS NOT DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid)
+  FROM pg_catalog.pg_class c WHERE c.oid = %s
+"""
+
+
+def hold(connection: Session, piece: CopyRange) -> None:
+    """Keep the table's rows where the snapshot saw them.
+
+    TRUNCATE and rewriting DDL are not bound by snapshots: who reads the table afterwards finds it empty,
+    however old his snapshot is. So it is locked as a reader first, and then the file that the snapshot knows
+    (a query's catalog) is compared with the one that is read (the function's).
+    """
+    lock(connection, piece.table)
+    prove(connection, piece.table, piece.oid)
+    if query(connection, _OVERTAKEN, [piece.oid]) != [(True,)]:
+        raise overtaken(f"{piece.table} was truncated or rewritten after the snapshot that it is copied by")
+
+
+# What SET TRANSACTION SNAPSHOT answers when the exporting transaction has ended.
+_GONE = ("22023", "42704", "55000")
+
+
+def _import(connection: Session, snapshot_id: str) -> None:
+    ask(connection.pgconn, BEGIN)
+    result = connection.pgconn.exec_(f"SET TRANSACTION SNAPSHOT '{snapshot_id}'".encode())
+    if result.status == pq.ExecStatus.COMMAND_OK:
+        return
+    error = error_of(result)
+    if (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode() in _GONE:
+        raise Transient(
+            "PG_SNAPSHOT_GONE",
+            "the snapshot to be copied is no longer held",
+            detail=error.detail,
+            hint="nothing to do: what is missing is copied from a new snapshot",
+        )
+    raise error
