@@ -8,7 +8,7 @@ from headrace.pipeline.first_run import Footing
 from headrace.pipeline.recovery import Remedy, renewed
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.protocol.messages import publication_missing, server_behind
+from headrace.sources.postgres.protocol.stream_errors import publication_missing, server_behind
 from headrace.sources.postgres.session.identity import Identity
 from tests.places import place_at
 

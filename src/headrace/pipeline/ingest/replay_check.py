@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from headrace.core.position import Position
 from headrace.pipeline.ingest.last_commits import Commit, LastCommits
-from headrace.sources.postgres.protocol.messages import history_changed
+from headrace.sources.postgres.protocol.stream_errors import history_changed
 from headrace.spool.layout import Records
 from headrace.spool.reader import SpoolReader
 from headrace.spool.segment import complete_from

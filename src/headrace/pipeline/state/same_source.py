@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headrace.core.errors import Definite, PositionLost
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.postgres.protocol.messages import publication_missing
+from headrace.sources.postgres.protocol.stream_errors import publication_missing
 from headrace.sources.postgres.session.identity import Identity, another_server, timeline_changed
 
 

@@ -33,7 +33,12 @@ from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.locks import of_publication, transaction
 from headrace.sources.postgres.catalog.table_def import identity_flaw
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.protocol.messages import publication_missing, slot_lost, slot_taken, slot_unfit
+from headrace.sources.postgres.protocol.stream_errors import (
+    publication_missing,
+    slot_lost,
+    slot_taken,
+    slot_unfit,
+)
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect, replication
 from headrace.sources.postgres.session.minor_releases import late_tables_lost

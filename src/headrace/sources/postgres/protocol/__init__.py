@@ -2,6 +2,7 @@
 
     messages        the frames that we write and read, without a connection
     wire            bytes off a connection in large reads, and a few bytes back
+    stream_errors   what ends a stream, or makes a slot unfit for one
 
 Called by `stream`, by `snapshot` for COPY, and by whoever meets an error of a slot. Nothing here looks into
 a change: what is inside of a frame is `headrace.decode`'s to read.

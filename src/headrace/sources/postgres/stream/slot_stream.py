@@ -32,9 +32,8 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.decode.copydata import COPY_DATA, Frames, frames
 from headrace.decode.kernel import Bytes
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.protocol.messages import (
-    Options,
-    fields,
+from headrace.sources.postgres.protocol.messages import Options, fields, start_replication, status_update
+from headrace.sources.postgres.protocol.stream_errors import (
     history_changed,
     publication_missing,
     refusal,
@@ -45,8 +44,6 @@ from headrace.sources.postgres.protocol.messages import (
     slot_missing,
     slot_taken,
     slot_unfit,
-    start_replication,
-    status_update,
     warning,
 )
 from headrace.sources.postgres.protocol.wire import Wire, lost, wire

@@ -8,6 +8,7 @@ import pytest
 
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.protocol import messages
+from headrace.sources.postgres.protocol.stream_errors import refusal, warning
 
 
 def test_the_command_quotes_names_as_the_walsender_reads_them() -> None:
@@ -44,12 +45,12 @@ def test_fields_survive_a_round_trip() -> None:
     ],
 )
 def test_refusals_are_told_apart_by_sqlstate(sqlstate: str, code: str, family: str) -> None:
-    error = messages.refusal({"C": sqlstate, "M": "in any language"}, "s")
+    error = refusal({"C": sqlstate, "M": "in any language"}, "s")
     assert (error.code, error.family) == (code, family)
 
 
 def test_only_a_skipped_publication_among_warnings_is_an_error() -> None:
-    skipped = messages.warning({"V": "WARNING", "C": "55000", "M": "skipped"})
+    skipped = warning({"V": "WARNING", "C": "55000", "M": "skipped"})
     assert skipped is not None
     assert skipped.code == "PG_PUBLICATION_MISSING"
-    assert messages.warning({"V": "NOTICE", "C": "00000"}) is None
+    assert warning({"V": "NOTICE", "C": "00000"}) is None

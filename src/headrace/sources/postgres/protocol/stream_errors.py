@@ -1,0 +1,138 @@
+"""Errors of a stream, its slot and its publication, each with what to do about it.
+
+Classified by SQLSTATE, never by the server's text, which it may translate. Raised by `stream`, and by `slot`,
+`publication` and preflight, which meet the same conditions earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost, Transient
+from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.session.refusals import refused
+
+# Server errors that end a stream and mean something of their own.
+_OBJECT_IN_USE = "55006"
+_WRONG_STATE = "55000"
+_UNDEFINED_OBJECT = "42704"
+_UNDEFINED_FILE = "58P01"
+
+
+class StreamLost(Definite, PositionLost):
+    """What comes behind our place in the stream can't be had: slot or log are gone, or are others now."""
+
+    codes = ("PG_SLOT_MISSING", "PG_SLOT_LOST", "PG_SLOT_AHEAD", "PG_SERVER_BEHIND", "PG_HISTORY_CHANGED")
+
+
+class PublicationMissing(Misconfigured, PositionLost):
+    """The publication that the stream is read through is gone."""
+
+    codes = ("PG_PUBLICATION_MISSING",)
+
+
+def refusal(said: Mapping[str, str], slot: str) -> HeadraceError:
+    """The coded error of an ErrorResponse to START_REPLICATION, or later in the stream."""
+    state, message = said.get("C", ""), said.get("M", "")
+    if state == _OBJECT_IN_USE:
+        return slot_active(slot, None, message)
+    if state == _UNDEFINED_OBJECT:
+        # The slot was there a moment ago: it is the publication that pgoutput misses (before 18).
+        return publication_missing(message)
+    if state in (_WRONG_STATE, _UNDEFINED_FILE):
+        return slot_lost(slot, message)
+    return refused(state.encode(), message)
+
+
+def warning(said: Mapping[str, str]) -> HeadraceError | None:
+    """What a NoticeResponse within the stream means for us: 18 skips a missing publication so."""
+    if said.get("C") == _WRONG_STATE and said.get("V", said.get("S")) == "WARNING":
+        return publication_missing(said.get("M", ""))
+    return None
+
+
+def publication_missing(detail: str) -> PublicationMissing:
+    """Without its publication the stream is silently empty."""
+    return PublicationMissing(
+        "PG_PUBLICATION_MISSING",
+        "a publication that this source streams from does not exist at this point of the log",
+        detail=detail,
+        hint="SELECT pubname FROM pg_publication shows those that exist; one that is made anew lacks the "
+        "changes from before it: headrace run --reconcile",
+    )
+
+
+def slot_missing(slot: str) -> StreamLost:
+    return StreamLost(
+        "PG_SLOT_MISSING",
+        f'replication slot "{slot}" does not exist',
+        detail="what happened since the last mark cannot be read from the server's log",
+        hint="headrace run --reconcile; after a failover, check that the new primary has the slot",
+    )
+
+
+def slot_lost(slot: str, detail: str) -> StreamLost:
+    return StreamLost(
+        "PG_SLOT_LOST",
+        f'replication slot "{slot}" can no longer be read: the server has removed log that it needs',
+        detail=detail,
+        hint="headrace run --reconcile; "
+        "then raise max_slot_wal_keep_size or run headrace without long breaks",
+    )
+
+
+def slot_active(slot: str, pid: int | None, detail: str) -> Transient:
+    who = f"process {pid} of the server" if pid is not None else "another process"
+    return Transient(
+        "PG_SLOT_ACTIVE",
+        f'replication slot "{slot}" is in use by {who}',
+        detail=detail,
+        hint="a connection that broke off is noticed by the server after wal_sender_timeout; if another "
+        "headrace reads it, stop that one: SELECT * FROM pg_stat_replication shows where it runs",
+    )
+
+
+def slot_taken(slot: str, pid: int | None, whose: str) -> Misconfigured:
+    """Another program reads the slot: what it reads we would miss, and waiting for its end is no plan."""
+    return Misconfigured(
+        "PG_SLOT_TAKEN",
+        f'replication slot "{slot}" is read by another program',
+        detail=f"process {pid} of the server, {whose}",
+        hint="stop that program, or name another slot; headrace never ends a session that is not its own",
+    )
+
+
+def slot_ahead(slot: str, confirmed: Lsn, frontier: Lsn) -> StreamLost:
+    return StreamLost(
+        "PG_SLOT_AHEAD",
+        f'replication slot "{slot}" has moved past what the lake holds',
+        detail=f"the slot is at {confirmed}, the lake is complete up to {frontier}",
+        hint="another program has read from this slot; headrace run --reconcile",
+    )
+
+
+def slot_unfit(slot: str, why: str) -> Misconfigured:
+    return Misconfigured(
+        "PG_SLOT_UNFIT",
+        f'replication slot "{slot}" cannot be used',
+        detail=why,
+        hint="name a logical slot of this database, made with pgoutput and without two_phase",
+    )
+
+
+def history_changed(detail: str) -> StreamLost:
+    return StreamLost(
+        "PG_HISTORY_CHANGED",
+        "the server has another history than when it was followed",
+        detail=detail,
+        hint="it was set back, restored or replaced: headrace run --reconcile",
+    )
+
+
+def server_behind(flushed: Lsn, frontier: Lsn) -> StreamLost:
+    return StreamLost(
+        "PG_SERVER_BEHIND",
+        "the server's log ends before what it has sent already: it was restored from a backup, or replaced",
+        detail=f"the server is at {flushed}, received and checked up to {frontier}",
+        hint="headrace run --reconcile",
+    )
