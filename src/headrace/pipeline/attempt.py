@@ -43,10 +43,12 @@ from headrace.pipeline.stream.epoch import Workshop
 from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources import registry
 from headrace.sources.contract import Decoder
-from headrace.sources.postgres import upstream
+from headrace.sources.postgres.publication import publication_oid
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify
+from headrace.sources.postgres.session.log_end import wal_end
+from headrace.sources.postgres.slot import Waiting
 from headrace.spool.reader import SpoolReader
 
 STREAMING_WITHIN = 30.0
@@ -79,11 +81,11 @@ def opened(
         if (unkept := carry_over(ledger)) is not None:
             ledger.publish(unkept)
         prove_same(source, identity)
-        same_source.check_publication(source, upstream.publication_oid(connection, source.publication))
+        same_source.check_publication(source, publication_oid(connection, source.publication))
         reporter.beside.look(connection, place.config, ledger)
         if ledger.awaited:
             place.spark.begin()  # to copy them, once the stream is there
-        target = upstream.wal_end(connection)
+        target = wal_end(connection)
         receiver = _receiving(stack, place, ledger, address, identity, stop)
         acknowledger = Acknowledger(ledger.sync, receiver.acknowledge)
         stack.callback(acknowledger.close)
@@ -112,14 +114,14 @@ def opened(
     replacement.clean_up(ledger)
 
 
-def _waiting(stop: threading.Event, reporter: Reporter) -> upstream.Waiting:
+def _waiting(stop: threading.Event, reporter: Reporter) -> Waiting:
     """How other transactions are waited for before the loop begins: until the user stops us, and audibly."""
 
     def check() -> None:
         if stop.is_set():
             raise Transient("RUN_STOPPED", "the run was stopped", hint="run again to go on")
 
-    return upstream.Waiting(check, partial(reporter.settle, "waiting"))
+    return Waiting(check, partial(reporter.settle, "waiting"))
 
 
 def _begin_or_agree(met: Met) -> None:

@@ -29,14 +29,16 @@ from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.patterns import Pattern
-from headrace.sources.postgres import upstream
+from headrace.sources.postgres import publication, upstream
 from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import Report
+from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session import clock
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.identity import Identity
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.slot import Waiting, check_slot, ensure_slot, slot_state
 
 
 def preflight(config: SourceConfig) -> Report:
@@ -86,7 +88,7 @@ class Met:
     address: Address
     connection: Session
     identity: Identity
-    waiting: upstream.Waiting  # for transactions of others
+    waiting: Waiting  # for transactions of others
 
 
 def begin(met: Met) -> None:
@@ -163,7 +165,7 @@ def found(
     address: Address,
     connection: Session,
     names: Sequence[TableName],
-    waiting: upstream.Waiting,
+    waiting: Waiting,
     *,
     undo: bool = False,
     anew: Collection[TableName] = (),
@@ -174,29 +176,29 @@ def found(
     nobody would find it later. It stays where a slot of an earlier try stands on it.
     """
     if source.owns_publication and names:
-        upstream.ensure_publication(connection, source.publication, names, anew=anew)
-    fresh = upstream.slot_state(connection, source.slot) is None
+        ensure_publication(connection, source.publication, names, anew=anew)
+    fresh = slot_state(connection, source.slot) is None
     try:
         start = _start(source, address, connection, waiting)
     except HeadraceError:
-        if undo and source.owns_publication and upstream.slot_state(connection, source.slot) is None:
+        if undo and source.owns_publication and slot_state(connection, source.slot) is None:
             upstream.drop_upstream(address, publication=source.publication, slot=None, application="")
         raise
-    oid = upstream.publication_oid(connection, source.publication)
+    oid = publication.publication_oid(connection, source.publication)
     return Footing(start, oid, fresh, clock.begun(connection))
 
 
-def _start(source: SourceRecord, address: Address, connection: Session, waiting: upstream.Waiting) -> Lsn:
+def _start(source: SourceRecord, address: Address, connection: Session, waiting: Waiting) -> Lsn:
     """Where the stream begins: the consistent point of our slot, or where the user's slot stands."""
     name = source.slot
     if source.owns_slot:
-        return upstream.ensure_slot(address, name, waiting=waiting)
-    state = upstream.slot_state(connection, name)
+        return ensure_slot(address, name, waiting=waiting)
+    state = slot_state(connection, name)
     if state is None or state.confirmed_flush_lsn is None:
         raise Misconfigured(
             "PG_SLOT_UNKNOWN",
             f'there is no logical slot "{name}" in database "{source.database}"',
             hint=f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput'), or leave out the slot",
         )
-    upstream.check_slot(name, state, source.database)
+    check_slot(name, state, source.database)
     return state.confirmed_flush_lsn

@@ -44,11 +44,11 @@ from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.epoch import Workshop, catch_up, stream_epoch
 from headrace.pipeline.stream.source_clock import Reading, SourceClock
 from headrace.pipeline.withdrawal import Withdrawal
-from headrace.sources.postgres import upstream
 from headrace.sources.postgres.session import clock
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.identity import Identity
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.slot import slot_state
 from headrace.sources.postgres.stream import synchronous
 
 POLL_SECONDS = 0.02
@@ -259,7 +259,7 @@ class Run:
         self.watched_at = now
         assert self.ledger.source is not None
         self.read_clock()
-        slot = upstream.slot_state(self.connection, self.ledger.source.slot)
+        slot = slot_state(self.connection, self.ledger.source.slot)
         self.reporter.slot(slot)
         # A setting that has come since the stream began: the receiver goes, and no commit waits for it.
         synchronous.refuse(self.connection)

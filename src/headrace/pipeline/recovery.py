@@ -36,10 +36,13 @@ from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres import upstream
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import unfit_members
+from headrace.sources.postgres.publication import publication_oid
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import application_name
 from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.log_end import wal_end
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.slot import slot_state
 from headrace.spool.layout import erase
 
 
@@ -104,7 +107,7 @@ def begin(met: Met) -> None:
     limited = _limited(connection, source, found)
     footing = first_run.found(source, met.address, connection, found.fit, met.waiting, anew=limited)
     erase(place.spool)
-    again = renewed(source, footing, met.identity, ledger.position, upstream.wal_end(connection))
+    again = renewed(source, footing, met.identity, ledger.position, wal_end(connection))
     found = resync.published(connection, source, found)
     records = _copied_anew(ledger, known, found, again.start)
     anew = {record.name for record in records if record.stage is not None}
@@ -132,7 +135,7 @@ def _examined(connection: Session, source: SourceRecord, names: Sequence[TableNa
 
 def _limited(connection: Session, source: SourceRecord, found: Examined) -> Collection[TableName]:
     """The tables of which our publication sends only a part: somebody altered it."""
-    if not upstream.publication_oid(connection, source.publication):
+    if not publication_oid(connection, source.publication):
         return ()
     return unfit_members(connection, source.publication, [found.looks[name] for name in found.fit])
 
@@ -180,7 +183,7 @@ def _clear(source: SourceRecord, address: Address, connection: Session) -> None:
         whose = application_name(f"receiver {source.slot}")
         upstream.drop_upstream(address, publication=None, slot=source.slot, application=whose)
         return
-    state = upstream.slot_state(connection, source.slot)
+    state = slot_state(connection, source.slot)
     if state is None or state.confirmed_flush_lsn is None or state.lost:
         raise Misconfigured(
             "PG_SLOT_NOT_OURS",

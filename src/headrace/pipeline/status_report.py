@@ -27,7 +27,7 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.ownership import ENDED, this_process
 from headrace.pipeline.state.records import SourceRecord, TableRecord
-from headrace.sources.postgres.upstream import SlotState
+from headrace.sources.postgres.slot import SlotState
 
 if TYPE_CHECKING:
     from headrace.pipeline.copy.context import Progress

@@ -23,7 +23,7 @@ from headrace.core.errors import HeadraceError
 from headrace.pipeline.commands.serve import Desk
 from headrace.pipeline.resync.new_copy import CopyRun
 from headrace.pipeline.state.stops import stop_copies, stop_tables
-from headrace.sources.postgres import upstream
+from headrace.sources.postgres.publication import withdraw_by_oid, without_identity
 
 LOOK_SECONDS = 1.0
 LONGEST_PAUSE = 30.0
@@ -60,14 +60,14 @@ class Withdrawal:
         flawed: frozenset[int] = frozenset()
         if now - self.looked_at >= LOOK_SECONDS:
             self.looked_at = now
-            flawed = upstream.without_identity(run.connection, source.publication)
+            flawed = without_identity(run.connection, source.publication)
         if leaving := (stopped - self.out) | flawed:
             self._withdraw(run, source.publication, leaving)
             _stop(run, flawed)
 
     def _withdraw(self, run: TableRun, publication: str, leaving: frozenset[int]) -> None:
         try:
-            upstream.withdraw_by_oid(run.connection, publication, leaving)
+            withdraw_by_oid(run.connection, publication, leaving)
         except HeadraceError as error:
             if run.connection.closed:
                 raise

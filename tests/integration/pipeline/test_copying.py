@@ -21,7 +21,7 @@ from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SourceRecord
 from headrace.pipeline.tasks.table_task import LakeAddress
-from headrace.sources.postgres import upstream
+from headrace.sources.postgres import slot
 from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.lsn import Log
@@ -29,6 +29,7 @@ from headrace.sources.postgres.session import statements
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import PINS, connect
 from headrace.sources.postgres.session.identity import identify
+from headrace.sources.postgres.session.log_end import wal_end
 from headrace.spark.jobs import DriverRunner
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
@@ -63,7 +64,7 @@ class Scene:
             self.identity = identify(connection)
             names = [TableName("public", name) for name in NAMES]
             looks = look_by_name(connection, names, ["mine"]).values()
-            start = Log().position(upstream.wal_end(connection))
+            start = Log().position(wal_end(connection))
             self.source = replace(_source(self), start=start)
             self.records = [choice.chosen(look, start) for look in looks]
         self.store = open_store(str(self.lake))
@@ -168,7 +169,7 @@ def test_one_attempt_to_take_a_snapshot_outlasts_writers_that_overlap(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits for those that run, and then for those that run by then; another would begin anew."""
-    monkeypatch.setattr(upstream, "TELL_SECONDS", 0.1)
+    monkeypatch.setattr(slot, "TELL_SECONDS", 0.1)
     monkeypatch.setitem(cast("dict[str, str]", PINS), "lock_timeout", "50ms")  # of all others
     clock = clock_of(statements, monkeypatch)
     copying = scene.copying()

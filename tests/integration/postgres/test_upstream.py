@@ -13,25 +13,19 @@ import pytest
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.publication import (
+    ensure_publication,
+    withdraw,
+    withdraw_by_oid,
+    without_identity,
+)
 from headrace.sources.postgres.session import minor_releases, statements
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import PINS, WISHES, connect, replication
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.upstream import (
-    Waiting,
-    blockers,
-    bound,
-    check_slot,
-    drop_upstream,
-    ensure_publication,
-    ensure_slot,
-    object_name,
-    slot_state,
-    withdraw,
-    withdraw_by_oid,
-    without_identity,
-    writers,
-)
+from headrace.sources.postgres.slot import Waiting, bound, check_slot, ensure_slot, slot_state
+from headrace.sources.postgres.upstream import drop_upstream, object_name
+from headrace.sources.postgres.writers import blockers, writers
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.clocks import clock_of
@@ -231,7 +225,7 @@ def test_a_slot_is_made_while_writers_overlap(
 
     It is given up for neither, though each of them lasts minutes: the next one would wait for both again.
     """
-    monkeypatch.setattr("headrace.sources.postgres.upstream.TELL_SECONDS", 0.1)
+    monkeypatch.setattr("headrace.sources.postgres.slot.TELL_SECONDS", 0.1)
     monkeypatch.setitem(cast("dict[str, str]", PINS), "lock_timeout", "50ms")  # of all others
     clock = clock_of(statements, monkeypatch)
     heard: list[str] = []

@@ -12,20 +12,16 @@ from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.sizes import sizes
 from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.preflight import Wish, examine
+from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
+from headrace.sources.postgres.slot import ensure_slot, slot_state
 from headrace.sources.postgres.snapshot.follower import Follower, copy
 from headrace.sources.postgres.snapshot.leader import lead
 from headrace.sources.postgres.snapshot.page_ranges import ranges
-from headrace.sources.postgres.upstream import (
-    drop_upstream,
-    ensure_publication,
-    ensure_slot,
-    object_name,
-    slot_state,
-    writers,
-)
+from headrace.sources.postgres.upstream import drop_upstream, object_name
+from headrace.sources.postgres.writers import writers
 from headrace.testing.postgres import Database
 
 pytestmark = [pytest.mark.server, pytest.mark.full]

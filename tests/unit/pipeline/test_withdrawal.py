@@ -10,14 +10,15 @@ import pytest
 from headrace.core.names import TableName
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.withdrawal import Withdrawal
-from headrace.sources.postgres import upstream
 
 
 def test_a_table_that_a_request_put_back_in_vain_leaves_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resync publishes the table before it finds that its columns are others than those of its history."""
     taken: list[list[int]] = []
-    monkeypatch.setattr(upstream, "without_identity", lambda *_: frozenset())
-    monkeypatch.setattr(upstream, "withdraw_by_oid", lambda _, __, oids: taken.append(sorted(oids)))
+    monkeypatch.setattr("headrace.pipeline.withdrawal.without_identity", lambda *_: frozenset())
+    monkeypatch.setattr(
+        "headrace.pipeline.withdrawal.withdraw_by_oid", lambda _, __, oids: taken.append(sorted(oids))
+    )
     name = TableName("public", "t")
     stopped = SimpleNamespace(name=name, oid=7, state=State.STOPPED)
     source = SimpleNamespace(owns_publication=True, publication="p")

@@ -43,13 +43,15 @@ from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Errors, Outcome
 from headrace.sources.patterns import Pattern, select
-from headrace.sources.postgres import upstream
+from headrace.sources.postgres import publication
 from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.preflight import Report, Wish, examine
+from headrace.sources.postgres.publication import ensure_publication, withdraw
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify, verify
+from headrace.sources.postgres.session.log_end import behind_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +148,9 @@ def _publish(
     with closing(connect(address, role="publish")) as connection:
         verify(identify(connection), identity)
         if source.owns_publication and names:
-            upstream.ensure_publication(connection, source.publication, names, make=False)
+            ensure_publication(connection, source.publication, names, make=False)
         looks = look_by_name(connection, names, [source.publication])
-        position = upstream.behind_all(connection)
+        position = behind_all(connection)
     return _Published(tuple(looks.values()), source.log.position(position))
 
 
@@ -228,10 +230,10 @@ def _withdraw(
     """Take tables out of our publication; of `unknown`, those that a drop left there when it was ended."""
     with closing(connect(address, role="publish")) as connection:
         verify(identify(connection), identity)
-        listed = upstream.published(connection, source.publication) or frozenset()
+        listed = publication.published(connection, source.publication) or frozenset()
         left = {text: Pattern.parse(text).of(listed) for text in unknown}
         names = [*leaving, *(name for found in left.values() for name in found)]
-        upstream.withdraw(connection, source.publication, names)
+        withdraw(connection, source.publication, names)
     for text, found in left.items():
         if not found:
             raise _not_mirrored(text)

@@ -23,11 +23,11 @@ from headrace.pipeline.resync import replacement
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import SourceRecord, TableRecord
-from headrace.sources.postgres import upstream
 from headrace.sources.postgres.catalog import definitions, table_def
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.table_def_record import to_record
 from headrace.sources.postgres.preflight import unfit_members, unfit_tables
+from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
@@ -113,7 +113,7 @@ def prepare(address: Address, source: SourceRecord, names: Sequence[TableName]) 
         if source.owns_publication and found.fit:
             limited = unfit_members(connection, source.publication, [found.looks[n] for n in found.fit])
             publication = source.publication
-            upstream.ensure_publication(connection, publication, found.fit, make=False, anew=limited)
+            ensure_publication(connection, publication, found.fit, make=False, anew=limited)
         return published(connection, source, found)
 
 

@@ -54,7 +54,6 @@ from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.tasks.copy import FILE_BYTES, Answer, RangeDone, RangesTask, answers, copy_ranges
 from headrace.pipeline.tasks.table_task import LakeAddress, TableTask, pack
-from headrace.sources.postgres import upstream
 from headrace.sources.postgres.catalog import definitions, locks, table_def
 from headrace.sources.postgres.catalog.locks import TableBusy
 from headrace.sources.postgres.catalog.sizes import Size
@@ -66,6 +65,7 @@ from headrace.sources.postgres.snapshot import key_range, page_ranges
 from headrace.sources.postgres.snapshot.leader import By, Leader, lead
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.sources.postgres.snapshot.table_access import overtaken
+from headrace.sources.postgres.writers import writers
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Key, Sealed, seal
 
@@ -164,7 +164,7 @@ class Copying:
             self._measure(measured.sizes)
             chunked = self._chunked(connection, looks)
             # After the permanent slot is made: what holds a write lock now began before it (W).
-            barred = upstream.writers(connection, [look.oid for look in looks])
+            barred = writers(connection, [look.oid for look in looks])
             return _Seen(looks, measured.sizes, chunked, barred)
 
     def _is_there(self, look: table_def.TableLook, measured: locks.Measured) -> bool:

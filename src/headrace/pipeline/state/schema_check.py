@@ -30,12 +30,12 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.remedies import way_back
-from headrace.sources.postgres import upstream
 from headrace.sources.postgres.catalog import definitions, table_def
 from headrace.sources.postgres.catalog.alteration import differs, is_news
 from headrace.sources.postgres.catalog.table_def_record import from_record, to_record
 from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
 from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.session.log_end import WAL_END
 from headrace.sources.postgres.session.statements import Session, query
 
 _SERVER = f"""
@@ -48,7 +48,7 @@ with held as (
                           where datname = pg_catalog.current_database()))
 select pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::int8,
        pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::int8,
-       {upstream.WAL_END}::text,
+       {WAL_END}::text,
        array(select distinct relation from held where mode = 'AccessExclusiveLock'),
        array(select distinct h.relation from held h
                join pg_catalog.pg_locks x using (virtualtransaction)

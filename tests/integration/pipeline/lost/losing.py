@@ -25,7 +25,7 @@ from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
-from headrace.sources.postgres.upstream import wal_end
+from headrace.sources.postgres.session.log_end import wal_end
 from headrace.testing import validators
 from headrace.testing.postgres import Database, Server
 from headrace.testing.postmaster import wait_for

@@ -13,17 +13,19 @@ from headrace.core.names import TableName
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import chosen
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.postgres import upstream
 from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.catalog.candidates import candidates
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.preflight.tables import access
 from headrace.sources.postgres.preflight.upstream_objects import check_making, check_publication
+from headrace.sources.postgres.publication import published
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.slot import slot_state
 from headrace.sources.postgres.snapshot.key_range import disorder
+from headrace.sources.postgres.writers import blockers, writers
 from headrace.testing.postgres import Database, Setting, postgres
 from headrace.testing.postmaster import wait_for
 from tests.places import place_at
@@ -107,10 +109,10 @@ def test_nothing_that_is_asked_before_a_mark_or_a_start_waits_for_a_table(databa
         assert list(check_publication(session, "p", looks))
         assert not list(check_making(session, looks, rights))
         assert disorder(session, looks).keys() == set()
-        assert upstream.writers(session, oids)
-        assert upstream.blockers(session)
-        assert upstream.published(session, "p")
-        assert upstream.slot_state(session, "s") is None
+        assert writers(session, oids)
+        assert blockers(session)
+        assert published(session, "p")
+        assert slot_state(session, "s") is None
 
 
 HIDDEN = (

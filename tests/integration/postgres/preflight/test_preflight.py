@@ -15,9 +15,9 @@ from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.sources.postgres.preflight import Finding, Level, Report, Wish, examine, script, unmirrored
+from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.upstream import ensure_publication
 from headrace.testing.postgres import Database, Setting, postgres
 from headrace.testing.postmaster import wait_for
 

@@ -30,16 +30,19 @@ from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import Wish, examine
+from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.slot import ensure_slot
 from headrace.sources.postgres.snapshot.follower import copy
 from headrace.sources.postgres.snapshot.key_range import KeyRange, bound, chunk
 from headrace.sources.postgres.snapshot.leader import By, lead
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.sources.postgres.snapshot.visibility import page_start
-from headrace.sources.postgres.upstream import ensure_publication, ensure_slot, object_name, writers
+from headrace.sources.postgres.upstream import object_name
+from headrace.sources.postgres.writers import writers
 from headrace.testing.copies import demote, promote
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for

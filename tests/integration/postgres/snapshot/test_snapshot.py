@@ -31,7 +31,8 @@ from headrace.sources.postgres.snapshot.leader import By, Leader, lead
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, ranges
 from headrace.sources.postgres.snapshot.table_access import prove
 from headrace.sources.postgres.snapshot.visibility import accept
-from headrace.sources.postgres.upstream import object_name, writers
+from headrace.sources.postgres.upstream import object_name
+from headrace.sources.postgres.writers import writers
 from headrace.testing.copies import standby
 from headrace.testing.postgres import Database, postgres
 from headrace.testing.postmaster import wait_for

@@ -7,8 +7,8 @@ A reader waits for ACCESS EXCLUSIVE alone; who changes a publication waits for w
 altering the table. One that waits for such a lock itself keeps us waiting as well: the queue is a queue.
 Neither a query nor a value of it is shown, only whose it is and since when.
 
-Called by `snapshot.table_access` and `upstream`, and by all who ask how big tables are: that takes a lock,
-too.
+Called by `snapshot.table_access` and `publication`, and by all who ask how big tables are: that takes a
+lock, too.
 """
 
 from __future__ import annotations

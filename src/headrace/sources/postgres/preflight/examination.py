@@ -35,11 +35,11 @@ from headrace.sources.postgres.preflight.upstream_objects import (
     check_own_slot,
     check_publication,
 )
+from headrace.sources.postgres.publication import publication_oid
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.upstream import publication_oid
 
 
 def examine(address: Address, wish: Wish) -> Report:

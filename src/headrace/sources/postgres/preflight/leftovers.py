@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish
+from headrace.sources.postgres.session.log_end import WAL_END
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.upstream import OURS, WAL_END
+from headrace.sources.postgres.upstream import OURS
 
 _SLOTS = f"""
 SELECT s.slot_name, s.database, pg_wal_lsn_diff({WAL_END}, s.restart_lsn)::bigint

@@ -16,7 +16,7 @@ from headrace.sources.postgres.session.refusals import ReplicationRefused
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.visibility import refuse_standby
 from headrace.sources.postgres.stream import synchronous
-from headrace.sources.postgres.upstream import blockers
+from headrace.sources.postgres.writers import blockers
 
 OLDEST, NEWEST = 15, 18
 STANDBY_DECODES = 160000

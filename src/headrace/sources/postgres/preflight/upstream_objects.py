@@ -12,9 +12,10 @@ from headrace.sources.postgres.catalog.table_def import TableLook, identity_flaw
 from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.protocol.stream_errors import slot_active, slot_taken
+from headrace.sources.postgres.publication import publication_statement
 from headrace.sources.postgres.session.connection import application_name
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.upstream import check_slot, publication_statement, slot_state
+from headrace.sources.postgres.slot import check_slot, slot_state
 
 ACTIONS = "insert, update, delete, truncate"
 

@@ -7,6 +7,7 @@
     timeouts        hang up on a server that does not answer
     refusals        the coded error of a login that failed, or of a statement that the server did not run
     clock           the server's clock, held against its log
+    log_end         how far the server's log goes
     minor_releases  releases whose stream must not be trusted in some way
 
 All other rooms of this source stand on this one. Nothing here knows a table, a slot or a publication.

@@ -2,7 +2,7 @@
 
 Before 15.13, 16.9 and 17.5 a walsender that decodes a transaction which was open while its table got into the
 publication goes on taking the table for unpublished: changes of *later* transactions are left out, of which W
-(`upstream`) knows nothing. A first run is safe: its slot is made after its publication, and waits for all who
+(`writers`) knows nothing. A first run is safe: its slot is made after its publication, and waits for all who
 are open. A table that is added to a stream which runs is not, whatever command adds it.
 """
 

@@ -38,16 +38,8 @@ from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect, plain, replication
 from headrace.sources.postgres.session.identity import Identity, identify, verify
 from headrace.sources.postgres.session.statements import Session, ask
+from headrace.sources.postgres.slot import ALONE, PLUGIN, SlotWaits, Waiting, bound, create_slot, release_slot
 from headrace.sources.postgres.snapshot.visibility import BEGIN, SnapshotBarred, accept, refuse_standby, see
-from headrace.sources.postgres.upstream import (
-    ALONE,
-    PLUGIN,
-    SlotWaits,
-    Waiting,
-    bound,
-    create_slot,
-    release_slot,
-)
 
 T = TypeVar("T")
 

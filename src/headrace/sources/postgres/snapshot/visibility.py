@@ -5,7 +5,7 @@
     SELECT pg_current_wal_insert_lsn()          read after it: every commit that it shows lies before
 
 Called by the leader of a snapshot, whichever handoff it takes. A snapshot is accepted only if it shows
-every transaction of W (`upstream.writers`), but for those that rolled back:
+every transaction of W (`writers`), but for those that rolled back:
 
 * one that was open while its table got into the publication is in the stream in part only;
 * one whose commit hangs, on a synchronous standby that is away, may lie before the position from which

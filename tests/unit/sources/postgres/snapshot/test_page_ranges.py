@@ -1,11 +1,9 @@
-"""Ranges cover every page once, xids widen around the wrap, names fit a slot."""
+"""Ranges cover every page of a table once."""
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +11,6 @@ from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.sizes import Size
 from headrace.sources.postgres.catalog.table_def import ReplicaIdentity, TableLook
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement, ranges
-from headrace.sources.postgres.upstream import object_name, widen
 
 TABLE = TableName("public", "t")
 
@@ -54,20 +51,3 @@ def test_the_copy_of_a_range_bounds_it_by_page() -> None:
     middle = copy_statement(["id"], CopyRange(odd, 1, 5, 9, 0, 0))
     assert "ctid >= '(5,0)'::tid AND ctid < '(9,0)'::tid" in middle
     assert "ctid <" not in copy_statement(["id"], CopyRange(odd, 1, 5, None, 0, 0))
-
-
-@given(st.integers(2**31, 2**40), st.integers(-(2**31), 2**31 - 1))
-def test_an_xid_widens_to_the_one_next_to_the_reference(near: int, distance: int) -> None:
-    wide = near + distance
-    assert widen(wide & 0xFFFF_FFFF, near) == wide
-
-
-@given(st.text(min_size=1, max_size=80))
-def test_a_name_made_upstream_is_one_that_a_slot_may_have(source: str) -> None:
-    assert re.fullmatch(r"headrace_1a2b3c4d_[a-z0-9_]+", object_name("1A2B3C4D-rest", source))
-    assert len(object_name("1A2B3C4D-rest", source)) <= 63
-
-
-@pytest.mark.parametrize(("one", "other"), [("a-b", "a_b"), ("A", "a"), ("x" * 70, "x" * 71), ("ä", "ö")])
-def test_two_sources_never_share_a_name_upstream(one: str, other: str) -> None:
-    assert object_name("1a2b3c4d", one) != object_name("1a2b3c4d", other)

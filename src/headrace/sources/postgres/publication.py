@@ -1,0 +1,211 @@
+"""Our publication: made, grown, taken back, a table at a time or several.
+
+Called when tables are chosen, before the slot is made (`upstream` says why in this order). One that belongs
+to the user never comes here to be altered or dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from headrace.core.errors import HeadraceError, Misconfigured, Transient
+from headrace.core.names import TableName, quote_identifier
+from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.locks import of_publication
+from headrace.sources.postgres.catalog.table_def import identity_flaw
+from headrace.sources.postgres.protocol.stream_errors import publication_missing
+from headrace.sources.postgres.session.minor_releases import late_tables_lost
+from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing
+from headrace.sources.postgres.session.statements import Session, query
+
+_WITHDRAWAL_LOCK = "200ms"  # it is tried again
+
+
+def publication_statement(name: str, tables: Sequence[TableName]) -> str:
+    """The statement that makes our publication, for us or for somebody with more privileges to run."""
+    return f"CREATE PUBLICATION {quote_identifier(name)} FOR TABLE {_listed(tables)}"
+
+
+def ensure_publication(
+    connection: Session,
+    name: str,
+    tables: Sequence[TableName],
+    *,
+    make: bool = True,
+    anew: Collection[TableName] = (),
+) -> None:
+    """See that our publication exists and holds these tables; committed when this returns.
+
+    A table is checked for a usable identity after its lock is held: one without would make the
+    application's own UPDATE and DELETE fail from the commit on. One that must be there is not made anew
+    (`make`): that would hide what it did not publish meanwhile. Those of the tables that come `anew` lose
+    what somebody else gave them there, a filter or a list of columns.
+    """
+    with _altering(connection, tables):
+        held = published(connection, name)
+        if held is None and not make:
+            raise publication_missing(f'"{name}"')
+        leaving = [table for table in tables if held is not None and table in held and table in anew]
+        missing = [table for table in tables if held is None or table not in held or table in leaving]
+        if missing and not make and (lost := late_tables_lost(connection.info.server_version)) is not None:
+            raise lost
+        if leaving:
+            _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}")
+        if held is None:
+            _execute(connection, publication_statement(name, tables))
+        elif missing:
+            _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} ADD TABLE {_listed(missing)}")
+        _refuse_without_identity(connection, missing)
+
+
+def withdraw(connection: Session, name: str, tables: Sequence[TableName]) -> None:
+    """Take tables out of our publication; one that it does not hold is nothing to do."""
+    with _altering(connection, tables):
+        held = published(connection, name) or frozenset()
+        leaving = [table for table in tables if table in held]
+        if leaving:
+            statement = f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}"
+            _execute(connection, statement, then="")
+
+
+def withdraw_by_oid(connection: Session, name: str, oids: Collection[int]) -> None:
+    """Take tables out of our publication at once, whatever they are called now, or give up in a moment.
+
+    Nothing of ours rests on the commit, so that it need not wait for a synchronous standby.
+    """
+    with connection.transaction():
+        query(connection, f"SET LOCAL lock_timeout = '{_WITHDRAWAL_LOCK}'")
+        query(connection, "SET LOCAL synchronous_commit = 'local'")
+        rows = query(
+            connection,
+            "SELECT n.nspname, c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid"
+            " JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE p.pubname = %s AND c.oid = ANY (%s::oid[])",
+            [name, list(oids)],
+        )
+        leaving = [TableName(schema, table) for schema, table in rows]
+        if leaving:
+            _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}")
+
+
+_WITHOUT_IDENTITY = """
+SELECT c.oid::int8 FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
+  JOIN pg_class c ON c.oid = r.prrelid
+ WHERE p.pubname = %s AND CASE c.relreplident
+       WHEN 'f' THEN %s AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+                                       AND NOT a.attisdropped AND a.attgenerated <> '')
+       ELSE NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+                           AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
+                                                   WHEN 'd' THEN i.indisprimary ELSE false END) END
+"""
+
+
+def without_identity(connection: Session, name: str) -> frozenset[int]:
+    """The tables, by oid, whose UPDATE and DELETE the server refuses because our publication names them."""
+    generated = connection.info.server_version >= 180000  # columns that the server does not publish
+    return frozenset(oid for (oid,) in query(connection, _WITHOUT_IDENTITY, [name, generated]))
+
+
+@contextmanager
+def _altering(connection: Session, tables: Sequence[TableName]) -> Iterator[None]:
+    """A transaction that alters our publication; where it waits too long for a lock, whose that is.
+
+    Its commit waits for no standby (`session.connection.PINS`), and no longer than an answer may take.
+    """
+    try:
+        query(connection, "BEGIN")
+        yield
+        query(connection, "COMMIT")
+    except HeadraceError as error:
+        _roll_back(connection)
+        if isinstance(error, LockTimeout):
+            raise of_publication(connection, _oids(connection, tables), error) from None
+        raise
+
+
+def _roll_back(connection: Session) -> None:
+    """As far as there is somebody to tell; the server does the same for a connection that is lost."""
+    with suppress(Transient):
+        query(connection, "ROLLBACK")
+
+
+def _oids(connection: Session, tables: Sequence[TableName]) -> dict[int, TableName]:
+    found = query(
+        connection,
+        "SELECT pg_catalog.to_regclass(name)::oid::bigint"
+        " FROM unnest(%s::text[]) WITH ORDINALITY t(name, place) ORDER BY place",
+        [[str(table) for table in tables]],
+    )
+    return {oid: table for (oid,), table in zip(found, tables, strict=True) if oid is not None}
+
+
+def _listed(tables: Sequence[TableName]) -> str:
+    # ONLY: the children of an inheritance parent are tables of their own here.
+    return ", ".join(f"ONLY {table}" for table in tables)
+
+
+def publication_oid(connection: Session, name: str) -> int:
+    """What tells a publication from one of the same name that is made after it; 0 where there is none."""
+    rows = query(connection, "SELECT oid::int8 FROM pg_publication WHERE pubname = %s", [name])
+    return int(rows[0][0]) if rows else 0
+
+
+def published(connection: Session, name: str) -> frozenset[TableName] | None:
+    """The tables that the publication lists, or None where there is no such publication."""
+    rows = query(
+        connection,
+        "SELECT p.puballtables, p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate"
+        " AND NOT p.pubviaroot, n.nspname, c.relname FROM pg_publication p"
+        " LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid"
+        " LEFT JOIN pg_class c ON c.oid = r.prrelid"
+        " LEFT JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s",
+        [name],
+    )
+    if not rows:
+        return None
+    if rows[0][0] or not rows[0][1]:
+        raise Misconfigured(
+            "PG_PUBLICATION_ALTERED",
+            f'the publication "{name}" is not as headrace made it',
+            hint=f"ALTER PUBLICATION {quote_identifier(name)} SET (publish = 'insert, update, delete, "
+            "truncate', publish_via_partition_root = false), or drop it and run again",
+        )
+    return frozenset(TableName(schema, table) for _, _, schema, table in rows if schema is not None)
+
+
+def _refuse_without_identity(connection: Session, tables: Sequence[TableName]) -> None:
+    for table, look in look_by_name(connection, tables).items():
+        flaw = identity_flaw(look, connection.info.server_version)
+        if flaw is not None:
+            raise Misconfigured(
+                "PG_IDENTITY_MISSING",
+                f"table {table} has no identity by which UPDATE and DELETE could be published",
+                detail=flaw,
+                hint=f"ALTER TABLE {table} ADD PRIMARY KEY (...), or "
+                f"ALTER TABLE {table} REPLICA IDENTITY FULL",
+            )
+
+
+def _execute(
+    connection: Session, statement: str, *, then: str = "; then give its name with --publication"
+) -> None:
+    """Run DDL of ours; a missing privilege is answered with the statement for somebody who has it."""
+    try:
+        query(connection, statement.encode())
+    except PrivilegeMissing as error:
+        raise Misconfigured(
+            "PG_PUBLICATION_PRIVILEGE",
+            "the server does not let this user make, alter or drop the publication",
+            detail=error.detail,
+            hint=f"let {'its owner' if not then else 'the owner of the tables'} run: {statement}{then}",
+        ) from None
+
+
+def drop_publication(connection: Session, name: str) -> bool:
+    """Drop our publication; False where there is none."""
+    if not query(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", [name]):
+        return False
+    with _altering(connection, ()):
+        _execute(connection, f"DROP PUBLICATION {quote_identifier(name)}", then="")
+    return True

@@ -1,0 +1,261 @@
+"""Our slot: its state, its making, its end.
+
+Making a slot waits for every transaction that has an xid, in all databases of the server, and then again
+for those that run by then: many short attempts never succeed where writers overlap. So it is one long
+attempt (`Waiting`), which tells all the while whom it waits for and is cancelled, on the server, when
+nobody wants it any more. When we are gone the server notices (`bound`). It removes a slot whose making was
+cancelled, so that no half-made one is left.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from psycopg import pq
+
+from headrace.core.errors import Transient
+from headrace.core.names import quote_identifier
+from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.protocol.stream_errors import slot_lost, slot_taken, slot_unfit
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect, replication
+from headrace.sources.postgres.session.log_end import WAL_END
+from headrace.sources.postgres.session.refusals import Cancelled, LockTimeout
+from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
+from headrace.sources.postgres.writers import blockers
+
+PLUGIN = "pgoutput"
+SLOT_SECONDS = 600.0  # for one attempt to make a slot
+TELL_SECONDS = 2.0
+TRAFFIC = ("stream_txns", "stream_count", "stream_bytes", "spill_txns", "spill_count", "spill_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """What the server says of a logical slot."""
+
+    plugin: str | None
+    database: str | None
+    temporary: bool
+    two_phase: bool
+    active_pid: int | None
+    restart_lsn: Lsn | None
+    confirmed_flush_lsn: Lsn | None
+    wal_status: str | None  # reserved, extended, unreserved, lost
+    safe_wal_size: int | None
+    catalog_xmin_age: int | None
+    invalidation: str | None
+    retained_bytes: int | None
+    # What the server has streamed and spilled for it (14+): stream_txns, spill_bytes and so on.
+    traffic: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> bool:
+        return self.wal_status == "lost" or self.invalidation is not None
+
+
+def slot_state(connection: Session, name: str) -> SlotState | None:
+    """The slot of that name, or None. The row is asked for as JSON: its columns grow with the versions."""
+    rows = query(
+        connection,
+        "SELECT to_jsonb(s), age(s.catalog_xmin),"
+        f" pg_wal_lsn_diff({WAL_END}, s.restart_lsn)::bigint"
+        " FROM pg_replication_slots s WHERE s.slot_name = %s",
+        [name],
+    )
+    if not rows:
+        return None
+    slot, age, retained = rows[0]
+    return SlotState(
+        plugin=slot["plugin"],
+        database=slot["database"],
+        temporary=slot["temporary"],
+        two_phase=bool(slot.get("two_phase")),
+        active_pid=slot["active_pid"],
+        restart_lsn=_lsn(slot["restart_lsn"]),
+        confirmed_flush_lsn=_lsn(slot["confirmed_flush_lsn"]),
+        wal_status=slot["wal_status"],
+        safe_wal_size=slot["safe_wal_size"],
+        catalog_xmin_age=age,
+        invalidation=slot.get("invalidation_reason") or ("conflicting" if slot.get("conflicting") else None),
+        retained_bytes=retained,
+        traffic=_traffic(connection, name),
+    )
+
+
+def _traffic(connection: Session, name: str) -> dict[str, int]:
+    if connection.info.server_version < 140000:
+        return {}
+    asked = f"SELECT {', '.join(TRAFFIC)} FROM pg_stat_replication_slots WHERE slot_name = %s"
+    rows = query(connection, asked, [name])
+    return dict(zip(TRAFFIC, rows[0], strict=True)) if rows else {}
+
+
+def _lsn(text: str | None) -> Lsn | None:
+    return None if text is None else Lsn.parse(text)
+
+
+def check_slot(name: str, state: SlotState, database: str) -> None:
+    """Refuse a slot that cannot carry our stream, whoever made it."""
+    if state.plugin != PLUGIN or state.temporary:
+        raise slot_unfit(name, f"it is not a permanent {PLUGIN} slot")
+    if state.database != database:
+        raise slot_unfit(name, f'it belongs to database "{state.database}"')
+    if state.two_phase:
+        raise slot_unfit(name, "two_phase is on: prepared transactions would come without their rows")
+    if state.lost:
+        raise slot_lost(name, f"wal_status {state.wal_status}, reason {state.invalidation or 'not given'}")
+
+
+def _nobody() -> None:
+    """Nobody wants to end the wait before its time."""
+
+
+def _unheard(reason: Transient) -> None:
+    """Nobody asks what is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How a wait for other transactions is borne by whoever wants what comes after it."""
+
+    check: Callable[[], None] = _nobody  # raises when it is not wanted any more
+    tell: Callable[[Transient], None] = _unheard  # hears every few seconds what is waited for
+
+
+ALONE = Waiting()
+
+
+class SlotWaits(Transient):
+    """The making of a slot took longer than it may: other transactions are open."""
+
+
+def ensure_slot(
+    address: Address, name: str, *, seconds: float = SLOT_SECONDS, waiting: Waiting = ALONE
+) -> Lsn:
+    """See that our slot exists; where its stream starts: every later commit is in it.
+
+    For a new slot that is its consistent point, for one that exists the position that it was
+    acknowledged to.
+    """
+    with closing(connect(address, role="slot")) as connection:
+        state = slot_state(connection, name)
+        if state is None:
+            pgconn = replication(address, role="slot")
+            try:
+                bound(pgconn, seconds)
+                description = f"{quote_identifier(name)} LOGICAL {PLUGIN} NOEXPORT_SNAPSHOT"
+                return create_slot(pgconn, connection, description, seconds, waiting)
+            finally:
+                pgconn.finish()
+        check_slot(name, state, connection.info.dbname)
+        if state.confirmed_flush_lsn is None:
+            raise Transient(
+                "PG_SLOT_UNREADY",
+                f'the slot "{name}" is still being made by another session',
+                hint="it is tried again",
+            )
+        return state.confirmed_flush_lsn
+
+
+def bound(pgconn: pq.abc.PGconn, seconds: float) -> None:
+    """Let the server end the wait for a slot by itself, at last when its time is over.
+
+    An ordinary statement, right before the walsender's command: it sets the clock by which the server looks
+    whether we are still there (`session.connection.WISHES`), which the command itself would not.
+    """
+    ask(pgconn, f"SET lock_timeout = '{math.ceil(seconds * 1000)}ms'")
+
+
+def create_slot(
+    pgconn: pq.abc.PGconn,
+    observer: Session,
+    description: str,
+    seconds: float,
+    waiting: Waiting = ALONE,
+    *,
+    instead: str = "",
+) -> Lsn:
+    """CREATE_REPLICATION_SLOT; its consistent point. `observer` names whom it waits for."""
+    told = time.monotonic()
+
+    def waits() -> SlotWaits:
+        return SlotWaits(
+            "PG_SLOT_WAITS",
+            "a replication slot cannot be made yet: it waits for open transactions",
+            detail="; ".join(blockers(observer)) or "none is open now",
+            hint=f"end them (COMMIT, ROLLBACK PREPARED, pg_terminate_backend), or wait{instead}; "
+            "on a standby run SELECT pg_log_standby_snapshot() on its primary",
+        )
+
+    def check() -> None:
+        nonlocal told
+        waiting.check()
+        if time.monotonic() - told >= TELL_SECONDS:
+            told = time.monotonic()
+            waiting.tell(waits())
+
+    try:
+        rows = ask_within(pgconn, f"CREATE_REPLICATION_SLOT {description}", seconds, check)
+    except (LockTimeout, Cancelled):
+        raise waits() from None
+    return Lsn.parse(rows[0][1] or "")
+
+
+def free_slot(connection: Session, slot: str, application: str) -> bool:
+    """End our own zombie on the slot; True if there was one."""
+    rows = query(
+        connection,
+        "SELECT s.active_pid, a.application_name FROM pg_replication_slots s"
+        " LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid"
+        " WHERE s.slot_name = %s AND s.active_pid IS NOT NULL",
+        [slot],
+    )
+    for pid, found in rows:
+        if found != application:
+            raise slot_taken(slot, pid, f'application "{found}"')
+        query(connection, "SELECT pg_terminate_backend(%s)", [pid])
+        return True
+    return False
+
+
+def drop_slot(connection: Session, slot: str, seconds: float) -> bool:
+    """Drop the slot as soon as nobody reads it any more; False where there is none."""
+    return _until(lambda: _dropped(connection, slot), seconds)
+
+
+def _dropped(connection: Session, slot: str) -> bool | None:
+    """True when it is dropped, False when there is none, None while it is still in use."""
+    rows = query(
+        connection,
+        "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s",
+        [slot],
+    )
+    if not rows:
+        return False
+    if rows[0][0] is not None:
+        return None
+    query(connection, "SELECT pg_drop_replication_slot(%s)", [slot])
+    return True
+
+
+def _until(attempt: Callable[[], bool | None], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while (done := attempt()) is None:
+        if time.monotonic() > deadline:
+            raise Transient(
+                "PG_SLOT_BUSY",
+                "a slot did not become free in time",
+                hint="try again when the session that reads it has ended",
+            )
+        time.sleep(0.05)
+    return done
+
+
+def release_slot(pgconn: pq.abc.PGconn, slot: str) -> None:
+    """Drop a slot of this very connection, also within its transaction."""
+    ask(pgconn, f"DROP_REPLICATION_SLOT {quote_identifier(slot)}")
