@@ -8,11 +8,11 @@ It never knows the lake, the spool or Spark: bytes, Arrow types and positions go
 but addresses and names. It changes nothing upstream but the objects that it names and removes.
 
     session     connecting, pinned settings, proving that it is the same server
-    preflight   what would go wrong, with the statements that mend it
-    catalog     which tables there are, and whether one changed
-    types       from the source's types to columns of the lake
+    protocol    messages and bytes on the connection
+    catalog     which tables there are, what their columns mean, whether one changed
     snapshot    one moment, copied in ranges
     stream      everything after it, with the transactions in it found (`received`)
+    preflight   what would go wrong, with the statements that mend it
     source      the contract, implemented: what the stream's bytes mean, how a value is printed
 
 Beside the folders stand `contract` (protocols and values: what those above may ask of any source), `received`

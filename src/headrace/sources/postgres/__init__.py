@@ -1,16 +1,23 @@
 """PostgreSQL 15 to 18, by logical replication with pgoutput.
 
-    session ─► preflight ─► catalog + types ─► upstream ─────────► snapshot ──────────► stream
-    pinned,    findings     TableLook,         publication,        leader, ranges,      raw bytes,
-    proved     with SQL     TableSchema        slot, W             COPY text            positions
+    preflight/     what would go wrong, with the statements that mend it, before anything is made
+    snapshot/      a leader holds one moment open, followers copy ranges of it as COPY text
+    stream/        everything after it: raw bytes, and the transactions in them
+    source         the contract of a source, over these:
+      slicing      where bytes may be cut, and what they have for some tables
+      decoding     from bytes to changes
+      context      what bytes must be told to be decoded
+      spark_casts  a printed value as an expression of Spark's SQL
+    upstream       publication and slot: their order, names, removal; that order proves that nothing is lost
+    publication    our publication, made and altered
+    slot           our slot, made, watched and dropped
+    writers        W, the transactions that a snapshot has to show
+    protocol/      the walsender's messages and wire
+    catalog/       tables, types and locks, as the server's catalog has them
+    session/       a connection: pinned, proved, asked, bounded
+    spelling, lsn  a position in the server's log, and how the server writes it
 
-    transactions, running   which transactions a read of the stream holds; those that come while they run
-    source                  the contract of a source, over these three:
-    context, slicing        what bytes must be told; where they may be cut, and what they have for some tables
-    decoding                from bytes to changes
-
-The order from `upstream` on is the proof that nothing is lost: see there. `refusals` gives the coded
-errors of logins and statements, `protocol` and `wire` the bytes of a walsender.
+Preflight and the source stand on top; snapshot, stream, upstream and slicing do not know each other.
 
 Everything runs with the rights of an ordinary user: LOGIN, REPLICATION, SELECT on the tables, and
 for a publication of our own also CREATE on the database and ownership of the tables.
