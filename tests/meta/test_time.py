@@ -64,3 +64,14 @@ def test_what_pytest_writes_is_read(tmp_path: Path) -> None:
     assert ended.returncode == 1, ended.stdout
     assert [each.test.rpartition("::")[2] for each in read([target])] == ["test_a", "test_b"]
     assert main([str(target)]) == 0
+
+
+def test_a_run_writes_down_what_its_tests_took(tmp_path: Path) -> None:
+    test = "tests/meta/test_time.py::test_every_listed_test_is_there"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    times, report = tmp_path / "times", tmp_path / "report.md"
+    subprocess.run(
+        [*command, "--times", times, "--report", report], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+    )
+    assert [taken.test for taken in read(times)] == [test]
+    assert "1 passed" in report.read_text(encoding="utf-8")
