@@ -73,5 +73,5 @@ def test_a_run_writes_down_what_its_tests_took(tmp_path: Path) -> None:
     subprocess.run(
         [*command, "--times", times, "--report", report], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
     )
-    assert [taken.test for taken in read(times)] == [test]
+    assert [taken.test for taken in read([times])] == [test]
     assert "1 passed" in report.read_text(encoding="utf-8")
