@@ -74,4 +74,4 @@ def held_up(
         finally:
             held.released.set()
             thread.join()
-    assert ended == [None]
+    assert ended == [None], ended

@@ -161,7 +161,8 @@ class Chunking:
         assert answer.handoff is not None
         self._site.progress[piece.table].add(answer)
         chunks = tuple(Chunk(span, answer.handoff) for span in piece.spans)
-        self._site.finished.put(ChunkCopied(piece.table, chunks, answer))
+        folder = self._tasks[piece.table].folder
+        self._site.finished.put(ChunkCopied(piece.table, folder, chunks, answer))
 
     def _give_up(self, name: TableName, error: Definite | TableBusy) -> None:
         """Plan no more of the table; what of it is under way still counts."""

@@ -56,9 +56,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A table whose copy is complete: its files wait to be committed."""
+    """A table whose copy is complete: its files wait to be committed, in this folder."""
 
     name: TableName
+    folder: str
     files: tuple[NewFile, ...]
     rows: int
     errors: Errors
@@ -68,9 +69,10 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class ChunkCopied:
-    """A chunk of a table, or several of one snapshot: their files wait to be committed."""
+    """A chunk of a table, or several of one snapshot: their files wait to be committed, in this folder."""
 
     name: TableName
+    folder: str
     chunks: tuple[Chunk, ...]
     done: RangeDone
 

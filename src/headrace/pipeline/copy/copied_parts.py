@@ -56,14 +56,18 @@ class Harvest:
         return bool(self) and (over or bool(self.tables) or time.monotonic() - self.since >= GATHER_SECONDS)
 
     def epoch(self, ledger: Ledger) -> Epoch | None:
-        """All of it as an epoch; None where its tables have been stopped meanwhile."""
-        tables, chunks = self.tables, self.chunks
-        self.tables, self.chunks = [], {}
+        """All of it as an epoch; None where its tables have been stopped meanwhile.
+
+        One that stopped may be copied anew by now, into another folder: nothing of the old copy is for that.
+        """
         awaited = ledger.awaited
-        tables = [each for each in tables if each.name in awaited]
+        folders = {name: ledger.outline(record).folder for name, record in awaited.items()}
+        tables = [each for each in self.tables if folders.get(each.name) == each.folder]
+        chunks = {n: [p for p in parts if folders.get(n) == p.folder] for n, parts in self.chunks.items()}
+        self.tables, self.chunks = [], {}
         records = [_copied(ledger, awaited[each.name], each) for each in tables]
         outcomes = [Outcome(e.name, add=e.files, rows=e.rows, errors=e.errors) for e in tables]
-        for name in chunks.keys() & awaited.keys():
+        for name in (name for name, parts in chunks.items() if parts):
             records.append(_with_chunks(ledger, awaited[name], chunks[name]))
             outcomes.append(_outcome(chunks[name]))
         if not records:

@@ -278,6 +278,7 @@ class Copying:
 def _copied(name: TableName, table: _Table, handoff: Handoff) -> Copied:
     return Copied(
         name=name,
+        folder=table.task.folder,
         files=tuple(file for done in table.done for file in done.files),
         rows=sum(done.rows for done in table.done),
         errors=tuple(piece for done in table.done for piece in done.errors),
