@@ -24,9 +24,11 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.lake.format import statusfile
 from headrace.lake.format.plan import Plan
 from headrace.lake.log.marks import Mark
+from headrace.lake.read.positions import shown
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.ownership import ENDED, this_process
 from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.sources import registry
 from headrace.sources.postgres.slot import SlotState
 
 if TYPE_CHECKING:
@@ -279,6 +281,12 @@ def _position(run: ReportedRun) -> dict[str, Any]:
     }
 
 
+def _since(run: ReportedRun, record: TableRecord, since: int) -> str:
+    """From when on a table is exact, as its server spelled it then: it may have been set back since."""
+    near = record.stopped_at or run.ledger.frontier
+    return shown(registry.spelling(_source(run).kind), since, near)
+
+
 def _source(run: ReportedRun) -> SourceRecord:
     assert run.ledger.source is not None
     return run.ledger.source
@@ -335,7 +343,7 @@ def _table(
         "copied_anew": None if anew is None else anew.state.value,
         "join": record.join,
         "held_transactions": record.held,
-        "since": None if record.since is None else str(_source(run).at(record.since)),
+        "since": None if record.since is None else _since(run, record, record.since),
         "rows": run.ledger.rows(record.name) if record.state.has_rows else None,
         "last_change": reporter.last_change(run.ledger.task_folder(record.name)),
         "error": None if record.error is None else record.error.as_record(),

@@ -29,6 +29,7 @@ from headrace.lake.log import horizon
 from headrace.lake.log.commit import plan_base
 from headrace.lake.log.horizon import Reach
 from headrace.lake.log.marks import Mark
+from headrace.lake.read.intervals import Past
 from headrace.lake.retain.sweep import Broom
 from headrace.lake.retain.thinning import Keeping
 from headrace.pipeline.maintain import expiry
@@ -215,8 +216,8 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
     found = horizon.read(store, ledger.name)
     if found is None:
         return
-    assert ledger.source is not None
-    report.history["reaches_back_to"] = str(ledger.source.at(found.time + 1))
+    # It may lie in an earlier life of the server: the marks of that time know how it was spelled.
+    report.history["reaches_back_to"] = yield partial(Past(store, ledger.name).shown, found.time + 1)
     since = found.time + 1
     settled = [r for r in ledger.tables.values() if r.state.is_settled]
     late = [record for record in settled if record.since is not None and record.since < since]

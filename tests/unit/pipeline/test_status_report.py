@@ -1,0 +1,37 @@
+"""What a status says of a server that was set back."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from headrace.core.errors import Definite
+from headrace.core.names import TableName
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.table_state import State
+from headrace.pipeline.status_report import _since
+from headrace.sources.postgres.lsn import Log, Lsn
+from tests.places import place_at
+from tests.unit.core.batches import text_table
+
+LIVE = TableRecord(TableName("public", "t"), State.LIVE, 5, text_table(), {}, None, since=0x70)
+ERROR = Definite("TABLE_CHANGED", "it is another", hint="copy it anew")
+LATER = Log(1 << 32)  # the server's next life
+
+
+def _run(frontier: Any) -> Any:
+    source = SimpleNamespace(kind="postgres", at=LATER.at)
+    return cast(Any, SimpleNamespace(ledger=SimpleNamespace(frontier=frontier, source=source)))
+
+
+def test_a_table_that_stopped_in_an_earlier_life_of_the_server_is_exact_from_where_it_was_then() -> None:
+    stopped = LIVE.failed(ERROR, place_at(0x150))
+    assert _since(_run(LATER.position(Lsn(0x90))), stopped, 0x70) == "0/70"
+
+
+def test_so_are_tables_while_the_lost_position_is_left() -> None:
+    assert _since(_run(place_at(0x150)), LIVE, 0x70) == "0/70"
+
+
+def test_in_the_next_life_its_own_positions_are_shown() -> None:
+    assert _since(_run(LATER.position(Lsn(0x90))), LIVE, (1 << 32) + 0x80) == "0/80"
