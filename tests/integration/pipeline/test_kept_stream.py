@@ -211,6 +211,30 @@ def test_truncations_and_large_transactions_across_a_first_copy_are_kept_whole(
     assert 120_000 in mirrors.lake.at().arrow("public.whole")["id"].to_pylist()
 
 
+def test_a_table_of_which_a_damaged_file_was_kept_stops_alone(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here it is a new copy that stops: its table stays what it was, and so do the others."""
+    database, damaged = mirrors.database, set[str]()
+
+    def damage(name: str, place: str = "") -> None:
+        for key in _kept(mirrors) if name == "late.replay.before" else ():
+            damaged.add(key)
+            path = mirrors.path / key
+            path.write_bytes(b"\0" + path.read_bytes()[1:])
+
+    mirrors.once()
+    ask.ask(str(mirrors.path), "resync", {"tables": ["keyed"]}, url=database.url(user="app"))
+    monkeypatch.setattr("headrace.pipeline.loop.failpoint", damage)
+    with held_up(mirrors, POINT["slot"], "public.keyed", monkeypatch, **BY["slot"]):
+        _change(database, 1)
+        _is_acknowledged(database)
+    assert damaged
+    _exact(mirrors)
+    assert set(mirrors.lake.at().marks["main"].versions) == {f"public.{name}" for name in NAMES}
+    assert "staged/public.keyed" not in mirrors.lake.catalog()
+
+
 @pytest.mark.parametrize(("handoff", "where"), FAILING)
 def test_a_run_that_fails_while_the_stream_is_kept_or_taken_goes_on(
     mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, handoff: str, where: str

@@ -26,7 +26,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.state.kept_files import Kept
+from headrace.pipeline.state.kept_files import Kept, needed
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import Look
@@ -42,7 +42,7 @@ from headrace.pipeline.stream.truncations import rows_to_go, with_truncations
 from headrace.pipeline.tasks import decode
 from headrace.pipeline.tasks.files import verdict
 from headrace.pipeline.tasks.merge import merge
-from headrace.pipeline.tasks.slices import Slice
+from headrace.pipeline.tasks.slices import KeptDamaged, Slice
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes, TableTask, from_ipc, pack, to_ipc, unpack
 from headrace.sources.contract import Decoder, Source
 from headrace.sources.postgres.catalog.table_def_record import labels_of
@@ -206,9 +206,12 @@ def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
     taken = late_stream.portion(ledger.kept.values(), stand, ledger.position, batches.EPOCH_BYTES)
     changed = look.changed(behind.values())
     tasks = {r.oid: _task(ledger, r, look) for r in behind.values() if r.name not in changed}
-    slices = list(late_stream.slices_of(ledger.address, ledger.name, taken.files, workshop.decoder(look)))
-    work = _Work(slices, taken.changes, taken.truncates)
-    outcomes = _worked(ledger, workshop, work, tasks) if slices and tasks else {}
+    try:
+        slices = list(late_stream.slices_of(ledger.address, ledger.name, taken.files, workshop.decoder(look)))
+        work = _Work(slices, taken.changes, taken.truncates)
+        outcomes = _worked(ledger, workshop, work, tasks) if slices and tasks else {}
+    except KeptDamaged as error:
+        return _without(ledger, taken, stand, error)
     good, lacking, failures = _judged(outcomes, changed, (min(stand.values()), taken.reached))
     moved = [_caught_up(ledger, record, taken, good, failures, look) for record in behind.values()]
     side = _sided(ledger, workshop, behind, moved, good, lacking)
@@ -220,6 +223,16 @@ def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
         staged=tuple(o for o in side.outcomes if behind[o.table].stage is not None),
         absent=frozenset() if ledger.healing else look.locked,
     )
+
+
+def _without(
+    ledger: Ledger, taken: Portion, stand: Mapping[TableName, Position], error: KeptDamaged
+) -> Epoch:
+    """A file is damaged: the tables that need it stop, and the others go on without it."""
+    gone = [file for file in taken.files if file.name in (error.detail or "")] or taken.files
+    records = [r for r in ledger.catching_up if any(needed(f, {r.name: stand[r.name]}) for f in gone)]
+    stopped = tuple(record.failed(error, ledger.position) for record in records)
+    return Epoch("stop", ledger.frontier, records=stopped)
 
 
 def _caught_up(

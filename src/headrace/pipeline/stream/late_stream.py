@@ -31,7 +31,7 @@ from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.kept_files import FOOTER_BYTES, Kept, needed
-from headrace.pipeline.tasks.slices import KeptPiece, Slice, damaged_file
+from headrace.pipeline.tasks.slices import KeptPiece, Slice, damaged_file, opened
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.contract import Decoder, Selected
 from headrace.spool.reader import SpoolReader
@@ -139,11 +139,14 @@ def slices_of(lake: LakeAddress, source: str, files: Sequence[Kept], decoder: De
 
 
 def _footer(store: Store, key: str, size: int) -> list[dict[str, Any]]:
-    with store.open_input(key) as file:
+    with opened(store, key) as file:
         file.seek(size)
         told = file.read()
     footer, length = told[:-FOOTER_BYTES], int.from_bytes(told[-FOOTER_BYTES:], "big")
+    try:
+        pieces: list[dict[str, Any]] = json.loads(footer)
+    except ValueError as error:
+        raise damaged_file(key) from error
     if len(footer) != length:
         raise damaged_file(key)
-    pieces: list[dict[str, Any]] = json.loads(footer)
     return pieces

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from headrace.core.errors import Definite
 from headrace.decode.kernel import Bytes
+from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.contract import Context, Decoder
 from headrace.spool.reader import SpoolReader
@@ -75,10 +77,23 @@ class Slice:
         return self.decoder.whole(spool.read_streamed(small.own, 0, small.length), small.context)
 
 
+class KeptDamaged(Definite):
+    """What was kept of the stream is not what was written."""
+
+    codes = ("LATE_DAMAGED",)
+
+
+def opened(store: Store, key: str) -> Any:
+    """A file of what was kept; one that is gone is as good as damaged."""
+    try:
+        return store.open_input(key)
+    except Definite as error:
+        raise damaged_file(key) from error
+
+
 def read_piece(piece: KeptPiece, start: int, stop: int) -> Bytes:
     """The bytes of a piece, verified."""
-    store = piece.lake.open()
-    with store.open_input(piece.key) as file:
+    with opened(piece.lake.open(), piece.key) as file:
         file.seek(start)
         data = file.read(stop - start)
     if len(data) != stop - start or zlib.crc32(data) != piece.crc:
@@ -86,10 +101,10 @@ def read_piece(piece: KeptPiece, start: int, stop: int) -> Bytes:
     return np.frombuffer(data, np.uint8)
 
 
-def damaged_file(key: str) -> Definite:
-    return Definite(
+def damaged_file(key: str) -> KeptDamaged:
+    return KeptDamaged(
         "LATE_DAMAGED",
         "what was kept of the stream for a table that is being copied is damaged",
         detail=f'"{key}"',
-        hint="restore the file from a backup, or drop the table and add it again: headrace tables",
+        hint="headrace tables resync copies the table anew",
     )
