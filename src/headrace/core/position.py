@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.columns import contiguous
+from headrace.core.errors import Misconfigured
 
 STEP = 8
 
@@ -62,7 +63,14 @@ class Position:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Position:
-        return cls(int(record["time"]), str(record["text"]))
+        try:
+            return cls(int(record["time"]), str(record["text"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise Misconfigured(
+                "POSITION_MALFORMED",
+                f"{str(record)[:100]!r} is not a position as it is written down",
+                hint="use the version of headrace that wrote it, or a newer one",
+            ) from error
 
 
 ORIGIN = Position(0, "")  # of a source of which nothing is known yet

@@ -9,7 +9,7 @@ import pytest
 from headrace.lake.format import requests
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import reach
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import Served, serving
@@ -49,7 +49,9 @@ def test_a_mark_waits_for_its_time_unless_somebody_waits_for_it(mirrors: Mirrors
         assert mirrors.lake.at().epoch == epoch
         assert served.position["lag_bytes"] > 0
         assert served.position["lag_seconds"] > 0
-        requests.ask(open_store(mirrors.path), "main", reach.REACH, {"frontier": str(wanted)})
+        requests.ask(
+            open_store(mirrors.path), "main", reach.REACH, {"frontier": Log().position(wanted).as_record()}
+        )
         served.until(
             lambda: served.holds("public.a", 2) and served.holds("public.b", 1), "what was asked for"
         )

@@ -50,7 +50,16 @@ def _made(path: Where) -> Where:
             file = datafile.write(store, folder, layout.file_name(epoch), rows)
             steps.append(TableStep(folder, -1, (file,), schema=schemas.encode(rows.schema)))
         plan = Plan(
-            source, epoch, "p", "copy", 1, "0/10", 15, steps=tuple(steps), versions=dict.fromkeys(tables, 0)
+            source,
+            epoch,
+            "p",
+            "copy",
+            1,
+            "0/10",
+            15,
+            steps=tuple(steps),
+            versions=dict.fromkeys(tables, 0),
+            state={"source": {"kind": "postgres"}},
         )
         log.put_plan(plan)
         assert isinstance(log.finish(plan), Mark)

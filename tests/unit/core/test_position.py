@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.core.position import ORIGIN
+from headrace.core.position import ORIGIN, Position
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.spelling import SPELLING
 from tests.places import place_at
@@ -33,3 +35,10 @@ def test_an_lsn_that_cannot_be_read_is_a_coded_error(text: str) -> None:
 
 def test_where_nothing_is_known_yet_lsns_are_times() -> None:
     assert SPELLING.time("0/20", ORIGIN) == 0x20
+
+
+@pytest.mark.parametrize("record", ["0/10", {"time": 1}, {"time": "x", "text": ""}, None])
+def test_what_is_no_position_as_it_is_written_down_is_a_coded_error(record: Any) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        Position.from_record(record)
+    assert (caught.value.code, bool(caught.value.hint)) == ("POSITION_MALFORMED", True)

@@ -183,10 +183,11 @@ def _later(marks: Sequence[Mark], limit: datetime, end: int) -> Iterator[int]:
 
 
 def _lives(marks: Sequence[Mark], spelling: Spelling) -> Iterator[tuple[Mark | None, Mark]]:
-    """The first and the last mark of each incarnation, newest first; of the oldest one the last alone.
+    """The first and the last mark of each life of the source, newest first; of the oldest one the last alone.
 
-    While a lost position is left, marks of the new incarnation stand where the old one came to: at positions
-    that are spelled otherwise in the new one.
+    A life ends with its incarnation, and where positions begin to be spelled otherwise: while a lost position
+    is left, marks of the new incarnation stand where the old one came to, and version 1 of the lake spelled
+    the positions of a server that had been set back in a way of its own.
     """
     stop = len(marks)
     while stop:
@@ -198,8 +199,8 @@ def _lives(marks: Sequence[Mark], spelling: Spelling) -> Iterator[tuple[Mark | N
             return spelling.text(mark.position.time, near) == mark.frontier
 
         first = bisect_left(marks, True, lo=start, hi=stop - 1, key=at_home)
-        yield marks[first] if start else None, last
-        stop = start
+        yield marks[first] if first else None, last
+        stop = first
 
 
 def _spelled(marks: Sequence[Mark], position: str) -> Place:

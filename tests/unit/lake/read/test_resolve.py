@@ -166,6 +166,18 @@ def test_a_position_is_read_in_the_newest_life_that_has_one_like_it() -> None:
     assert resolve.at_position(marks, "0/C8", SPELLING).time == 0xC7
 
 
+def test_a_life_whose_first_marks_were_spelled_as_times_is_read_in_both_ways() -> None:
+    """As version 1 of the lake did for a server that had been set back."""
+    base = 1 << 32
+    shifted = [Mark(7, 1, f"1/{low:X}", base + low - 1, None, END, 0, 0) for low in (0x10, 0x20)]
+    own = [Mark(8, 1, f"0/{low:X}", base + low - 1, None, END, 0, 0) for low in (0x30, 0x40)]
+    marks = [*MARKS, *shifted, *own]
+    assert resolve.at_position(marks, "1/20", SPELLING).time == base + 0x1F
+    assert resolve.at_position(marks, "1/18", SPELLING).time == base + 0x17
+    assert resolve.at_position(marks, "0/38", SPELLING).time == base + 0x37
+    assert _mark_of(resolve.at_position(marks, "0/E0", SPELLING)) == 6
+
+
 def test_an_epoch_that_is_not_kept_is_refused() -> None:
     assert resolve.at_epoch(MARKS, 4).frontier == "0/D0"
     with pytest.raises(Misconfigured) as raised:
