@@ -31,7 +31,7 @@ SAMPLE = Path(__file__).with_name("version_1.tar.gz")
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     with tarfile.open(SAMPLE) as archive:
-        archive.extractall(tmp_path / "lake", filter="data")
+        archive.extractall(tmp_path / "lake")
     return Lake(tmp_path / "lake")
 
 

@@ -297,7 +297,7 @@ def _driver(staged: Stage, patience: float) -> subprocess.Popen[bytes]:
         [sys.executable, "-c", _DRIVER, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(stream_module.__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(Path(stream_module.__file__).parents[4])},
     )
     return driver
 
@@ -307,7 +307,9 @@ import sys, time
 from pathlib import Path
 from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
-from headrace.sources.postgres.session.connection import Address, connect, identify
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import identify
 address = Address.parse(sys.argv[2])
 with connect(address, role="test") as connection:
     identity = identify(connection)

@@ -43,7 +43,7 @@ from headrace.spool.origin import prepare, running_since
 LIMIT_BYTES = 8 * 1024**3
 BEATS = 12  # words of the driver in the time for which the process is patient
 _STOP_WITHIN = 5.0
-_SOURCE_ROOT = Path(__file__).parents[2]
+_SOURCE_ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True, slots=True)
