@@ -50,7 +50,7 @@ BY: dict[str, dict[str, Any]] = {
 POINT = {"slot": "copy.range.after", "xid": "copy.range.after", "chunks": "copy.chunk.after"}
 # Each fails once, while the stream is kept or while it is taken.
 KEEPING = ("late.keep.before", "late.keep.after", "lake.plan.after", "lake.mark.before", "acknowledge.before")
-TAKING = ("copy.range.after", "lake.table.after", "late.replay.before", "late.replay.after")
+TAKING = ("lake.table.after", "late.replay.before", "late.replay.after")
 OFTEN = ("late.keep.after", "late.replay.after")
 FAILING = [
     *(
