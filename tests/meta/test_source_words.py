@@ -45,7 +45,7 @@ def _docstrings(parsed: ast.Module) -> Iterator[ast.expr]:
 
 
 def _texts(node: ast.AST) -> list[str]:
-    """What a node itself says: a name, an attribute, an argument, a text; of imports the layers tell."""
+    """The texts of a node: a name, an attribute, an argument, a text; of imports the layers tell."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
             return [name]
@@ -66,7 +66,7 @@ def _apart(text: str) -> str:
 
 
 def above() -> dict[str, int]:
-    """How many such words each file above the contract has."""
+    """Count such words in each file above the contract."""
     files = (path for path in python_files("src") if path.is_relative_to(SOURCE) and not _below(path))
     counted = {relative(path): sum(words(tree(path)).values()) for path in files}
     return {name: count for name, count in counted.items() if count}

@@ -1,8 +1,8 @@
 """Collections: sets of updates, and what they hold at a time.
 
 An update is `(row, time, diff)`; a table of updates has the row's columns, then `_time` and `_diff` (both
-int64). The contents at a time are the rows whose diffs up to then
-add up to more than zero, that many times each; a table of contents is a table of updates without times.
+int64). The contents at a time are the rows whose diffs up to then add up to more than zero, that many times
+each; a table of contents is a table of updates without times.
 
     consolidate   one update for each row and time, the sum of them; none where the sum is zero
     negate        the same updates, undone

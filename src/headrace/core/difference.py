@@ -78,7 +78,7 @@ def history(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) -
 
 
 def updates(schema: TableSchema, old: pa.Table, new: pa.Table) -> pa.Table:
-    """What leads from the old rows to the new ones: columns by number, and `DIFF`.
+    """Find the updates that lead from the old rows to the new ones: columns by number, and `DIFF`.
 
     By number, so that no user's name collides with ours.
     """

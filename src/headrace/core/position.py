@@ -77,7 +77,7 @@ ORIGIN = Position(0, "")  # of a source of which nothing is known yet
 
 
 class Spelling(Protocol):
-    """How a kind of source spells its positions. `near` is a position of the same life of the source."""
+    """The way a kind of source spells its positions. `near` is a position of the same life of the source."""
 
     def reads(self, text: str) -> bool:
         """Tell whether a text is a position of this kind."""

@@ -23,7 +23,7 @@ from headrace.pipeline.tasks.table_task import Outcome
 
 
 def carry_over(ledger: Ledger) -> Epoch | None:
-    """What becomes of such tables; None where there are none, as in every lake of this version."""
+    """Decide about such tables; None where there are none, as in every lake of this version."""
     records, outcomes = [], []
     for record in ledger.present:
         behind = record.state is State.JOINING and record.applied is not None
@@ -56,7 +56,7 @@ def _anew(ledger: Ledger, record: TableRecord) -> TableRecord:
 
 
 def _emptied(ledger: Ledger, record: TableRecord) -> Outcome:
-    """What takes its rows out of the lake, and its rows of errors/ with them."""
+    """Take its rows out of the lake, and its rows of errors/ with them."""
     live = tuple(ledger.table(ledger.task_folder(record.name)).files())
     task, epoch, time = ledger.outline(record), ledger.mark.epoch + 1, ledger.frontier.last
     errors = raw_values.standing(ledger.store, task, epoch, time) if record.shadows else ()

@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 class Context(Protocol):
-    """What bytes of a stream must be told to be decoded. A value: it pickles, and compares by contents."""
+    """All that bytes of a stream need to be decoded. A value: it pickles, and compares by contents."""
 
     def as_record(self) -> Json:
         """The context as JSON can hold it, for bytes that are kept; the decoder reads it again."""
@@ -87,7 +87,7 @@ class TableChanges:
 
 @dataclass(frozen=True, slots=True)
 class TableFailure:
-    """Why changes of one table can't be taken; the other tables of the bytes go on."""
+    """A reason why changes of one table can't be taken; the other tables of the bytes go on."""
 
     table: int
     failure: Definite
@@ -95,7 +95,7 @@ class TableFailure:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What bytes have for some tables: fewer bytes, the context that they need, and what is in them."""
+    """The part of bytes that some tables need: fewer bytes, their context, and what is in them."""
 
     data: Bytes
     context: Context
@@ -122,16 +122,16 @@ class Decoder(Protocol):
         """
 
     def split(self, data: Bytes, context: Context) -> tuple[int, Context]:
-        """How many of these bytes stand for themselves, and the context of what follows them.
+        """Tell how many of these bytes stand for themselves, and the context of what follows them.
 
         The bytes may end anywhere; 0 where not even the first message is there to its end.
         """
 
     def select(self, data: Bytes, context: Context, tables: Collection[int]) -> Selected | None:
-        """What the bytes have for these tables, none of their rows decoded; None where they have nothing."""
+        """Pick the bytes of these tables, none of their rows decoded; None where there are none."""
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
-        """Where the tables (and from which time on it matters) are emptied; no row is decoded."""
+        """Find where the tables (and from which time on it matters) are emptied; no row is decoded."""
 
     def decode(
         self, data: Bytes, context: Context, tables: Mapping[int, Wanted]

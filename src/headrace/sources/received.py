@@ -45,7 +45,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a table is laid out from this place on, as the source's decoder reads it."""
+    """The layout of a table from this place on, as the source's decoder reads it."""
 
     table: int
     at: int

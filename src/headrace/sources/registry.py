@@ -31,7 +31,7 @@ def by_kind(kind: str) -> Source:
 
 @cache
 def spelling(kind: str) -> Spelling:
-    """How the source of this kind spells its positions."""
+    """Find the spelling of this kind of source."""
     found: Spelling = import_module(f"{_folder(kind)}.spelling").SPELLING
     return found
 

@@ -33,7 +33,7 @@ Opened = tuple[T, Callable[[], None]]
 
 
 class Lazy(Generic[T]):
-    """What comes into being when it is first needed, at most once."""
+    """A value that is made when it is first needed, at most once."""
 
     def __init__(self, open: Callable[[], Opened[T]]) -> None:
         self._open = open

@@ -1,4 +1,4 @@
-"""What a status says of a server that was set back."""
+"""A status speaks of a server that was set back in that server's positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is started beside the work: once, for all who wait, and ended only if it came up."""
+"""A thing that is started beside the work: once, for all who wait, and ended only if it came up."""
 
 from __future__ import annotations
 

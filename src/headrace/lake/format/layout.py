@@ -103,10 +103,6 @@ def histories_folder(source: str) -> str:
     return f"{_HISTORY}/{quote(source)}"
 
 
-def is_history(folder: str) -> bool:
-    return folder.startswith(f"{_HISTORY}/")
-
-
 def table_of_history(folder: str) -> TableName | None:
     """The table whose history is kept in this folder; None for a folder of another kind."""
     room, *parts = folder.split("/")

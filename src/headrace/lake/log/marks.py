@@ -86,7 +86,7 @@ class Mark:
 
     @property
     def position(self) -> Position:
-        """Where the source's stream stood: behind all that the mark holds."""
+        """The place of the source's stream, behind all that the mark holds."""
         return Position(self.time + 1, self.frontier)
 
 

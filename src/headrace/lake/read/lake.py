@@ -30,7 +30,7 @@ from headrace.lake.read import changes as changing
 from headrace.lake.read import resolve
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.positions import spelling_at, spelling_of
-from headrace.lake.read.resolve import Place
+from headrace.lake.read.resolve import NoMark, Place
 from headrace.lake.store.open import open_store
 
 Moment = int | str | Position | datetime | Cut  # an epoch, a position, a timestamp, or another cut's place
@@ -145,12 +145,16 @@ class Lake:
 
     def _at_epoch(self, kept: Kept, source: str, epoch: int) -> Place:
         """The mark, or where it was if its plan is still there."""
-        plan = catalog.final_plan(self.store, source, epoch) if kept and epoch <= kept[-1].epoch else None
-        if plan is not None and plan.time >= 0:
+        try:
+            return resolve.at_epoch(kept, epoch)
+        except NoMark:
+            plan = catalog.final_plan(self.store, source, epoch) if kept and epoch <= kept[-1].epoch else None
+            if plan is None or plan.time < 0:
+                raise
             place = resolve.at_time(kept, plan.time, spelling_at(self.store, source, kept[-1]))
-            if place.mark is None:
-                return place
-        return resolve.at_epoch(kept, epoch)
+            if place.mark is not None:  # another one of the same time, which need not name the same tables
+                raise
+            return place
 
     def cut(self, moment: Moment | None, source: str | None = None) -> Cut:
         """The cut at what somebody named in one word, whatever kind of word it is; None: the newest mark."""

@@ -1,4 +1,4 @@
-"""How the positions of a source are spelled, for those who read its lake.
+"""Finds out how the positions of a source are spelled, for those who read its lake.
 
 A mark has the text of its position, as the source spells it. What lies between two marks has a time only; its
 text, and the time of a text that somebody gives us, are the business of the kind of source that the records
@@ -33,13 +33,13 @@ class Unspelled:
 
 
 def spelling_of(records: Mapping[str, Any]) -> Spelling:
-    """How the source spells its positions whose catalog this is."""
+    """Find the spelling of the source whose catalog this is."""
     record = records.get(_SOURCE)
     return Unspelled() if record is None else registry.spelling(record["kind"])
 
 
 def spelling_at(store: Store, source: str, mark: Mark | None) -> Spelling:
-    """How the source spelled its positions at a mark."""
+    """Find the spelling of the source as of a mark."""
     return Unspelled() if mark is None else spelling_of(catalog.load(store, source, mark.epoch).records)
 
 

@@ -46,15 +46,10 @@ _COMMIT = np.dtype([("time", "<i8"), ("xid", "<i8"), ("commit_ts", "<i8")])
 Spelled = Callable[[int], Position]
 
 
-def unspelled(time: int) -> Position:
-    """A position of a source of which nothing else is known."""
-    return Position(time, f"time {time}")
-
-
 class Known:
     """The newest transactions that are known when a session begins, to compare with."""
 
-    def __init__(self, commits: Commits, since: int, until: int, at: Spelled = unspelled) -> None:
+    def __init__(self, commits: Commits, since: int, until: int, at: Spelled) -> None:
         self._commits = commits
         self._since = since
         self._until = until
@@ -63,9 +58,7 @@ class Known:
         self._reached = 0  # everything before this position has come
 
     @classmethod
-    def of(
-        cls, spool: Path, last: LastCommits | None = None, position: int = 0, at: Spelled = unspelled
-    ) -> Known:
+    def of(cls, spool: Path, at: Spelled, last: LastCommits | None = None, position: int = 0) -> Known:
         """What the spool holds, and what the lake remembers of what came before the time of its `position`.
 
         `at` gives the position at a time, for a person.

@@ -85,7 +85,7 @@ class Intake:
 
     @property
     def unsettled(self) -> bool:
-        """Whether the source has read further than the spool's index says."""
+        """Tell whether the source has read further than the spool's index says."""
         return self._open is None and not self._amid and self._reached > self._writer.frontier
 
     def settle(self) -> None:

@@ -243,7 +243,7 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
     folder = Path(orders.folder)
     log = Log(orders.base)
     with SpoolWriter(folder, orders.limit_bytes, orders.frontier) as writer:
-        known = Known.of(folder, orders.last, orders.position, log.at)
+        known = Known.of(folder, log.at, orders.last, orders.position)
         wanted = Wanted(
             slot=orders.slot,
             publications=orders.publications,

@@ -208,7 +208,7 @@ def _state(record: Mapping[str, Any]) -> State:
 
 
 def held_back(record: Mapping[str, Any]) -> bool:
-    """Whether an earlier version let this table wait and kept nothing of the stream for it."""
+    """Tell whether an earlier version let this table wait and kept nothing of the stream for it."""
     return "state" in record and record["state"] == "chosen" and not record.get("kept", False)
 
 

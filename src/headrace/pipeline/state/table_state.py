@@ -30,7 +30,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """Where a table, or a new copy of one, is in its life."""
+    """A stage in the life of a table, or of a new copy of one."""
 
     ABSENT = "absent"
     PENDING = "pending"
@@ -42,47 +42,47 @@ class State(Enum):
 
     @property
     def awaits_copy(self) -> bool:
-        """Whether it waits for its copy, or is being copied."""
+        """Tell whether it waits for its copy, or is being copied."""
         return MEANINGS[self].awaits_copy
 
     @property
     def keeps_stream(self) -> bool:
-        """Whether each epoch of the stream keeps its part in the lake (`stream.late_stream`)."""
+        """Tell whether each epoch of the stream keeps its part in the lake (`stream.late_stream`)."""
         return MEANINGS[self].keeps_stream
 
     @property
     def follows(self) -> bool:
-        """Whether the epochs of the stream are applied to it: it stands where the source stands."""
+        """Tell whether the epochs of the stream are applied to it: it stands where the source stands."""
         return MEANINGS[self].follows
 
     @property
     def asks_handoff(self) -> bool:
-        """Whether its handoff is asked of each transaction, since the copy may hold it."""
+        """Tell whether its handoff is asked of each transaction, since the copy may hold it."""
         return MEANINGS[self].asks_handoff
 
     @property
     def has_rows(self) -> bool:
-        """Whether the lake has a whole copy of it."""
+        """Tell whether the lake has a whole copy of it."""
         return MEANINGS[self].has_rows
 
     @property
     def is_named(self) -> bool:
-        """Whether marks name it."""
+        """Tell whether marks name it."""
         return MEANINGS[self].is_named
 
     @property
     def is_settled(self) -> bool:
-        """Whether a run that catches up has nothing left to wait for."""
+        """Tell whether a run that catches up has nothing left to wait for."""
         return MEANINGS[self].is_settled
 
     @property
     def may_resync(self) -> bool:
-        """Whether it may be asked to be copied anew; what is being copied is so already."""
+        """Tell whether it may be asked to be copied anew; what is being copied is so already."""
         return MEANINGS[self].may_resync
 
     @property
     def is_published(self) -> bool:
-        """Whether it belongs into the source's publication."""
+        """Tell whether it belongs into the source's publication."""
         return MEANINGS[self].is_published
 
 
@@ -154,7 +154,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What else a state decides; the properties of `State` say what each is."""
+    """The decisions that rest on a state; the properties of `State` explain them."""
 
     awaits_copy: bool = False
     keeps_stream: bool = False

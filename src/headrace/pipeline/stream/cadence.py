@@ -94,7 +94,7 @@ class Cadence:
         return not (wanted or joining or replacing)
 
     def _rests_alone(self, run: MarkRun) -> bool:
-        """Whether it may wait while it would only keep what the stream has, and let the source forget it."""
+        """Tell whether a mark may wait that would only keep the stream, and let the source forget it."""
         progress, position = run.receiver.progress, run.ledger.position
         wanted = run.wanted is not None and position < run.wanted
         much = progress.frontier - position.time >= IDLE_BYTES

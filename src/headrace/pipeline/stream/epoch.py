@@ -76,7 +76,7 @@ class Workshop:
     counts: Counts = field(default_factory=Counts)
 
     def decoder(self, look: Look) -> Decoder:
-        """Who understands the source's stream, as of this look."""
+        """The decoder of the source's stream, as of this look."""
         return self.source.decoder(look.xid_reference)
 
     def jobs(self, rows: int) -> Jobs:
@@ -260,7 +260,7 @@ def _kept(
     frontier: Position,
     changed: Iterable[TableRecord],
 ) -> Kept | None:
-    """What the batch has for those that wait for their copy, or begin to with this epoch (`changed`)."""
+    """Keep the batch's part for those that wait for their copy, or begin to with this epoch (`changed`)."""
     after = {record.key: record for record in (*ledger.present, *changed)}
     keeping = [record for record in after.values() if record.state.keeps_stream]
     waiting = [r for r in keeping if (r.applied or frontier) < frontier]

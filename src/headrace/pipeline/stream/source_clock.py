@@ -50,7 +50,7 @@ class SourceClock:
             del self.readings[1::2]
 
     def reaches(self, time: int) -> bool:
-        """Whether a mark at this time would be complete until a later moment than those before it."""
+        """Tell whether a mark at this time would be complete until a later moment than those before."""
         return bool(self.readings) and self.readings[0].position.time <= time
 
     def until(self, frontier: Position, earliest: int | None) -> int | None:

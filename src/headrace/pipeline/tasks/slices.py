@@ -27,7 +27,7 @@ from headrace.spool.streamed import Streamed
 
 @dataclass(frozen=True, slots=True)
 class KeptPiece:
-    """Where a piece of the stream lies that was kept in the lake (`stream.late_stream`)."""
+    """The place of a piece of the stream that was kept in the lake (`stream.late_stream`)."""
 
     lake: LakeAddress
     key: str
@@ -78,7 +78,7 @@ class Slice:
 
 
 class KeptDamaged(Definite):
-    """What was kept of the stream is not what was written."""
+    """The kept stream is not what was written."""
 
     codes = ("LATE_DAMAGED",)
 

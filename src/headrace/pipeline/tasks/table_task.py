@@ -49,7 +49,7 @@ class LakeAddress:
 
 
 class Merge(Enum):
-    """How a group's rows get into files (`tasks.merge`); `partition` sets it, once."""
+    """The way a group's rows get into files (`tasks.merge`); `partition` sets it, once."""
 
     FILE = auto()
     TRUNCATED = auto()

@@ -84,7 +84,7 @@ def own(context: Context) -> StreamContext:
 
 
 def newest(layouts: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Of each table the last layout."""
+    """Keep the last layout of each table."""
     latest: dict[bytes, bytes] = {}
     for frame in layouts:
         latest[frame[_OID]] = frame

@@ -1,4 +1,4 @@
-"""How PostgreSQL spells positions, for readers of a lake: nothing else of the source is loaded for them."""
+"""The spelling of PostgreSQL's positions, for readers of a lake: nothing else of the source is loaded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headrace.sources.postgres.lsn import Log, Lsn
 
 
 class LsnSpelling:
-    """How positions of PostgreSQL are spelled (`core.position.Spelling`)."""
+    """The spelling of PostgreSQL (`core.position.Spelling`): LSNs."""
 
     def reads(self, text: str) -> bool:
         return Lsn.matches(text.strip())

@@ -27,6 +27,7 @@ from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
 from headrace.spool.writer import SpoolWriter
+from tests.places import place_at
 
 EPOCH = 946_684_800_000_000
 TABLE = 16400
@@ -79,7 +80,7 @@ class Spooled:
     def __enter__(self) -> Spooled:
         prepare(self.folder, {}, self.frontier)
         self.writer = SpoolWriter(self.folder, 1 << 30, self.frontier, segment_bytes=1 << 16)
-        self.known = Known.of(self.folder, *self.lake).from_start(self.start)
+        self.known = Known.of(self.folder, place_at, *self.lake).from_start(self.start)
         self.finder = TransactionFinder()
         self.intake = Intake(self.writer, self.known)
         return self
@@ -370,7 +371,7 @@ def stream_commit(xid: int, lsn: int, end: int) -> bytes:
 def streaming(folder: Path, frontier: int = 0) -> Iterator[Spooled]:
     with Spooled(folder, frontier) as spooled:
         spooled.finder = TransactionFinder(streaming=True)
-        spooled.intake = Intake(spooled.writer, Known.of(folder))
+        spooled.intake = Intake(spooled.writer, Known.of(folder, place_at))
         yield spooled
 
 

@@ -1,4 +1,4 @@
-"""What a receiver's process is started with."""
+"""A receiver's process is started so that it finds the right program."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class ByRange:
 
 @dataclass(frozen=True, slots=True)
 class Checksums:
-    """What is summed of a table, and into which buckets."""
+    """The sums of a table, and the buckets that they go into."""
 
     names: tuple[str, ...]  # the columns that count
     identity: tuple[str, ...]  # those that tell rows apart

@@ -53,7 +53,7 @@ _PAGE = Column("\0page", pa.int64(), "int", "bigint")  # no identifier of a sour
 
 @dataclass(frozen=True, slots=True)
 class Sieve:
-    """How the rows of a table are reduced: to sums of so many buckets, and to the rows of those wanted."""
+    """The reduction of a table's rows: to sums of so many buckets, and to the rows of those wanted."""
 
     schema: TableSchema
     buckets: int

@@ -20,7 +20,7 @@ _UNDEFINED_FILE = "58P01"
 
 
 class StreamLost(Definite, PositionLost):
-    """What comes behind our place in the stream can't be had: slot or log are gone, or are others now."""
+    """The stream behind our place can't be had: slot or log are gone, or are others now."""
 
     codes = ("PG_SLOT_MISSING", "PG_SLOT_LOST", "PG_SLOT_AHEAD", "PG_SERVER_BEHIND", "PG_HISTORY_CHANGED")
 

@@ -16,7 +16,7 @@ WAL_END = """
 
 
 def wal_end(connection: Session) -> Lsn:
-    """How far the log goes."""
+    """Ask how far the log goes."""
     [(end,)] = query(connection, f"SELECT {WAL_END}::text")
     return Lsn.parse(end)
 

@@ -214,7 +214,7 @@ def _between(counted: Ints, begins: Ints, ends: Ints) -> Ints:
 
 
 def _torn(messages: pgoutput.Messages, begins: Ints, commits: Ints) -> bool:
-    """Whether a streamed block begins inside of a whole transaction."""
+    """Tell whether a streamed block begins inside of a whole transaction."""
     blocks = np.flatnonzero(messages.kind == START)
     open_then = np.searchsorted(begins, blocks) - np.searchsorted(commits, blocks)
     return bool(open_then.any())
