@@ -18,7 +18,7 @@ It is done beside the lake's own code, since most of a lake is not written throu
 `os.sync` are watched, and the damage is done to the files themselves. The lake's contents must not be in
 use then.
 
-    python -m headrace.testing.watched <lake> <journal> run --config ...     the command line, watched
+    python -m headrace.testing.sync_journal <lake> <journal> run --config ...     the command line, watched
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Disk:
     @property
     def command(self) -> list[str]:
         """What comes after `python -m` for the command line, watched."""
-        return ["headrace.testing.watched", str(self.root), str(self.journal)]
+        return ["headrace.testing.sync_journal", str(self.root), str(self.journal)]
 
     @contextmanager
     def watched(self) -> Iterator[None]:

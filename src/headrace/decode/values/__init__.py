@@ -6,7 +6,7 @@ text where it lies. It never raises over a value: a text that it can't prove to 
 listed as bad, and its raw text goes to the lake's errors table. `forms.py` is the table of families.
 """
 
-from headrace.decode.values.decoded import Decoded, raw
 from headrace.decode.values.forms import FORMS, decode_column
+from headrace.decode.values.outcome import Decoded, raw
 
 __all__ = ["FORMS", "Decoded", "decode_column", "raw"]

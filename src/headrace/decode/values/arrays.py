@@ -23,7 +23,7 @@ from numba import types
 
 from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
 from headrace.decode.text import NULL, TEXT, TextColumn, validity
-from headrace.decode.values.decoded import ABSENT, BAD, GOOD, Decoded
+from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded
 
 Decoder = Callable[[TextColumn, pa.DataType], Decoded]
 

@@ -8,7 +8,7 @@ from numba import types
 
 from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel
 from headrace.decode.text import TEXT, TextColumn, validity
-from headrace.decode.values.decoded import ABSENT, BAD, GOOD, Decoded
+from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded
 
 _NO_DIGIT = 255
 _DIGITS = np.full(256, _NO_DIGIT, np.uint8)

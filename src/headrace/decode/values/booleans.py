@@ -8,7 +8,7 @@ from numba import types
 
 from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel
 from headrace.decode.text import TEXT, TextColumn
-from headrace.decode.values.decoded import ABSENT, BAD, GOOD, Decoded, fixed
+from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded, fixed
 
 _TRUE, _FALSE = ord("t"), ord("f")
 

@@ -18,7 +18,7 @@ from numba import types
 
 from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, filled, given, kernel
 from headrace.decode.text import TEXT, TextColumn
-from headrace.decode.values.decoded import Decoded
+from headrace.decode.values.outcome import Decoded
 
 _ZERO, _MINUS, _PLUS, _POINT, _E = ord("0"), ord("-"), ord("+"), ord("."), ord("e")
 _TAME = 38

@@ -34,7 +34,7 @@ from headrace.decode.values import (
     moments,
     strings,
 )
-from headrace.decode.values.decoded import Decoded
+from headrace.decode.values.outcome import Decoded
 
 FORMS: dict[str, arrays.Decoder] = {
     "bool": booleans.decode,

@@ -17,7 +17,7 @@ from numba import types
 
 from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
 from headrace.decode.text import TEXT, TextColumn
-from headrace.decode.values.decoded import ABSENT, BAD, GOOD, Decoded, fixed
+from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded, fixed
 
 _ZERO, _DASH, _COLON, _POINT = ord("0"), ord("-"), ord(":"), ord(".")
 _PLUS, _SPACE, _B, _C = ord("+"), ord(" "), ord("B"), ord("C")

@@ -13,7 +13,7 @@ from numba import types
 
 from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, filled, given, kernel
 from headrace.decode.text import TEXT, TextColumn
-from headrace.decode.values.decoded import Decoded
+from headrace.decode.values.outcome import Decoded
 
 _NO_BAD = np.empty(0, np.int64)
 

@@ -1,4 +1,6 @@
-"""The command line in a process whose syncs are noted: `python -m headrace.testing.watched LAKE JOURNAL ...`.
+"""The command line in a process whose syncs are noted in a journal.
+
+    python -m headrace.testing.sync_journal LAKE JOURNAL run --config ...
 
 Started by `Mirrored` for tests of power cuts. Apart from `powercut`, which mirrors of tests know: the command
 line knows the demo, and that knows those.
