@@ -10,11 +10,13 @@ Rooms, from the ground up; imports only go down:
     spark      sessions and jobs; the only importer of PySpark
     pipeline   who does what next: copy, epochs, policy
     status     one read-only picture of it all
+    sql        SQL over a lake: its tables by name, and statements of our own
     cli        the command line
     testing    real servers and validators, for tests and the demo
 
 This module hands out the public names and nothing else, each when it is first asked for: whoever wants
-`headrace.Misconfigured` does not pay for Delta, Polars and Spark.
+`headrace.Misconfigured` does not pay for Delta, Polars and Spark. Before all else `interpreter` refuses a
+Python that is too old.
 """
 
 import importlib

@@ -6,6 +6,14 @@ error and an exit code. Each command is a module with two functions, listed in `
     register(subparsers)    its name, its help, its arguments; sets `run=` as the parser's default
     run(args) -> int        does it, by calling `pipeline`, `status` or `lake`; 0 only when it is true
 
+    demo                        a server, a workload, its mirror, and the proof, all on this machine
+    check · run · status        before a mirror, the mirror, and how it is
+    sql · verify                queries of a lake; the proof that it equals its source
+    tables · maintain · drop    what a run is asked for, or what is done in its place
+    version                     what is installed
+    progress · prompt           what long commands show; the prompt of `sql`
+    argv                        takes passwords out of our own command line, before anything else
+
 A command prints what it does; with `--json`, what a program would read. It holds no logic of its own:
 what it does must be reachable from Python too. It never prints a password or the value of a row (G8),
 except the rows that `headrace sql` was asked for.

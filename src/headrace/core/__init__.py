@@ -3,18 +3,22 @@
     names · schema · errors      the words: tables, columns, failures
     position      a place in a source's stream: the time that we count with, the text that the source reads
     gtid          sets of transactions that have names, only partly ordered
-    handoff       which transactions of the stream a snapshot already holds
+    handoff, chunks      which transactions of the stream a snapshot, or each range of one, already holds
     collection    updates `(row, time, diff)`; consolidate, negate, contents
     rewind        snapshot minus updates: the contents at the start of the stream; or skip what is held
+    difference, checksum the updates from one contents to another; what two sides compare instead of rows
     changes       the batch in which changes travel from a decoder to the lake
     sides         the old and new rows of such a batch
     keycode       a tuple of values as one byte string: the identity of rows
     events        what a batch means for each key
     fold, lives   events onto rows: the end state and the exact history
+    origins       the key under which an epoch found a row that changes its key
+    truncation    where a table was emptied, and which rows that took
     history       the history of changes that carry whole old rows
     multiset      the same for tables without a key
     evolve        may a table go on under a new schema
     durations            durations as people write them
+    spark_types          Arrow types as Spark's SQL names them
     columns, groups      columns as numpy, rows that share a code
 
 Everything above calls this room; it calls nobody. It promises to be pure: no I/O, no clock, no globals,

@@ -4,6 +4,8 @@
                                                ├─▶ text columns ─ values ─▶ Arrow, and what is bad
     COPY rows ───────── copydata ─▶ copytext ──┘              (`copyrows`: all of this way, for whole rows)
 
+    values ─ printing ─▶ the source's text again        rows as bytes ─ digest ─▶ two numbers, for a proof
+
 Snapshot and stream meet at the `TextColumn`, and share everything behind it: the same value always
 decodes to the same bits, whichever way it came. Called by the receiver (framing only), by the Spark
 tasks that copy and that decode segments, and by tiny epochs in the driver.

@@ -7,6 +7,7 @@ only go down, and rooms on one floor do not know each other:
     attempt        how an attempt begins, and all that it holds open                      │
     loop           one source, turn after turn: it ties the rooms together                │ the driver's
     recovery       a place in the stream that was lost                                    │ thread
+    carried_over   tables that an earlier version left waiting without a stream kept      │
     withdrawal     tables that may not stay in our publication                            │
     status_report  what a run tells the world                                             │
     first_run      which objects upstream, and the first records of a source              ┘

@@ -15,7 +15,7 @@ but addresses and names. It changes nothing upstream but the objects that it nam
     preflight   what would go wrong, with the statements that mend it
     source      the contract, implemented: what the stream's bytes mean, how a value is printed
 
-Beside the folders stand `contract` (protocols and values: what those above may ask of any source), `received`
-(what a read of a stream brings), `registry` (finds a source by its kind; the only importer of the folders by
-name), and `patterns` (how a person names tables).
+The folders: `postgres`. Beside them stand `contract` (protocols and values: what those above may ask of any
+source), `received` (what a read of a stream brings), `registry` (finds a source by its kind; the only
+importer of the folders by name), and `patterns` (how a person names tables).
 """

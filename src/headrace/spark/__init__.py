@@ -7,6 +7,8 @@
     jobs      one job for a batch of work: items in, results out, in order, errors as themselves
     worker    what runs inside a Python worker, and for tiny epochs in the driver
     wire      rows between the two
+    depot     what is too large for that, through a store
+    queries   a user's query: its rows, and Spark's refusals as our errors
     warmth    workers loaded before the first job and kept alive between jobs
     secrets   passwords on their way to tasks, so that nothing that Spark prints shows them
     paths     the proof that executors and driver see the same lake

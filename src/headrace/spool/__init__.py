@@ -20,6 +20,7 @@ It must never interpret a row, never hold memory that grows with its contents, a
 that the driver did not give up.
 
     layout    the files of the folder, their records and checksums; `erase`
+    private   a folder for it where all users of a machine share the place
     origin    whether what is there goes on to be used, asked before anything opens it
     writer    the one process that appends
     segment   one segment as it is read, verified

@@ -3,4 +3,7 @@
 It is put together from what stands in the lake: the record that a run writes about once a second
 (`lake.format.statusfile`), and the catalog, which knows the tables also when nobody runs. So it needs no
 connection, no password and no Spark, and it never writes.
+
+    picture     the picture: sources, tables, how old what is said is
+    sentences   what `run`, `status` and `verify` say of tables that stopped, or that nobody mirrors
 """

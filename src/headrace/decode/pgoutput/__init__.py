@@ -4,6 +4,10 @@
                                             ├─ relation, truncate, ... (one at a time)
                                             └─ changes, per relation version ──▶ change batch
 
+    framing       where each message is               positions    begins, commits, keepalives: when
+    rare          messages that are read singly       unstreaming  what came while it ran, as if it came whole
+    tuples, batch rows as columns, and these as the changes of each relation
+
 The receiver uses the upper half only: it never looks into a tuple. The decoder of an epoch uses all of
 it. So the lower half, `batch`, is not handed out here: it loads the kernels of every type, and a receiver
 shall be there sooner. A relation's layout holds from its R to the next R of the same oid, in the order of

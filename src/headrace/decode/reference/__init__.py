@@ -1,5 +1,8 @@
 """reference: the slow, obvious twin of every kernel, one value at a time, for tests and benchmarks only.
 
+    framing   frames and messages           rows     tuples and lines of COPY
+    values    texts of every type           digest   two numbers for a byte string
+
 Written from the manuals, not from the kernels, with the standard library where it can do the work:
 where the two disagree, at least one is wrong. Nothing outside of tests and `bench/` calls this.
 """
