@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from headrace.cli import main
 from setup.assemble_errors import PAGE, Entry, entries, page
 from tests.meta.tracked import SOURCE, calls, python_files, relative, tree
 
 FAMILIES = ("Definite", "Transient", "Misconfigured")
+COMMANDS = [module.__name__.rpartition(".")[2] for module in main.COMMANDS]
 _CODE = re.compile(r"[A-Z][A-Z0-9_]*")
 # Rebuilds errors that travelled; names no code of its own.
 _REBUILDS = SOURCE / "core" / "errors.py"
@@ -136,6 +138,41 @@ def test_no_code_is_compared() -> None:
 
 def test_the_page_is_in_step_with_its_fragments() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(entries()), "run: make docs"
+
+
+# A command and what it is told to do; not "the user that runs headrace read and write access".
+_COMMAND = re.compile(
+    rf"headrace (?:{'|'.join(COMMANDS)})(?: (?:add|drop|resync))?\b(?: --(?:stop|reconcile))?"
+)
+
+
+def commands(call: ast.Call) -> set[str]:
+    """The commands of ours that the hint of an error names, as far as it is written where it is raised."""
+    hints = [keyword.value for keyword in call.keywords if keyword.arg == "hint"]
+    parts = [part.value for hint in hints for part in ast.walk(hint) if isinstance(part, ast.Constant)]
+    return {command for part in parts for command in _COMMAND.findall(str(part))}
+
+
+def test_a_remedy_names_the_commands_of_the_hint() -> None:
+    """Who searches the page for a code is told to type what the error told them."""
+    remedies = {entry.code: entry.remedy for entry in entries()}
+    lacking = {
+        (code, command)
+        for path in python_files("src")
+        if path != _REBUILDS
+        for call in calls(path, *_kinds())
+        for code in _codes(call, f"{relative(path)}:{call.lineno}")
+        for command in commands(call)
+        if command not in remedies[code]
+    }
+    assert lacking == set(), "write what to type into docs/errors.d, then: make docs"
+
+
+def test_a_command_is_noticed_within_a_hint() -> None:
+    text = 'Definite("A", "headrace sql", hint=f"headrace tables resync {name}; headrace reads no more")'
+    call = ast.parse(text, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert commands(call) == {"headrace tables resync"}
 
 
 def test_a_malformed_item_is_refused(tmp_path: Path) -> None:
