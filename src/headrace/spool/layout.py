@@ -19,7 +19,8 @@ both only grow, so that the newest record alone tells how far the stream is comp
 search finds any address. Records are numbered through the spool's life, without a gap.
 
     HEAD          end: frontier   start = stop: the segment's base
-    TRANSACTION   time, commit_ts, xid, changes, truncates; start .. stop: its bytes, first message to last
+    TRANSACTION   time, commit_ts, transaction (its number), changes, truncates;
+                  start .. stop: its bytes, first message to last
     STREAMED      as TRANSACTION, but its changes are the first `length` bytes of the files of its own that
                   were begun in segment `own`; start .. stop: the message of its commit
     PROGRESS      end: the source is complete up to here though no transaction came
@@ -66,7 +67,7 @@ RECORD = np.dtype(
         ("time", "<i8"),
         ("end", "<i8"),
         ("commit_ts", "<i8"),  # microseconds since 1970, UTC
-        ("xid", "<i8"),
+        ("transaction", "<i8"),  # as the stream numbers it
         ("start", "<i8"),
         ("stop", "<i8"),
         ("changes", "<i8"),

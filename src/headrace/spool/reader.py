@@ -86,7 +86,7 @@ class SpoolReader:
         return streamed.read(self._folder, which, start, stop)
 
     def struck(self, which: Streamed) -> Ints:
-        """The subtransactions of a committed one that were rolled back."""
+        """The parts of a committed one that were rolled back."""
         return streamed.struck(self._folder, which)
 
     def has_streamed(self, which: Streamed) -> bool:

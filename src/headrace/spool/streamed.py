@@ -3,7 +3,7 @@
     <folder>/000000000007-4711.raw    the changes of transaction 4711, begun while segment 7 was written
     <folder>/000000000007-4711.sums   one SUM per block, as for a segment; addresses count from 0
     <folder>/000000000007-4711.end    it has committed: where its record stands, and which of its
-                                      subtransactions were rolled back; int64 words and their CRC-32
+                                      parts were rolled back; int64 words and their CRC-32
 
 A file grows while its transaction runs and is deleted when that is rolled back, or when the connection is
 lost: the source streams it again, and not always the same. Only a commit makes it part of the spool: `.end`
@@ -32,23 +32,23 @@ _SUFFIXES = ("raw", "sums", "end")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Streamed:
-    """Which transaction: the segment that was newest when it began, and its xid as the source wrote it."""
+    """Which transaction: the segment that was newest when it began, and its number as the stream has it."""
 
     segment: int
-    xid: int
+    number: int
 
     @property
     def stem(self) -> str:
         """How its files are named."""
-        return f"{self.segment:012d}-{self.xid}"
+        return f"{self.segment:012d}-{self.number}"
 
     def path(self, folder: Path, suffix: str) -> Path:
         return folder / f"{self.stem}.{suffix}"
 
     @classmethod
     def parse(cls, stem: str) -> Streamed:
-        segment, _, xid = stem.partition("-")
-        return cls(int(segment), int(xid))
+        segment, _, number = stem.partition("-")
+        return cls(int(segment), int(number))
 
 
 def names(folder: Path) -> set[str]:
@@ -79,7 +79,7 @@ def read(folder: Path, which: Streamed, start: int, stop: int) -> Bytes:
     try:
         return verified(raw, sums, start, stop, 0, which.segment)
     except FileNotFoundError:
-        raise discarded(f"streamed transaction {which.xid} is gone") from None
+        raise discarded(f"streamed transaction {which.number} is gone") from None
 
 
 def committed(folder: Path, which: Streamed) -> bool:
@@ -91,7 +91,7 @@ def committed(folder: Path, which: Streamed) -> bool:
 
 
 def struck(folder: Path, which: Streamed) -> Ints:
-    """The xids of its subtransactions that were rolled back, in order."""
+    """The numbers of its parts that were rolled back, in order."""
     return _end(folder, which)[1:]
 
 
@@ -137,7 +137,7 @@ def remove(folder: Path, which: Streamed) -> None:
 def _end(folder: Path, which: Streamed) -> Ints:
     words = _words(folder, which)
     if words is None:
-        raise discarded(f"streamed transaction {which.xid} is gone")
+        raise discarded(f"streamed transaction {which.number} is gone")
     return words
 
 

@@ -145,8 +145,8 @@ class SpoolWriter:
     def commit(self, transactions: Records) -> None:
         """Record transactions whose bytes are stored, in commit order.
 
-        The caller fills kind, time, end, commit_ts, xid, start, stop and changes, and of a streamed one
-        own and length; the rest is done here.
+        The caller fills kind, time, end, commit_ts, transaction, start, stop and changes, and of a streamed
+        one own and length; the rest is done here.
         """
         if len(transactions):
             self.frontier = int(transactions["end"][-1])

@@ -76,6 +76,7 @@ def test_it_is_read_as_it_is(lake: Lake) -> None:
     known = last_commits_of(records)
     assert known is not None
     assert known.since == 0x1B03738
+    assert known.newest == 768
     assert formatfile.open_lake(lake.store).version == 1
 
 
@@ -122,7 +123,7 @@ def test_the_positions_of_a_server_that_was_set_back_become_its_own() -> None:
             "start": {"time": shift + 0x100, "text": "0/100"},
             "healing": {"time": shift + 0x180, "text": "0/180"},
         },
-        "commits": {"since": shift + 0x100, "commits": [], "xid": 7},
+        "commits": {"since": shift + 0x100, "commits": [], "newest": 7},
         "late/file": {"reached": {"time": shift + 0x200, "text": "0/200"}},
         "table/public.t": {
             "applied": {"time": shift + 0x100, "text": "0/100"},

@@ -195,7 +195,7 @@ def test_a_damaged_spool_is_refused_and_comes_again(staged: Stage) -> None:
     staged.database.execute("INSERT INTO t VALUES (1, 'a')")
     staged.catch_up()
     staged.receiver.stop()
-    _change_xid(staged, number=0, sound=False)
+    _change_transaction(staged, number=0, sound=False)
     error = staged.refusal()
     assert (error.code, error.family) == ("SPOOL_DAMAGED", "transient")
     erase(staged.feed.folder)
@@ -210,16 +210,16 @@ def test_a_spool_of_another_history_is_refused(staged: Stage) -> None:
         staged.database.execute("INSERT INTO t VALUES (%s, 'a')", [i])
     staged.catch_up()
     staged.receiver.stop()
-    _change_xid(staged, number=1, sound=True)
+    _change_transaction(staged, number=1, sound=True)
     error = staged.refusal()
     assert (error.code, error.family) == ("PG_HISTORY_CHANGED", "definite")
 
 
-def _change_xid(staged: Stage, *, number: int, sound: bool) -> None:
+def _change_transaction(staged: Stage, *, number: int, sound: bool) -> None:
     """Damage what the spool remembers of a transaction; `sound`: as another history would have it."""
     index = segment_path(staged.feed.folder, 0, "index")
     records = np.fromfile(index, RECORD)
-    records["xid"][np.flatnonzero(records["kind"] == Kind.TRANSACTION)[number]] += 1
+    records["transaction"][np.flatnonzero(records["kind"] == Kind.TRANSACTION)[number]] += 1
     if sound:
         records["check"] = checks(records)
     records.tofile(index)

@@ -13,6 +13,7 @@ import pytest
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
 from headrace.pipeline.ingest.last_commits import LastCommits
+from headrace.sources.postgres.source import PostgresDecoder
 from headrace.spool.layout import erase
 from headrace.testing.copies import Backup
 from headrace.testing.postgres import postgres
@@ -33,7 +34,8 @@ def test_a_server_that_was_set_back_is_told_by_what_it_does_not_send_again(tmp_p
         staged.catch_up()
         staged.receiver.stop()
         records = staged.reader.transactions(0)
-        last = LastCommits(staged.frontier.time).followed_by(records, int(records["xid"].max()))
+        id_of = PostgresDecoder(int(records["transaction"].max())).transaction_id
+        last = LastCommits(staged.frontier.time).followed_by(records, id_of)
         frontier = place_at(staged.reader.frontier() or 0)
         backup.restore()
         database.execute("CREATE TABLE another AS SELECT generate_series(1, 20000)")
@@ -45,11 +47,11 @@ def test_a_server_that_was_set_back_is_told_by_what_it_does_not_send_again(tmp_p
         for _ in range(2):  # it is not acknowledged, so that it is told each time
             refusal(staged, frontier)
         # Where no commit is remembered there is its transaction: not even begun in this life, or aborted.
-        staged.vary(last=replace(LastCommits(frontier.time), xid=(last.xid or 0) + (1 << 20)))
+        staged.vary(last=replace(LastCommits(frontier.time), newest=(last.newest or 0) + (1 << 20)))
         refusal(staged, frontier)
         with database.connect() as connection, connection.transaction(force_rollback=True):
             [(aborted,)] = connection.execute("SELECT pg_current_xact_id()::text::bigint").fetchall()
-        staged.vary(last=replace(LastCommits(frontier.time), xid=aborted))
+        staged.vary(last=replace(LastCommits(frontier.time), newest=aborted))
         refusal(staged, frontier)
 
 

@@ -43,7 +43,7 @@ def random_bytes(seed: int, size: int) -> Bytes:
 def transaction(time: int, start: int, stop: int) -> Records:
     record = np.zeros(1, dtype=RECORD)
     record["time"], record["end"], record["start"], record["stop"] = time, time + 8, start, stop
-    record["kind"], record["xid"], record["changes"] = Kind.TRANSACTION, time % 1000, 1
+    record["kind"], record["transaction"], record["changes"] = Kind.TRANSACTION, time % 1000, 1
     return record
 
 
@@ -214,12 +214,12 @@ def test_what_is_rolled_back_may_vanish_while_the_driver_looks(folder: Path, wri
     over = threading.Event()
 
     def roll_back() -> None:
-        for xid in itertools.count(10):
+        for number in itertools.count(10):
             if over.is_set():
                 return
-            which = Streamed(writer.segment, xid)
-            writer.streamed.append(which, random_bytes(xid, 10))
-            if xid % 2:
+            which = Streamed(writer.segment, number)
+            writer.streamed.append(which, random_bytes(number, 10))
+            if number % 2:
                 writer.streamed.end(which, 1 << 40, [])
             writer.streamed.drop(which)
 
@@ -258,7 +258,7 @@ def test_streamed_transactions_count_and_only_what_has_ended_can_be_freed(folder
         start = writer.append(random_bytes(3, 60))
         writer.streamed.end(ended, start, [9])
         record = transaction(10, start, writer.address)
-        record["kind"], record["xid"], record["length"] = Kind.STREAMED, 8, SMALL
+        record["kind"], record["transaction"], record["length"] = Kind.STREAMED, 8, SMALL
         writer.commit(record)
         assert writer.full()
         SpoolReader(folder).discard(writer.address)

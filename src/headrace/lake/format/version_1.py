@@ -31,7 +31,11 @@ def _record(key: str, record: Json, positions: _Positions) -> Json:
     if key == _SOURCE and "shift" in record:
         return _source(record, positions)
     if key == _COMMITS and isinstance(record["since"], str):
-        return {**record, "since": _time(record["since"])}
+        return {
+            "since": _time(record["since"]),
+            "commits": record["commits"],
+            "newest": record["xid"],
+        }
     if key.startswith(_OF_FILES) and isinstance(record["reached"], str):
         return {**record, "reached": positions.read(record["reached"])}
     if key.startswith(_OF_TABLES):

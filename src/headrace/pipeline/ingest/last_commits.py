@@ -11,13 +11,13 @@ behind it, nothing else may come before the position that we had reached. A few 
 lives differ. Written by `stream.epoch` with the epoch that brings them, so that they hold without a spool and
 on another machine; compared by the receiver (`replay_check`).
 
-`xid` is the newest transaction of them with all its 64 bits: a server that has not come so far, or where it
-was rolled back, is in another life too, whatever it sends.
+`newest` is the largest id of their transactions, as history has it: a server that has not come so far, or
+where it was rolled back, is in another life too, whatever it sends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,14 +25,13 @@ from headrace.spool.layout import Records
 
 COMMITS_KEY = "commits"  # in the lake's catalog
 MOST = 8
-_HALF = 1 << 31
 
 
 class Commit(NamedTuple):
     """A transaction that changed something of ours, as its commit in the stream names it."""
 
     time: int
-    xid: int  # its lower 32 bits
+    number: int  # as the stream numbers it
     commit_ts: int
 
 
@@ -42,30 +41,30 @@ class LastCommits:
 
     since: int
     commits: tuple[Commit, ...] = ()
-    xid: int | None = None
+    newest: int | None = None
 
-    def followed_by(self, transactions: Records, near: int) -> LastCommits:
-        """With those of an epoch; the oldest are let go. `near` is a recent transaction, by its 64 bits."""
-        rows = transactions[transactions["changes"] > 0][["time", "xid", "commit_ts"]].tolist()
+    def followed_by(self, transactions: Records, id_of: Callable[[int], int]) -> LastCommits:
+        """With those of an epoch; the oldest are let go. `id_of` is `Decoder.transaction_id`."""
+        rows = transactions[transactions["changes"] > 0][["time", "transaction", "commit_ts"]].tolist()
         if not rows:
             return self
         every = (*self.commits, *(Commit(*row) for row in rows))
         newest = every[-MOST:]
         since = self.since if len(newest) == len(every) else newest[0].time
-        xids = [near + ((xid - near + _HALF) & (2 * _HALF - 1)) - _HALF for _, xid, _ in newest]
-        return LastCommits(since, newest, max(*xids, self.xid or 0))
+        ids = [id_of(commit.number) for commit in newest]
+        return LastCommits(since, newest, max(*ids, self.newest or 0))
 
     def as_record(self) -> dict[str, Any]:
         return {
             "since": self.since,
             "commits": [list(commit) for commit in self.commits],
-            "xid": self.xid,
+            "newest": self.newest,
         }
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> LastCommits:
         commits = tuple(Commit(*commit) for commit in record["commits"])
-        return cls(record["since"], commits, record["xid"])
+        return cls(record["since"], commits, record["newest"])
 
 
 def last_commits_of(catalog: Mapping[str, Any]) -> LastCommits | None:

@@ -40,7 +40,7 @@ from headrace.spool.segment import complete_from
 MOST_KNOWN = 1_000_000  # transactions that are remembered for comparison
 
 Commits = npt.NDArray[np.void]
-_COMMIT = np.dtype([("time", "<i8"), ("xid", "<i8"), ("commit_ts", "<i8")])
+_COMMIT = np.dtype([("time", "<i8"), ("transaction", "<i8"), ("commit_ts", "<i8")])
 
 
 Spelled = Callable[[int], Position]

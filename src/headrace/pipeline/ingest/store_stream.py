@@ -129,7 +129,7 @@ class Intake:
         records = np.zeros(len(ended), dtype=RECORD)
         for name in ("time", "end", "commit_ts", "changes", "truncates"):
             records[name] = ended[name]
-        records["xid"] = ended["number"]
+        records["transaction"] = ended["number"]
         records["kind"] = np.where(ended["ran"], Kind.STREAMED, Kind.TRANSACTION)
         for at in np.flatnonzero(ended["ran"]).tolist():
             own = self._running[int(ended["number"][at])]
@@ -170,7 +170,7 @@ class Intake:
 
     def _end(self, record: np.void, received: Received) -> None:
         """The files of a transaction that ran and committed: they stay, unless it is known."""
-        number = int(record["xid"])
+        number = int(record["transaction"])
         own = self._running.pop(number)
         if self._is_known(int(record["time"])):
             self._writer.streamed.drop(own)

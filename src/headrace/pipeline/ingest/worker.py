@@ -253,7 +253,7 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
             streaming=orders.streaming,
             silence=orders.silence,
             base=orders.base,
-            xid=None if orders.last is None else orders.last.xid,
+            xid=None if orders.last is None else orders.last.newest,
         )
         with Stream.open(Address(orders.conninfo), wanted) as stream:
             start = log.position(stream.start).time

@@ -178,7 +178,7 @@ def _together(decoder: Decoder, several: Sequence[Small], size: int) -> Slice:
 
 def _ended(reader: SpoolReader, own: Streamed, transaction: np.void) -> RunningTransaction:
     return RunningTransaction(
-        number=int(transaction["xid"]),
+        number=int(transaction["transaction"]),
         time=int(transaction["time"]),
         commit_ts=int(transaction["commit_ts"]),
         aborted=tuple(reader.struck(own).tolist()),
@@ -212,7 +212,7 @@ def _neighbours(whole: Records, described: Ints) -> Iterator[tuple[int, int]]:
 
 def own_files(transaction: np.void) -> Streamed:
     """The files of a transaction that was streamed."""
-    return Streamed(int(transaction["own"]), int(transaction["xid"]) & 0xFFFFFFFF)
+    return Streamed(int(transaction["own"]), int(transaction["transaction"]))
 
 
 @dataclass(slots=True)

@@ -93,7 +93,7 @@ class Ended:
     own: Streamed
     length: int
     time: int
-    xid: int  # 64 bits
+    number: int  # as history has it
     commit_ts: int
     rolled_back: np.ndarray[tuple[int], np.dtype[np.int64]]
     epoch: int
@@ -106,7 +106,7 @@ def ended_as(reader: SpoolReader, transaction: np.void, decoder: Decoder, epoch:
         own=own,
         length=int(transaction["length"]),
         time=int(transaction["time"]),
-        xid=decoder.transaction_id(own.xid),
+        number=decoder.transaction_id(own.number),
         commit_ts=int(transaction["commit_ts"]),
         rolled_back=reader.struck(own),
         epoch=epoch,
@@ -171,7 +171,7 @@ class Staging:
 
     def _begun(self, own: Streamed) -> _Work:
         decoder = self._site.decoder
-        context = decoder.within(RunningTransaction(own.xid))
+        context = decoder.within(RunningTransaction(own.number))
         pieces = Pieces(SpoolReader(self._site.spool), decoder, 0, context, own, PIECE_BYTES)
         return _Work(pieces, self._tables())
 
@@ -204,7 +204,7 @@ class Staging:
         return pack(Laying(task, self._place(piece.own)))
 
     def _place(self, own: Streamed) -> str:
-        return f"{self._folder}/{own.segment}-{own.xid}"
+        return f"{self._folder}/{own.segment}-{own.number}"
 
     # --- at the commit --------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class Staging:
                     lake=self._site.lake,
                     task=replace(task, routes=routes),
                     time=ended.time,
-                    xid=ended.xid,
+                    number=ended.number,
                     commit_ts=ended.commit_ts,
                     struck=struck,
                     layers=concerned,

@@ -112,7 +112,7 @@ def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -
         absent=frozenset() if ledger.healing else look.locked,
         looked=True,
         source=source,
-        commits=_commits(ledger, batch, look),
+        commits=_commits(ledger, batch, workshop.decoder(look)),
         kept=_kept(ledger, workshop, batch, look, frontier, (*tables.records, *staged.records)),
         transactions=0 if ledger.healing else len(batch.transactions),
         changes=sum(outcome.changes for outcome in tables.outcomes),
@@ -121,11 +121,11 @@ def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -
     )
 
 
-def _commits(ledger: Ledger, batch: Batch, look: Look) -> LastCommits | None:
+def _commits(ledger: Ledger, batch: Batch, decoder: Decoder) -> LastCommits | None:
     """The newest commits of the stream, if the batch brings any that the lake does not have."""
     new = batch.transactions
     known = ledger.last_commits or LastCommits(ledger.position.time)
-    now = known.followed_by(new, look.xid_reference)
+    now = known.followed_by(new, decoder.transaction_id)
     return None if now is known else now
 
 

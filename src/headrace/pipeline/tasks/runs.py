@@ -10,7 +10,7 @@ While the transaction runs, tasks turn piece after piece of it into layers, and 
 A layer numbers the changes of its table through the whole transaction, rolled-back ones too, since nobody
 knows yet which those are: that number is its `_ordinal`. The commit tells, and the driver makes ranges of
 numbers of them (`Struck`); what lies in one is left out, and the others are counted without it. Beside a
-layer with changes of subtransactions stands a list of those, so that the ranges can be made.
+layer with changes of several parts (savepoints) stands a list of those, so that the ranges can be made.
 
 Only what needs nothing but its own rows is laid down: a table with a key, with no value without a lake
 form, no value to be read under another key, no TRUNCATE, and the columns and labels of enums that were
@@ -57,11 +57,11 @@ class Layer:
     changes: int
     firsts: tuple[bytes, ...]  # the key code with which each batch begins, as `routing` compares it
     inserts: tuple[int, ...]  # rows that appear, by batch
-    mixed: bool  # some of it was done by subtransactions; they are listed beside it
+    mixed: bool  # some of it was made by parts that may be rolled back alone; they are listed beside it
 
     @property
     def who(self) -> str:
-        """The key of the list of subtransactions."""
+        """The key of the list of its parts."""
         return self.key.removesuffix(".arrow") + ".who"
 
 
@@ -76,7 +76,7 @@ class Laying:
     def transaction(self) -> int:
         """The number of its transaction, as the stream has it."""
         assert self.piece.slice.own is not None
-        return self.piece.slice.own.xid
+        return self.piece.slice.own.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Folding:
     lake: LakeAddress
     task: TableTask  # its routes hold the group's own file, or nothing
     time: int
-    xid: int
+    number: int  # of the transaction, as history has it
     commit_ts: int
     struck: Struck
     layers: tuple[Layer, ...]
@@ -209,7 +209,7 @@ def _laid(store: Store, laying: Laying, task: TableTask, oid: int, changes: pa.T
         changes=changes.num_rows,
         firsts=tuple(bytes(first) for first in prefixes(_each_first(found["_key"]))),
         inserts=tuple(_inserts(found)),
-        mixed=bool(np.any(who["xid"] != laying.transaction)),
+        mixed=bool(np.any(who["part"] != laying.transaction)),
     )
     if layer.mixed:
         store.put(layer.who, who.tobytes(), lasting=False)
@@ -232,28 +232,28 @@ def _inserts(found: pa.Table) -> Iterator[int]:
         yield int(appears[start : start + ROWS_PER_BATCH].sum())
 
 
-_WHO = np.dtype([("start", "<i8"), ("stop", "<i8"), ("xid", "<i8")])
+_WHO = np.dtype([("start", "<i8"), ("stop", "<i8"), ("part", "<i8")])
 
 
 def _who(changes: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """Which subtransaction did which changes: runs of their numbers, in order."""
-    numbers, xids = ints(changes, "_ordinal"), ints(changes, "_xid")
-    breaks = np.flatnonzero((np.diff(xids) != 0) | (np.diff(numbers) != 1)) + 1
+    """Which part of the transaction made which changes: runs of their numbers, in order."""
+    numbers, parts = ints(changes, "_ordinal"), ints(changes, "_xid")
+    breaks = np.flatnonzero((np.diff(parts) != 0) | (np.diff(numbers) != 1)) + 1
     starts = np.concatenate([np.zeros(1, np.int64), breaks])
     runs = np.zeros(len(starts), _WHO)
-    runs["start"], runs["xid"] = numbers[starts], xids[starts]
+    runs["start"], runs["part"] = numbers[starts], parts[starts]
     runs["stop"] = numbers[np.append(breaks, len(numbers)) - 1] + 1
     return runs
 
 
 def struck_of(store: Store, layers: Sequence[Layer], rolled_back: Ints) -> Struck:
-    """The changes of a table that were rolled back, from its layers' lists of subtransactions."""
+    """The changes of a table that were rolled back, from its layers' lists of parts."""
     starts, stops = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for layer in layers if len(rolled_back) else ():
         if layer.mixed:
             with store.open_input(layer.who) as source:  # raises where it is gone, as a layer's file does
                 runs = np.frombuffer(source.read(), _WHO)
-            gone = runs[np.isin(runs["xid"], rolled_back)]
+            gone = runs[np.isin(runs["part"], rolled_back)]
             starts.append(gone["start"])
             stops.append(gone["stop"])
     return Struck.of(np.concatenate(starts), np.concatenate(stops))
@@ -299,7 +299,7 @@ def _committed(folding: Folding, rows: pa.Table) -> pa.Table:
     numbers = ints(rows, "_ordinal")
     ordinals = pa.array(numbers - folding.struck.before(numbers))
     rows = rows.set_column(rows.column_names.index("_ordinal"), "_ordinal", ordinals)
-    for name, value in zip(_KNOWN_AT_COMMIT, (folding.time, folding.xid, folding.commit_ts), strict=True):
+    for name, value in zip(_KNOWN_AT_COMMIT, (folding.time, folding.number, folding.commit_ts), strict=True):
         kind = pa.timestamp("us", "UTC") if name == "_commit_ts" else pa.int64()
         rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
     return rows.append_column("_from", pa.nulls(rows.num_rows, pa.large_binary()))

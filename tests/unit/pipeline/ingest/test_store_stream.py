@@ -22,6 +22,7 @@ from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.replay_check import Known
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.pipeline.stream.batches import own_files
+from headrace.sources.postgres.source import PostgresDecoder
 from headrace.sources.postgres.stream.transactions import TransactionFinder
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
@@ -124,7 +125,7 @@ def test_any_cut_gives_the_same_index(sizes: list[int], draw: st.DataObject) -> 
                 spooled.take(*frames[start:stop])
         reader = SpoolReader(spooled.folder)
         found = reader.transactions(0)
-        assert found[["time", "end", "commit_ts", "xid", "changes"]].tolist() == expected
+        assert found[["time", "end", "commit_ts", "transaction", "changes"]].tolist() == expected
         for record, (lsn, end, _, xid, changes) in zip(found, expected, strict=True):
             stored = reader.read(int(record["start"]), int(record["stop"])).tobytes()
             assert stored == b"".join(whole(lsn, end, xid, changes))
@@ -265,9 +266,10 @@ def test_what_the_lake_remembers_counts_where_the_spool_is_lost(tmp_path: Path) 
         for lsn in range(100, 200, 10):
             spooled.take(*whole(lsn, lsn + 10, lsn, 1))
         records = SpoolReader(spooled.folder).transactions(0)
-    last = LastCommits(0).followed_by(records[:2], 150).followed_by(records[2:], 150)
+    id_of = PostgresDecoder(150).transaction_id
+    last = LastCommits(0).followed_by(records[:2], id_of).followed_by(records[2:], id_of)
     assert [commit.time for commit in last.commits] == list(range(120, 200, 10))
-    assert (last.since, last.xid) == (120, 190)
+    assert (last.since, last.newest) == (120, 190)
     assert LastCommits.from_record(last.as_record()) == last
     again = [whole(lsn, lsn + 10, lsn, 1) for lsn in range(90, 220, 10) if lsn != 150]
     for name, frontier in (("lost", 120), ("older", 170)):  # what a spool has of them besides does no harm
@@ -417,7 +419,7 @@ def test_streamed_transactions_stand_in_the_order_of_their_commits(cuts: list[in
                 spooled.take(*OVERLAPPING[first:last])
         reader = SpoolReader(spooled.folder)
         found = reader.transactions(0)
-        assert found[["time", "end", "xid", "changes", "kind"]].tolist() == [
+        assert found[["time", "end", "transaction", "changes", "kind"]].tolist() == [
             (100, 110, 1, 2, Kind.TRANSACTION),
             (200, 210, 7, 2, Kind.STREAMED),
             (210, 220, 2, 1, Kind.TRANSACTION),
@@ -433,7 +435,7 @@ def test_streamed_transactions_stand_in_the_order_of_their_commits(cuts: list[in
         for record in found[found["kind"] == Kind.STREAMED]:
             own = own_files(record)
             stored = reader.read_streamed(own, 0, int(record["length"])).tobytes()
-            assert stored == b"".join(OVERLAPPING[i] for i in contents[own.xid])
+            assert stored == b"".join(OVERLAPPING[i] for i in contents[own.number])
         assert [reader.struck(own_files(r)).tolist() for r in found[found["length"] > 0]] == [[71], [91]]
         assert reader.running() == {}
         assert len(spooled.intake.running) == 0

@@ -57,7 +57,7 @@ def streamed_one(writer: SpoolWriter, time: int, layout: bytes | None = None) ->
 
 def _record(kind: Kind, time: int, start: int, stop: int) -> Records:
     record = np.zeros(1, dtype=RECORD)
-    record["kind"], record["time"], record["end"], record["xid"] = kind, time, time + 1, time
+    record["kind"], record["time"], record["end"], record["transaction"] = kind, time, time + 1, time
     record["start"], record["stop"] = start, stop
     record["length"] = SIZE if kind == Kind.STREAMED else 0
     return record
@@ -70,7 +70,7 @@ def test_streamed_transactions_between_whole_ones_do_not_cut_them(folder: Path, 
     reader = SpoolReader(folder)
     whole_ones, streamed_ones = batches.slices(reader, reader.transactions(0), DECODER)
     assert (whole_ones.start, whole_ones.stop) == (0, 199 * SIZE)
-    assert [small.own.xid for small in streamed_ones.several] == list(range(2, 402, 4))
+    assert [small.own.number for small in streamed_ones.several] == list(range(2, 402, 4))
 
 
 def test_a_layout_that_a_streamed_transaction_brought_begins_a_slice(

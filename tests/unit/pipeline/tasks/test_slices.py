@@ -27,9 +27,9 @@ from tests.places import place_at
 NOBODY = cast(SpoolReader, None)
 RAN = Streamed(0, 7)
 BETWEEN = DECODER.between([relation(TABLES[0])])
-WITHIN = DECODER.within(RunningTransaction(RAN.xid, 2000, 946_684_800_000_007))
+WITHIN = DECODER.within(RunningTransaction(RAN.number, 2000, 946_684_800_000_007))
 WHOLE = begin(1000, 1) + insert(TABLES[0], b"a")
-PART = insert(TABLES[0], b"b", struct.pack(">I", RAN.xid))
+PART = insert(TABLES[0], b"b", struct.pack(">I", RAN.number))
 
 
 def _array(data: bytes) -> Bytes:
@@ -54,7 +54,7 @@ def test_a_slice_is_read_where_it_lies_and_where_it_was_sent(spool: SpoolReader,
     kept = late_stream.keep(store, "main", 1, place_at(9), TABLES[:1], names, [common], spool)
     assert kept is not None
     [of_lake] = late_stream.slices_of(LakeAddress(str(tmp_path / "lake")), "main", [kept], DECODER)
-    as_whole = begin(2000, RAN.xid, time=7) + insert(TABLES[0], b"b")
+    as_whole = begin(2000, RAN.number, time=7) + insert(TABLES[0], b"b")
     for piece, expected in (
         (common, WHOLE),
         (Slice(DECODER, WITHIN, 0, len(PART), own=RAN), PART),
