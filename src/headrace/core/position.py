@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from headrace.core.columns import contiguous
 from headrace.core.errors import Misconfigured
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 STEP = 8
 
@@ -49,6 +48,12 @@ class Position:
 
     def mask(self, times: Any) -> pa.BooleanArray:
         """`covers` for an array of times."""
+        # A receiver counts with positions too, and shall be there before Arrow would be.
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from headrace.core.columns import contiguous
+
         times = contiguous(times)
         if times.null_count:
             raise ValueError("an update without a time")
