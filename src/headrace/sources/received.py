@@ -70,5 +70,4 @@ class Received:
     layouts: Sequence[Layout]
     complete: int  # before this place the source has sent all there is; 0 where it does not say
     heard: tuple[int, int] | None  # how far the source is, and its clock, microseconds since 1970
-    asked: bool  # it waits for an answer
     amid: bool  # it ends amid bytes of a transaction that runs

@@ -30,9 +30,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headrace.core.position import Position
+from headrace.core.errors import HeadraceError
 from headrace.pipeline.ingest.last_commits import Commit, LastCommits
-from headrace.sources.postgres.protocol.stream_errors import history_changed
 from headrace.spool.layout import Records
 from headrace.spool.reader import SpoolReader
 from headrace.spool.segment import complete_from
@@ -42,35 +41,32 @@ MOST_KNOWN = 1_000_000  # transactions that are remembered for comparison
 Commits = npt.NDArray[np.void]
 _COMMIT = np.dtype([("time", "<i8"), ("transaction", "<i8"), ("commit_ts", "<i8")])
 
-
-Spelled = Callable[[int], Position]
+# The source's error, by the times of transactions that came once, and of those that come in their place.
+Changed = Callable[[Sequence[int], Sequence[int]], HeadraceError]
 
 
 class Known:
     """The newest transactions that are known when a session begins, to compare with."""
 
-    def __init__(self, commits: Commits, since: int, until: int, at: Spelled) -> None:
+    def __init__(self, commits: Commits, since: int, until: int, changed: Changed) -> None:
         self._commits = commits
         self._since = since
         self._until = until
-        self._at = at
+        self._changed = changed
         self._next = 0  # which must come next
         self._reached = 0  # everything before this position has come
 
     @classmethod
-    def of(cls, spool: Path, at: Spelled, last: LastCommits | None = None, position: int = 0) -> Known:
-        """What the spool holds, and what the lake remembers of what came before the time of its `position`.
-
-        `at` gives the position at a time, for a person.
-        """
-        spooled = cls._of_spool(spool, at)
+    def of(cls, spool: Path, changed: Changed, last: LastCommits | None = None, position: int = 0) -> Known:
+        """The transactions that the spool holds, and those that the lake remembers from before `position`."""
+        spooled = cls._of_spool(spool, changed)
         if last is None:
             return spooled
-        lake = cls(_as_commits(last.commits), last.since, position, at)
+        lake = cls(_as_commits(last.commits), last.since, position, changed)
         return lake._joined(spooled)
 
     @classmethod
-    def _of_spool(cls, folder: Path, at: Spelled) -> Known:
+    def _of_spool(cls, folder: Path, changed: Changed) -> Known:
         reader = SpoolReader(folder)
         until = reader.frontier() or 0  # asked first: what is discarded from now on is missed
         since = complete_from(folder)
@@ -83,7 +79,7 @@ class Known:
                 found = found[-MOST_KNOWN:]
                 since = int(found["time"][0])
             after = int(records["stop"][-1])
-        return cls(found, since, until, at)
+        return cls(found, since, until, changed)
 
     def _joined(self, other: Known) -> Known:
         """Both together; of two between which something may be missing, the one that reaches further."""
@@ -92,12 +88,12 @@ class Known:
             return second
         both = np.concatenate([first._commits, second._commits])
         _, places = np.unique(both["time"], return_index=True)
-        return Known(both[places], min(first._since, second._since), second._until, self._at)
+        return Known(both[places], min(first._since, second._since), second._until, self._changed)
 
     def from_start(self, start: int) -> Known:
         """What a server has to send again that begins at this position."""
         again = self._commits[self._commits["time"] >= start]
-        return Known(again, max(self._since, start), self._until, self._at)
+        return Known(again, max(self._since, start), self._until, self._changed)
 
     def compare(self, ends: Records) -> None:
         """Refuse a server that sends other transactions than it did before."""
@@ -134,8 +130,7 @@ class Known:
         due = self._commits[self._next : upto]
         self._next = upto
         if not np.array_equal(came, due):
-            sent, again = _shown(due, self._at), _shown(came, self._at)
-            raise history_changed(f"of its transactions it sent {sent}, and sends {again} again")
+            raise self._changed(due["time"].tolist(), came["time"].tolist())
 
 
 def _commits(records: Records) -> Commits:
@@ -147,12 +142,3 @@ def _commits(records: Records) -> Commits:
 
 def _as_commits(commits: Sequence[Commit]) -> Commits:
     return np.array([tuple(commit) for commit in commits], _COMMIT)
-
-
-def _shown(commits: Commits, at: Spelled) -> str:
-    """Where these commits lie, for a person."""
-    if not len(commits):
-        return "none"
-    first, last = at(int(commits["time"][0])), at(int(commits["time"][-1]))
-    where = f"at {first}" if first == last else f"from {first} to {last}"
-    return f"{len(commits)} {where}"

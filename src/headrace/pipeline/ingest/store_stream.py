@@ -66,7 +66,6 @@ class Intake:
         self._amid = False
         self._running: dict[int, Streamed] = {}
         self._reached = writer.frontier
-        self.asked = False  # whether the source has asked for an answer; the caller takes it back
 
     @property
     def running(self) -> Mapping[int, Streamed]:
@@ -99,7 +98,6 @@ class Intake:
         self._keep_running(received)
         if received.heard is not None:
             self._writer.heard(*received.heard)
-        self.asked = self.asked or received.asked
         records = self._records(received)
         self._known.compare(records)
         self._known.passed(received.complete)

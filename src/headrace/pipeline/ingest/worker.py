@@ -20,10 +20,6 @@ Nothing is acknowledged before the server has sent again all that is known of it
 what shows that it is another server, or another life of this one, would not come a second time. Of what was
 in the spool before, the driver publishes only what has come again, so it is told at once how far that is;
 and a full spool does not keep the comparison from going on.
-
-A server that is shut down waits for its walsenders, and those wait until their clients have flushed
-everything, which here means: until the lake holds it. Nobody's shutdown shall hang on our lake. The
-one sign of it is that the server goes on asking for replies though it has just had one; then we go.
 """
 
 from __future__ import annotations
@@ -35,16 +31,18 @@ import select
 import threading
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.core.errors import HeadraceError, Transient
+from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.position import ORIGIN, Position
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.replay_check import Known
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.sources.postgres.lsn import Log
+from headrace.sources.postgres.protocol.stream_errors import sends_others
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.identity import Identity
 from headrace.sources.postgres.stream.slot_stream import Stream, Wanted
@@ -52,7 +50,6 @@ from headrace.spool.writer import SpoolWriter
 
 READ_TIMEOUT = 0.1  # how long a command waits at most
 UNSETTLED_TIMEOUT = 0.02  # how long the news of an idle source waits at most
-STOPPING_ROUNDS = 3  # replies in a row that the server was not content with
 PROGRESS_EVERY = 1.0
 LONGEST_STEP = 1.0  # of the clock, between two looks at it, that counts
 PATIENCE = 60.0  # without a word of the driver, which is far longer than a loaded machine keeps it from one
@@ -148,7 +145,6 @@ class Receiving:
         self._silence = Silence(orders.patience)
         self._received = 0
         self._full = False
-        self._unanswerable = 0  # rounds in which the server asked again
         self._next_feedback = self._next_progress = self._next_settling = 0.0
         self._said = known.confirmed
 
@@ -177,7 +173,6 @@ class Receiving:
             os._exit(ORPHANED)
         if now >= self._next_feedback:
             self._next_feedback = now + self._stream.pause
-            self._see_whether_it_stops()
             self._feedback()
         confirmed = self._known.confirmed
         news = confirmed != self._said and (confirmed is None or now >= self._next_settling)
@@ -187,16 +182,6 @@ class Receiving:
         if news or now >= self._next_progress:
             self._next_progress = now + PROGRESS_EVERY
             self._progress()
-
-    def _see_whether_it_stops(self) -> None:
-        self._unanswerable = self._unanswerable + 1 if self._intake.asked else 0
-        self._intake.asked = False
-        if self._unanswerable >= STOPPING_ROUNDS:
-            raise Transient(
-                "PG_SERVER_STOPPING",
-                "the server is being shut down and waits for this connection to end",
-                hint="nothing to do: it is tried again once the server is back",
-            )
 
     def _feedback(self) -> None:
         log = self._log
@@ -243,7 +228,7 @@ def receive(orders: Orders, lines: io.FileIO) -> None:
     folder = Path(orders.folder)
     log = Log(orders.base)
     with SpoolWriter(folder, orders.limit_bytes, orders.frontier) as writer:
-        known = Known.of(folder, log.at, orders.last, orders.position)
+        known = Known.of(folder, partial(sends_others, log), orders.last, orders.position)
         wanted = Wanted(
             slot=orders.slot,
             publications=orders.publications,

@@ -8,6 +8,7 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,16 +23,18 @@ from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.replay_check import Known
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.pipeline.stream.batches import own_files
+from headrace.sources.postgres.lsn import Log
+from headrace.sources.postgres.protocol.stream_errors import sends_others
 from headrace.sources.postgres.source import PostgresDecoder
 from headrace.sources.postgres.stream.transactions import TransactionFinder
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
 from headrace.spool.writer import SpoolWriter
-from tests.places import place_at
 
 EPOCH = 946_684_800_000_000
 TABLE = 16400
+OTHERS = partial(sends_others, Log())
 
 
 def data(message: bytes) -> bytes:
@@ -81,7 +84,7 @@ class Spooled:
     def __enter__(self) -> Spooled:
         prepare(self.folder, {}, self.frontier)
         self.writer = SpoolWriter(self.folder, 1 << 30, self.frontier, segment_bytes=1 << 16)
-        self.known = Known.of(self.folder, place_at, *self.lake).from_start(self.start)
+        self.known = Known.of(self.folder, OTHERS, *self.lake).from_start(self.start)
         self.finder = TransactionFinder()
         self.intake = Intake(self.writer, self.known)
         return self
@@ -373,7 +376,7 @@ def stream_commit(xid: int, lsn: int, end: int) -> bytes:
 def streaming(folder: Path, frontier: int = 0) -> Iterator[Spooled]:
     with Spooled(folder, frontier) as spooled:
         spooled.finder = TransactionFinder(streaming=True)
-        spooled.intake = Intake(spooled.writer, Known.of(folder, place_at))
+        spooled.intake = Intake(spooled.writer, Known.of(folder, OTHERS))
         yield spooled
 
 

@@ -6,10 +6,10 @@ Classified by SQLSTATE, never by the server's text, which it may translate. Rais
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost, Transient
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.sources.postgres.session.refusals import refused
 
 # Server errors that end a stream and mean something of their own.
@@ -127,6 +127,22 @@ def history_changed(detail: str) -> StreamLost:
         detail=detail,
         hint="it was set back, restored or replaced: headrace run --reconcile",
     )
+
+
+def sends_others(log: Log, sent: Sequence[int], again: Sequence[int]) -> StreamLost:
+    """It sent the transactions of these times once, and sends those of other times in their place."""
+    return history_changed(
+        f"of its transactions it sent {_shown(log, sent)}, and sends {_shown(log, again)} again"
+    )
+
+
+def _shown(log: Log, times: Sequence[int]) -> str:
+    """Where commits lie, for a person."""
+    if not times:
+        return "none"
+    first, last = log.at(times[0]), log.at(times[-1])
+    where = f"at {first}" if first == last else f"from {first} to {last}"
+    return f"{len(times)} {where}"
 
 
 def server_behind(flushed: Lsn, frontier: Lsn) -> StreamLost:

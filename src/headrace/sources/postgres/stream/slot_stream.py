@@ -3,7 +3,8 @@
     Stream.open(address, ...)        connect, prove the server, check the slot, START_REPLICATION
     stream.receive(timeout)          the transactions in what came; None if nothing came in time
     stream.read(timeout)             the same as whole CopyData frames, as they came
-    stream.feedback(flush)           a status update: `flush` is what the lake holds, and moves the slot
+    stream.feedback(flush)           a status update: `flush` is what the lake holds, and moves the slot;
+                                     an error once the server is being shut down
 
 Called by the receiver. Where the stream begins is the slot's own position, so that what comes again can be
 compared with what is known, and a slot that has moved too far is an error instead of a gap:
@@ -16,6 +17,11 @@ The first is checked again once the slot is ours, since nobody else can move it 
 The server ends a connection from which it hears nothing for wal_sender_timeout, and a network may end
 one without telling anybody. Both are met by one habit: the receiver gives feedback every `pause`
 seconds and asks for a reply each time, and a stream that stays silent for `silence` seconds is lost.
+
+A server that is shut down waits for its walsenders, and those wait until their clients have flushed
+everything, which here means: until the lake holds it. Nobody's shutdown shall hang on our lake. The one sign
+of it is that the server goes on asking for replies though it has just had one; then we go.
+
 It must never interpret a message; `flush` must never be past what is durable.
 """
 
@@ -59,6 +65,7 @@ BUFFER = 16 * 1024 * 1024
 ANSWER_WITHIN = 30.0  # START_REPLICATION is answered before any decoding
 LEAST_SILENCE = 10.0
 SILENCE_UNLIMITED = 120.0  # where the server itself has no wal_sender_timeout
+STOPPING_ROUNDS = 3  # replies in a row that the server was not content with
 
 _EMPTY: Bytes = np.empty(0, np.uint8)
 _HEADER = 5
@@ -92,6 +99,8 @@ class Stream:
         self.pause = min(1.0, timeout / 3) if timeout else 1.0
         self._silence = wanted.silence or max(LEAST_SILENCE, timeout or SILENCE_UNLIMITED)
         self._silent = 0.0
+        self._asked = False  # whether the server has asked for a reply since the last one
+        self._unanswerable = 0  # replies after which it asked again
         self._finder = TransactionFinder(base=wanted.base)
         self._buffer: Bytes = np.empty(BUFFER, np.uint8)
         self._used = 0  # bytes in the buffer
@@ -134,7 +143,11 @@ class Stream:
     def receive(self, timeout: float) -> Received | None:
         """The transactions in what came; None if nothing came in time. Valid until the next call."""
         data = self.read(timeout)
-        return self._finder.take(data) if len(data) else None
+        if not len(data):
+            return None
+        received = self._finder.take(data)
+        self._asked = self._asked or self._finder.asked
+        return received
 
     def read(self, timeout: float) -> Bytes:
         """Whole CopyData frames; empty if none came in time. Valid until the next call."""
@@ -161,6 +174,17 @@ class Stream:
         now = time.time_ns() // 1000
         flush = max(flush, self.start)  # never back: not every release ignores that
         self._wire.send(status_update(max(write or flush, flush), flush, now, reply=reply))
+        self._see_whether_it_stops()
+
+    def _see_whether_it_stops(self) -> None:
+        self._unanswerable = self._unanswerable + 1 if self._asked else 0
+        self._asked = False
+        if self._unanswerable >= STOPPING_ROUNDS:
+            raise Transient(
+                "PG_SERVER_STOPPING",
+                "the server is being shut down and waits for this connection to end",
+                hint="nothing to do: it is tried again once the server is back",
+            )
 
     def _begin(self, statement: str) -> None:
         """Send START_REPLICATION and wait for the server's yes."""

@@ -65,6 +65,7 @@ class TransactionFinder:
         self._in_stream = False
         self._running = Running()
         self._newest = -1  # the commit LSN that came last
+        self.asked = False  # whether the server asks in the last buffer for a reply
 
     def take(self, data: Bytes) -> Received:
         """What a buffer of whole frames holds."""
@@ -82,6 +83,7 @@ class TransactionFinder:
         self._in_order(ends)
         _place(ends, messages, blocks, found)
         alive = pgoutput.keepalives(data, messages)
+        self.asked = bool(alive.reply_requested.any())
         self._open = found.last()
         return Received(
             size=size,
@@ -94,7 +96,6 @@ class TransactionFinder:
             layouts=tuple(_layouts(data, messages, blocks, running.ended)),
             complete=self._complete(alive, ends, found),
             heard=(int(alive.wal_end[-1]), int(alive.time[-1])) if len(alive.row) else None,
-            asked=bool(alive.reply_requested.any()),
             amid=self._in_stream,
         )
 
