@@ -30,25 +30,21 @@ from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.loop import Run
 from headrace.pipeline.recovery import Remedy
 from headrace.pipeline.resync import replacement
-from headrace.pipeline.state import last_config, same_source
+from headrace.pipeline.state import last_config
 from headrace.pipeline.state.acknowledger import Acknowledger
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.repair import mend
-from headrace.pipeline.state.same_source import prove_same
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.eager import Site, Staging
 from headrace.pipeline.stream.epoch import Workshop
 from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources import registry
-from headrace.sources.contract import Decoder
-from headrace.sources.postgres.publication import publication_oid
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify
-from headrace.sources.postgres.session.log_end import wal_end
-from headrace.sources.postgres.slot import Waiting
+from headrace.sources.contract.decoder import Decoder
+from headrace.sources.contract.session import Session, Waiting
+from headrace.sources.postgres.bridge import address_of, identity_of
+from headrace.sources.postgres.upstream import Upstream
 from headrace.spool.reader import SpoolReader
 
 STREAMING_WITHIN = 30.0
@@ -69,24 +65,22 @@ def opened(
         if claim is None or not claim.held:
             mend(place.store, place.name)
         reporter.resumes(Marks(place.store, place.name).newest())
-        said = Address.parse(place.config.url)
-        connection = stack.enter_context(closing(connect(said, role="run")))
+        kind = registry.by_address(place.config.url)
+        session = stack.enter_context(closing(kind.connect(kind.address(place.config.url), role="run")))
         reporter.met = True
-        address = said.settled(connection)
-        identity = identify(connection)
         ledger = Ledger(place.store, place.name, strict=place.config.strict, claim=claim)
-        met = Met(ledger, place, address, connection, identity, _waiting(stop, reporter))
+        met = Met(ledger, place, session, _waiting(stop, reporter))
         _begin_or_agree(met)
         source = remedy.applied(met)
         if (unkept := carry_over(ledger)) is not None:
             ledger.publish(unkept)
-        prove_same(source, identity)
-        same_source.check_publication(source, publication_oid(connection, source.publication))
-        reporter.beside.look(connection, place.config, ledger)
+        session.prove(source.identity)
+        session.confirm(source.upstream)
+        reporter.beside.look(session, place.config, ledger)
         if ledger.awaited:
             place.spark.begin()  # to copy them, once the stream is there
-        target = wal_end(connection)
-        receiver = _receiving(stack, place, ledger, address, identity, stop)
+        target = session.end(source.upstream)
+        receiver = _receiving(stack, place, ledger, session, stop)
         acknowledger = Acknowledger(ledger.sync, receiver.acknowledge)
         stack.callback(acknowledger.close)
         # What is there already was perhaps never synced: only after that is it acknowledged.
@@ -96,14 +90,12 @@ def opened(
             once=once,
             stop=stop,
             reporter=reporter,
-            connection=connection,
-            address=address,
-            identity=identity,
+            session=session,
             ledger=ledger,
             receiver=receiver,
             acknowledger=acknowledger,
             workshop=_workshop(stack, place, ledger),
-            target=source.log.position(target),
+            target=target,
             copies=Underway(place.config.snapshot_connections),
             cadence=Cadence(duration(place.config.every, "every").total_seconds()),
         )
@@ -138,20 +130,20 @@ def _receiving(
     stack: ExitStack,
     place: Place,
     ledger: Ledger,
-    address: Address,
-    identity: Identity,
+    session: Session,
     stop: threading.Event,
 ) -> Receiver:
     """The receiver, streaming: its checks of server and slot are behind us."""
     assert ledger.source is not None
+    upstream = Upstream.of(ledger.source.upstream)
     feed = Feed(
-        address,
-        identity,
-        ledger.source.slot,
-        (ledger.source.publication,),
+        address_of(session.address),
+        identity_of(session),
+        upstream.slot,
+        (upstream.publication,),
         place.spool,
         streaming=place.config.streaming == "auto",
-        base=ledger.source.base,
+        base=upstream.base,
         last=ledger.last_commits,
         position=ledger.position,
     )

@@ -14,10 +14,10 @@ where it is named, and told (`choice.unmirrored`) where only a pattern matches i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import ORIGIN
 from headrace.pipeline.ingest.last_commits import LastCommits
@@ -28,40 +28,34 @@ from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
+from headrace.sources.contract.session import Session, Waiting
 from headrace.sources.patterns import Pattern
-from headrace.sources.postgres import publication, upstream
+from headrace.sources.postgres.bridge import connection_of
 from headrace.sources.postgres.catalog import definitions
-from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import Report
-from headrace.sources.postgres.publication import ensure_publication
-from headrace.sources.postgres.session import clock
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.slot import Waiting, check_slot, ensure_slot, slot_state
+from headrace.sources.postgres.upstream import Upstream
 
 
 def preflight(config: SourceConfig) -> Report:
     """The tables of a first run; raises what stands against it."""
     report = examined(config)
     refuse(report)
-    _refuse_slot_alone(config)
     return report
 
 
 def agree(config: SourceConfig, source: SourceRecord, mirrored: Collection[TableName]) -> None:
     """Refuse a configuration that asks for something else than the lake does, and would not get it."""
-    for what, said, known, ours in (
-        ("publication", config.publication, source.publication, source.owns_publication),
-        ("slot", config.slot, source.slot, source.owns_slot),
-    ):
-        if said != (None if ours else known):
+    kind = registry.by_kind(source.kind)
+    options = kind.options(source.upstream)
+    for what in kind.objects(source.upstream):
+        said, known = config.options.get(what), options.get(what)
+        if said != known:
             raise Misconfigured(
                 "SOURCE_CONTRADICTED",
-                f"this source is mirrored with {_whose(what, None if ours else known)}, "
+                f"this source is mirrored with {_whose(what, known)}, "
                 f"and the run is asked for {_whose(what, said)}",
                 hint=f"leave out the {what}, or mirror into another lake"
-                if ours
+                if known is None
                 else f'give {what} "{known}", as before, or mirror into another lake',
             )
     asked = [pattern for pattern in map(Pattern.parse, config.tables) if pattern.exact]
@@ -85,120 +79,39 @@ class Met:
 
     ledger: Ledger
     place: Place
-    address: Address
-    connection: Session
-    identity: Identity
+    session: Session
     waiting: Waiting  # for transactions of others
 
 
 def begin(met: Met) -> None:
     """Choose the tables, make what is needed upstream, and publish the source's first records."""
-    place, connection = met.place, met.connection
+    place, session = met.place, met.session
     report = preflight(place.config)
     names = [look.name for look in report.tables]
-    source = _source(place, met.identity)
+    source = _source(met)
     # From here on there may be something upstream, of which `headrace drop` must know.
     last_config.remember(place.store, place.name, place.config, place.lake)
-    footing = found(source, met.address, connection, names, met.waiting, undo=True)
-    source = replace(
-        source, start=source.log.position(footing.start), publication_oid=footing.publication_oid
-    )
-    looks = definitions.look(connection, [look.oid for look in report.tables], [source.publication])
-    late = not footing.fresh
+    origin = session.establish(source.upstream, names, met.waiting, undo=True)
+    source = replace(source, identity=origin.identity, upstream=origin.upstream, start=origin.start)
+    publication = Upstream.of(source.upstream).publication
+    looks = definitions.look(connection_of(session), [look.oid for look in report.tables], [publication])
+    late = not origin.fresh
     records = tuple(replace(chosen(look, source.start), late=late) for look in looks.values())
     commits = LastCommits(source.start.time)
     met.ledger.publish(
-        Epoch("open", source.start, records=records, source=source, commits=commits, begun=footing.begun)
+        Epoch("open", source.start, records=records, source=source, commits=commits, begun=origin.begun)
     )
 
 
-def _source(place: Place, identity: Identity) -> SourceRecord:
+def _source(met: Met) -> SourceRecord:
     """The source as the configuration means it; its stream has yet to begin."""
-    config = place.config
-    own = upstream.object_name(place.lake_id, place.name)
+    place, config = met.place, met.place.config
+    source = registry.by_address(config.url)
     return SourceRecord(
-        kind=registry.by_address(config.url).kind,
-        address=Address.parse(config.url).without_secrets(),
-        system_id=identity.system_id,
-        timeline=identity.timeline,
-        database=identity.database,
-        slot=config.slot or own,
-        publication=config.publication or own,
-        owns_slot=config.slot is None,
-        owns_publication=config.publication is None,
+        kind=source.kind,
+        address=source.address(config.url).without_secrets(),
+        identity=met.session.identity,
+        upstream=source.upstream(place.lake_id, place.name, config.options),
         start=ORIGIN,
         patterns=config.tables,
     )
-
-
-def _refuse_slot_alone(config: SourceConfig) -> None:
-    """A slot of the user's is older than any publication that we could make."""
-    if config.slot is not None and config.publication is None:
-        raise Misconfigured(
-            "PG_SLOT_WITHOUT_PUBLICATION",
-            f'the slot "{config.slot}" is named, and no publication that is older than it',
-            detail="a slot cannot read of what its publication did not hold when it was written",
-            hint="name both, with --publication too, or leave out the slot",
-        )
-
-
-# --- upstream -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Footing:
-    """What a stream stands on: where it starts, as the server counts, and the publication that it reads.
-
-    A slot that was there already may be older than a table's membership, and than what the publication says:
-    only a `fresh` one is known to have all of every table from its start on. No commit before the start is
-    later than `begun`, by the source's clock.
-    """
-
-    start: Lsn
-    publication_oid: int
-    fresh: bool = False
-    begun: int | None = None
-
-
-def found(
-    source: SourceRecord,
-    address: Address,
-    connection: Session,
-    names: Sequence[TableName],
-    waiting: Waiting,
-    *,
-    undo: bool = False,
-    anew: Collection[TableName] = (),
-) -> Footing:
-    """See that the publication holds the tables, then that there is a slot; the user's are used as they are.
-
-    With `undo` the publication goes again if no slot can be made: while no record of the lake names it,
-    nobody would find it later. It stays where a slot of an earlier try stands on it.
-    """
-    if source.owns_publication and names:
-        ensure_publication(connection, source.publication, names, anew=anew)
-    fresh = slot_state(connection, source.slot) is None
-    try:
-        start = _start(source, address, connection, waiting)
-    except HeadraceError:
-        if undo and source.owns_publication and slot_state(connection, source.slot) is None:
-            upstream.drop_upstream(address, publication=source.publication, slot=None, application="")
-        raise
-    oid = publication.publication_oid(connection, source.publication)
-    return Footing(start, oid, fresh, clock.begun(connection))
-
-
-def _start(source: SourceRecord, address: Address, connection: Session, waiting: Waiting) -> Lsn:
-    """Where the stream begins: the consistent point of our slot, or where the user's slot stands."""
-    name = source.slot
-    if source.owns_slot:
-        return ensure_slot(address, name, waiting=waiting)
-    state = slot_state(connection, name)
-    if state is None or state.confirmed_flush_lsn is None:
-        raise Misconfigured(
-            "PG_SLOT_UNKNOWN",
-            f'there is no logical slot "{name}" in database "{source.database}"',
-            hint=f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput'), or leave out the slot",
-        )
-    check_slot(name, state, source.database)
-    return state.confirmed_flush_lsn

@@ -31,7 +31,7 @@ from headrace.pipeline.copy.scheduler import Underway
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.resync.new_copy import Renewal
-from headrace.pipeline.state import same_source, schema_check
+from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.acknowledger import Acknowledger
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.place import Place
@@ -42,14 +42,11 @@ from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.epoch import Workshop, catch_up, stream_epoch
-from headrace.pipeline.stream.source_clock import Reading, SourceClock
+from headrace.pipeline.stream.source_clock import SourceClock
 from headrace.pipeline.withdrawal import Withdrawal
-from headrace.sources.postgres.session import clock
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.slot import slot_state
-from headrace.sources.postgres.stream import synchronous
+from headrace.sources.contract.session import Session
+from headrace.sources.postgres.bridge import address_of, connection_of, identity_of
+from headrace.sources.postgres.upstream import Upstream, remade
 
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 5.0
@@ -70,9 +67,7 @@ class Run:
     once: bool
     stop: threading.Event
     reporter: Reporter
-    connection: Session
-    address: Address
-    identity: Identity
+    session: Session
     ledger: Ledger
     receiver: Receiver
     acknowledger: Acknowledger
@@ -149,8 +144,8 @@ class Run:
         assert self.ledger.source is not None
         self.copies.begin(
             Copying(
-                self.address,
-                self.identity,
+                address_of(self.session.address),
+                identity_of(self.session),
                 self.ledger.source,
                 missing,
                 self.ledger.task,
@@ -221,8 +216,12 @@ class Run:
     def look(self, records: Sequence[TableRecord]) -> schema_check.Look:
         """The look that every mark needs; a publication that was made again concerns all tables."""
         assert self.ledger.source is not None
-        look = schema_check.look(self.connection, self.ledger.source, records, self.ledger.position)
-        same_source.check_publication(self.ledger.source, look.publication_oid)
+        look = schema_check.look(
+            connection_of(self.session), self.ledger.source, records, self.ledger.position
+        )
+        lost = remade(Upstream.of(self.ledger.source.upstream), look.publication_oid)
+        if lost is not None:
+            raise lost
         return look
 
     def reach(self, frontier: Position) -> None:
@@ -246,9 +245,9 @@ class Run:
     def read_clock(self) -> None:
         """Note what the source's clock says, for the marks that come as far as its log is by now."""
         assert self.ledger.source is not None
-        reading = clock.read(self.connection)
+        reading = self.session.clock(self.ledger.source.upstream)
         if reading is not None:
-            self.clock.add(Reading(reading.at, self.ledger.source.log.position(reading.position)))
+            self.clock.add(reading)
 
     # --- the slot -------------------------------------------------------------------------------
 
@@ -259,12 +258,10 @@ class Run:
         self.watched_at = now
         assert self.ledger.source is not None
         self.read_clock()
-        slot = slot_state(self.connection, self.ledger.source.slot)
-        self.reporter.slot(slot)
-        # A setting that has come since the stream began: the receiver goes, and no commit waits for it.
-        synchronous.refuse(self.connection)
+        health = self.session.health(self.ledger.source.upstream)
+        self.reporter.health(health)
         limit = self.place.config.max_wal
-        retained = slot.retained_bytes if slot is not None else None
+        retained = health.retained_bytes
         if limit is not None and retained is not None and retained > limit:
             if self.place.config.on_max_wal == "stop":
                 raise TooMuchRetained(

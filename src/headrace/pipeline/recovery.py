@@ -11,8 +11,8 @@ versions, while the new copies stand at a place of their own (`SourceRecord.heal
 goes on where it was; so does one before the first of these epochs is durable (`begun`): what was asked for
 once need not be asked for again.
 
-A server that was set back starts again at positions that have been. `base` is added to all of its
-positions, where they come in and where they go out, so that ours grow for ever.
+A server that was set back starts again at positions that have been. Its source makes positions of ours from
+them that lie behind all that was reached, and counts another life (`contract.session.Origin`).
 """
 
 from __future__ import annotations
@@ -25,24 +25,19 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Positio
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import layout
-from headrace.pipeline import first_run
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.resync import Examined
-from headrace.pipeline.first_run import Footing, Met
+from headrace.pipeline.first_run import Met
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.table_state import State
-from headrace.sources.postgres import upstream
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.contract.session import Origin
+from headrace.sources.postgres.bridge import connection_of
 from headrace.sources.postgres.preflight import unfit_members
 from headrace.sources.postgres.publication import publication_oid
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import application_name
-from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.session.log_end import wal_end
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.slot import slot_state
+from headrace.sources.postgres.upstream import Upstream
 from headrace.spool.layout import erase
 
 
@@ -93,7 +88,8 @@ def _note(source: SourceRecord) -> bytes:
 
 def begin(met: Met) -> None:
     """Leave the lost position: publication and slot as on a first run, new copies for all tables."""
-    ledger, place, connection = met.ledger, met.place, met.connection
+    ledger, place, session = met.ledger, met.place, met.session
+    connection = connection_of(session)
     source = ledger.source
     assert source is not None
     known = _concerned(ledger)
@@ -103,11 +99,13 @@ def begin(met: Met) -> None:
     note = layout.healing_key(ledger.name)
     place.store.put(note, _note(source))
     place.store.sync([note])
-    _clear(source, met.address, connection)
+    session.leave(source.upstream)
     limited = _limited(connection, source, found)
-    footing = first_run.found(source, met.address, connection, found.fit, met.waiting, anew=limited)
+    origin = session.establish(
+        source.upstream, found.fit, met.waiting, anew=limited, reached=ledger.position, left=source.identity
+    )
     erase(place.spool)
-    again = renewed(source, footing, met.identity, ledger.position, wal_end(connection))
+    again = renewed(source, origin)
     found = resync.published(connection, source, found)
     records = _copied_anew(ledger, known, found, again.start)
     anew = {record.name for record in records if record.stage is not None}
@@ -120,7 +118,7 @@ def begin(met: Met) -> None:
             removed=gone,
             source=again,
             commits=LastCommits(again.start.time),
-            begun=footing.begun,
+            begun=origin.begun,
         )
     )
     ledger.sync(plan)
@@ -130,14 +128,16 @@ def begin(met: Met) -> None:
 def _examined(connection: Session, source: SourceRecord, names: Sequence[TableName]) -> Examined:
     """The tables, and what speaks against each: also what a publication of the user's does not send."""
     found = resync.examined(connection, source, names)
-    return found if source.owns_publication else resync.published(connection, source, found)
+    owned = Upstream.of(source.upstream).owns_publication
+    return found if owned else resync.published(connection, source, found)
 
 
 def _limited(connection: Session, source: SourceRecord, found: Examined) -> Collection[TableName]:
     """The tables of which our publication sends only a part: somebody altered it."""
-    if not publication_oid(connection, source.publication):
+    publication = Upstream.of(source.upstream).publication
+    if not publication_oid(connection, publication):
         return ()
-    return unfit_members(connection, source.publication, [found.looks[name] for name in found.fit])
+    return unfit_members(connection, publication, [found.looks[name] for name in found.fit])
 
 
 def _copied_anew(
@@ -156,47 +156,16 @@ def _concerned(ledger: Ledger) -> list[TableRecord]:
     return [r for r in tables if r.state is not State.STOPPED or r.name in ledger.staged]
 
 
-def renewed(
-    source: SourceRecord, footing: Footing, identity: Identity, reached: Position, end: Lsn
-) -> SourceRecord:
-    """The source on its new footing, where its positions go on behind what was `reached`."""
-    behind = source.log.position(end) < reached
-    log = source.log.behind(reached, footing.start) if behind else source.log
-    # A slot of the user's that outlived a promotion sends again what we had before.
-    start = log.at(max(log.position(footing.start), reached).time)
+def renewed(source: SourceRecord, origin: Origin) -> SourceRecord:
+    """The source where its stream begins anew."""
     return replace(
         source,
-        system_id=identity.system_id,
-        timeline=identity.timeline,
-        database=identity.database,
-        start=start,
-        healing=start,
-        base=log.base,
-        publication_oid=footing.publication_oid,
-        incarnation=source.incarnation + _breaks(source, log.base, identity),
+        identity=origin.identity,
+        upstream=origin.upstream,
+        start=origin.start,
+        healing=origin.start,
+        incarnation=source.incarnation + origin.another_life,
     )
-
-
-def _clear(source: SourceRecord, address: Address, connection: Session) -> None:
-    """Leave the old slot: ours is dropped, one of the user's must have been made again."""
-    if source.owns_slot:
-        whose = application_name(f"receiver {source.slot}")
-        upstream.drop_upstream(address, publication=None, slot=source.slot, application=whose)
-        return
-    state = slot_state(connection, source.slot)
-    if state is None or state.confirmed_flush_lsn is None or state.lost:
-        raise Misconfigured(
-            "PG_SLOT_NOT_OURS",
-            f'the slot "{source.slot}" is not ours to make again',
-            hint=f"SELECT pg_drop_replication_slot('{source.slot}') if it is there, "
-            f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput'), "
-            "then headrace run --reconcile",
-        )
-
-
-def _breaks(source: SourceRecord, base: int, identity: Identity) -> bool:
-    now = (base, identity.system_id, identity.timeline)
-    return now != (source.base, source.system_id, source.timeline)
 
 
 def _anew(ledger: Ledger, record: TableRecord, found: Examined, start: Position) -> TableRecord:

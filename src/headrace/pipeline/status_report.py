@@ -29,7 +29,7 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.state.ownership import ENDED, this_process
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.sources import registry
-from headrace.sources.postgres.slot import SlotState
+from headrace.sources.contract.session import Health
 
 if TYPE_CHECKING:
     from headrace.pipeline.copy.context import Progress
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.state.place import Place
     from headrace.pipeline.stream.epoch import Workshop
     from headrace.pipeline.stream.source_clock import SourceClock
-    from headrace.sources.postgres.session.statements import Session
+    from headrace.sources.contract.session import Session
 
 EVERY_SECONDS = 1.0
 LAST_WORD_SECONDS = 10.0
@@ -66,12 +66,13 @@ class Beside:
         """Whether it is time to look again; an attempt looks at its beginning, too."""
         return time.monotonic() - self._looked >= BESIDE_SECONDS
 
-    def look(self, connection: Session, config: SourceConfig, ledger: Ledger) -> None:
+    def look(self, session: Session, config: SourceConfig, ledger: Ledger) -> None:
         """Ask the source what the patterns match by now."""
         # Late: this module is loaded before Spark is told to start, and that one takes a second.
         from headrace.pipeline.state.choice import unmirrored
+        from headrace.sources.postgres.bridge import connection_of
 
-        self.unmirrored = unmirrored(connection, config, ledger.tables)
+        self.unmirrored = unmirrored(connection_of(session), config, ledger.tables)
         self._looked = time.monotonic()
 
 
@@ -81,7 +82,7 @@ class ReportedRun(Protocol):
     @property
     def place(self) -> Place: ...
     @property
-    def connection(self) -> Session: ...
+    def session(self) -> Session: ...
     @property
     def ledger(self) -> Ledger: ...
     @property
@@ -115,7 +116,7 @@ class Reporter:
     _over: threading.Event = field(default_factory=threading.Event)
     _told: float = 0.0
     _looked: float = 0.0
-    _slot: SlotState | None = None
+    _health: Health | None = None
     _copies: Underway | None = None
     _last_change: dict[str, str] = field(default_factory=dict)
     _last: dict[str, Any] = field(default_factory=dict)
@@ -144,7 +145,7 @@ class Reporter:
             self._looked = time.monotonic()
             self.state, self.error = "running", None
             if self.beside.due:
-                self.beside.look(run.connection, run.place.config, run.ledger)
+                self.beside.look(run.session, run.place.config, run.ledger)
             self._last = _picture(run, self)
             self.tell()
 
@@ -159,8 +160,8 @@ class Reporter:
             if step.path.startswith("tables/"):
                 self._last_change[step.path] = plan.upstream_commit_ts or _now()
 
-    def slot(self, slot: SlotState | None) -> None:
-        self._slot = slot
+    def health(self, health: Health) -> None:
+        self._health = health
 
     def copying(self, copies: Underway) -> None:
         self._copies = copies
@@ -228,8 +229,9 @@ class Reporter:
         return {} if self._copies is None else self._copies.progress
 
     @property
-    def slot_state(self) -> SlotState | None:
-        return self._slot
+    def upstream(self) -> Mapping[str, Any] | None:
+        """What the source says of the objects that it has for us."""
+        return None if self._health is None else self._health.shown
 
     def last_change(self, folder: str) -> str | None:
         return self._last_change.get(folder)
@@ -239,7 +241,7 @@ def _picture(run: ReportedRun, reporter: Reporter) -> dict[str, Any]:
     progress = reporter.progress
     return {
         "position": _position(run),
-        "slot": _slot(reporter.slot_state),
+        "slot": reporter.upstream,
         "streamed": {
             "open": run.receiver.progress.running,
             "open_bytes": run.receiver.progress.running_bytes,
@@ -308,20 +310,6 @@ def _age(transaction: np.void | None) -> float:
     if transaction is None:
         return 0.0
     return max(0.0, round(time.time() - int(transaction["commit_ts"]) / 1e6, 3))
-
-
-def _slot(slot: SlotState | None) -> dict[str, Any] | None:
-    if slot is None:
-        return None
-    return {
-        "restart_lsn": None if slot.restart_lsn is None else str(slot.restart_lsn),
-        "confirmed_flush_lsn": None if slot.confirmed_flush_lsn is None else str(slot.confirmed_flush_lsn),
-        "wal_status": slot.wal_status,
-        "safe_wal_size": slot.safe_wal_size,
-        "retained_bytes": slot.retained_bytes,
-        "catalog_xmin_age": slot.catalog_xmin_age,
-        **slot.traffic,
-    }
 
 
 def _total(progress: Mapping[Any, Progress]) -> dict[str, int]:

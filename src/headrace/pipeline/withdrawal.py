@@ -23,7 +23,9 @@ from headrace.core.errors import HeadraceError
 from headrace.pipeline.commands.serve import Desk
 from headrace.pipeline.resync.new_copy import CopyRun
 from headrace.pipeline.state.stops import stop_copies, stop_tables
+from headrace.sources.postgres.bridge import connection_of
 from headrace.sources.postgres.publication import withdraw_by_oid, without_identity
+from headrace.sources.postgres.upstream import Upstream
 
 LOOK_SECONDS = 1.0
 LONGEST_PAUSE = 30.0
@@ -53,23 +55,23 @@ class Withdrawal:
         if run.desk.in_hand is not None:
             self.out = frozenset()  # it may put something in, and be refused after that
             return
-        if not source.owns_publication or now < self.again_at:
+        if not Upstream.of(source.upstream).owns_publication or now < self.again_at:
             return
         stopped = _stopped(run)
         self.out &= stopped
         flawed: frozenset[int] = frozenset()
         if now - self.looked_at >= LOOK_SECONDS:
             self.looked_at = now
-            flawed = without_identity(run.connection, source.publication)
+            flawed = without_identity(connection_of(run.session), Upstream.of(source.upstream).publication)
         if leaving := (stopped - self.out) | flawed:
-            self._withdraw(run, source.publication, leaving)
+            self._withdraw(run, Upstream.of(source.upstream).publication, leaving)
             _stop(run, flawed)
 
     def _withdraw(self, run: TableRun, publication: str, leaving: frozenset[int]) -> None:
         try:
-            withdraw_by_oid(run.connection, publication, leaving)
+            withdraw_by_oid(connection_of(run.session), publication, leaving)
         except HeadraceError as error:
-            if run.connection.closed:
+            if run.session.closed:
                 raise
             self.again_at = time.monotonic() + self.pause
             self.pause = min(2 * self.pause, LONGEST_PAUSE)

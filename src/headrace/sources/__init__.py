@@ -11,11 +11,11 @@ but addresses and names. It changes nothing upstream but the objects that it nam
     protocol    messages and bytes on the connection
     catalog     which tables there are, what their columns mean, whether one changed
     snapshot    one moment, copied in ranges
-    stream      everything after it, with the transactions in it found (`received`)
+    stream      everything after it, with the transactions in it found (`contract.received`)
     preflight   what would go wrong, with the statements that mend it
     source      the contract, implemented: what the stream's bytes mean, how a value is printed
 
 The folders: `postgres`. Beside them stand `contract` (protocols and values: what those above may ask of any
-source), `received` (what a read of a stream brings), `registry` (finds a source by its kind; the only
-importer of the folders by name), and `patterns` (how a person names tables).
+source), `registry` (finds a source by its kind; the only importer of the folders by name), and `patterns`
+(how a person names tables).
 """

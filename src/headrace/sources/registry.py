@@ -16,7 +16,7 @@ from importlib import import_module
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Spelling
-from headrace.sources.contract import Source
+from headrace.sources.contract.source import Source
 
 _FOLDERS = {"postgres": "headrace.sources.postgres"}
 _SCHEMES = {"postgresql": "postgres", "postgres": "postgres"}

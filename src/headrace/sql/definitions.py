@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from headrace.core.names import quote_identifier
 from headrace.core.schema import TableSchema
-from headrace.sources.contract import Decoder
+from headrace.sources.contract.decoder import Decoder
 
 
 def definition(view: str, source: str, oid: int, schema: TableSchema, decoder: Decoder) -> str:

@@ -36,7 +36,7 @@ from headrace.pipeline.state.records import TableRecord, source_of, tables_of
 from headrace.pipeline.tasks.key_text import key_texts
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources import registry
-from headrace.sources.contract import Decoder
+from headrace.sources.contract.decoder import Decoder
 
 DDL = "oid BIGINT, row_data ARRAY<STRING>"
 _ROW = pa.schema([pa.field("row_data", pa.list_(pa.string()))])

@@ -29,7 +29,8 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask, drop_source
 from headrace.pipeline.state import last_config
-from headrace.sources.postgres.session.address import Address
+from headrace.pipeline.state.records import SourceRecord
+from headrace.sources.registry import by_address, by_kind
 from headrace.sql import rawrows
 from headrace.sql.definitions import definition
 from headrace.sql.statements import CreateSource, CreateView, CreateViews, Drop, Show, Statement
@@ -56,8 +57,8 @@ def carry_out(path: str, statement: Statement, at: At, source: str | None) -> An
 
 
 def _create_source(lake: Lake, statement: CreateSource) -> str:
-    address = Address.parse(statement.connection)
-    if address.without_secrets() != address.conninfo:
+    address = by_address(statement.connection).address(statement.connection)
+    if address.without_secrets() != address.text:
         raise Misconfigured(
             "SQL_PASSWORD",
             "a connection with a password is not registered: everybody who reads the lake would read it",
@@ -187,9 +188,9 @@ class _Shown:
             rows.append(
                 {
                     "name": name,
-                    "kind": "postgres",
+                    "kind": run.kind if run else "postgres",
                     "connection": run.address if run else source.connection if source else None,
-                    "publication": run.publication if run else source.publication if source else None,
+                    "publication": _publication(run) or (source.publication if source else None),
                     "mirrored": run is not None,
                 }
             )
@@ -287,3 +288,7 @@ def _text(value: str) -> str:
 
 def _rows(rows: Sequence[Mapping[str, object]], **columns: pa.DataType) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema(list(columns.items())))
+
+
+def _publication(run: SourceRecord | None) -> str | None:
+    return None if run is None else by_kind(run.kind).objects(run.upstream).get("publication")

@@ -31,12 +31,13 @@ from headrace.pipeline.maintain.maintenance import maintain
 from headrace.pipeline.state.config import LakeConfig
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Owner
-from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks.files import Writing, write_history, write_sorted
 from headrace.pipeline.tasks.table_task import LakeAddress, Outcome
 from headrace.spark.jobs import DriverRunner
 from tests.places import place_at
+from tests.records import source_record
 
 SCHEMA = TableSchema(
     columns=(Column("id", pa.int64(), "int8", "bigint"), Column("v", pa.string(), "text", "text")),
@@ -45,19 +46,7 @@ SCHEMA = TableSchema(
 )
 NAMES = (TableName("public", "a"), TableName("public", "b"))
 START = place_at(1000)
-SOURCE = SourceRecord(
-    kind="postgres",
-    address="host=nowhere.invalid",
-    system_id="1",
-    timeline=1,
-    database="d",
-    slot="s",
-    publication="p",
-    owns_slot=True,
-    owns_publication=True,
-    start=START,
-    patterns=("*.*",),
-)
+SOURCE = source_record(start=START)
 Rows = dict[int, str]
 T = TypeVar("T")
 

@@ -149,7 +149,13 @@ def test_history_goes_after_its_retention_and_reading_before_says_what_is_kept(h
     # It is told as the server spelled it then, also in a later life of it.
     source = household.ledger.source
     assert source is not None
-    household.publish(Epoch("empty", household.ledger.frontier, source=replace(source, base=1 << 40)))
+    household.publish(
+        Epoch(
+            "empty",
+            household.ledger.frontier,
+            source=replace(source, upstream=source.upstream | {"base": 1 << 40}),
+        )
+    )
     report = household.maintained(retention="2d", **AT_ONCE)
     assert report["history"]["reaches_back_to"] == str(place_at(found.time + 1))
     # Reaching back further again is not to be had, and asking for it harms nothing.

@@ -24,6 +24,7 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.ingest.last_commits import last_commits_of
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import STAGED_PREFIX, source_of, tables_of
+from tests.records import upstream_of
 
 SAMPLE = Path(__file__).with_name("version_1.tar.gz")
 
@@ -62,7 +63,11 @@ def test_it_is_read_as_it_is(lake: Lake) -> None:
     records = lake.catalog()
     source, tables = source_of(records), tables_of(records)
     assert source is not None
-    assert (source.start, source.start.text, source.base) == (Position(0x1B03738, ""), "0/1B03738", 0)
+    assert (source.start, source.start.text, upstream_of(source).base) == (
+        Position(0x1B03738, ""),
+        "0/1B03738",
+        0,
+    )
     states = {str(name): (record.state.value, record.stopped_at) for name, record in tables.items()}
     assert {name: state for name, (state, _) in states.items()} == {
         "public.altered": "stopped",
@@ -107,8 +112,10 @@ def test_the_positions_of_a_server_that_was_set_back_become_its_own() -> None:
     shift = 1 << 32
     handoff = {"by": "xid", "snapshot": "1:1:", "settled": {"kind": "lsn", "text": "1/300"}}
     chunks = {"by": "chunk", "rounds": 0, "chunks": [[None, None, handoff]]}
+    identity = {"system_id": "7", "timeline": 1, "database": "d"}
+    source = {"kind": "postgres", "slot": "s", "shift": shift, "start": "1/100", "healing": "1/180"}
     records = {
-        "source": {"kind": "postgres", "shift": shift, "start": "1/100", "healing": "1/180"},
+        "source": {**source, **identity},
         "commits": {"since": "1/100", "commits": [], "xid": 7},
         "late/file": {"reached": "1/200"},
         "table/public.t": {"applied": "1/100", "stopped_at": "0/FF", "handoff": handoff},
@@ -119,7 +126,8 @@ def test_the_positions_of_a_server_that_was_set_back_become_its_own() -> None:
     assert found == {
         "source": {
             "kind": "postgres",
-            "base": shift,
+            "identity": identity,
+            "upstream": {"slot": "s", "base": shift},
             "start": {"time": shift + 0x100, "text": "0/100"},
             "healing": {"time": shift + 0x180, "text": "0/180"},
         },

@@ -30,11 +30,12 @@ from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import PINS, connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.log_end import wal_end
+from headrace.sources.postgres.upstream import Upstream
 from headrace.spark.jobs import DriverRunner
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.clocks import clock_of
-from tests.places import place_at
+from tests.records import source_record
 
 pytestmark = pytest.mark.server
 
@@ -114,19 +115,7 @@ class Scene:
 
 
 def _source(scene: Scene) -> SourceRecord:
-    return SourceRecord(
-        kind="postgres",
-        address="",
-        system_id=scene.identity.system_id,
-        timeline=scene.identity.timeline,
-        database=scene.identity.database,
-        slot="mine",
-        publication="mine",
-        owns_slot=False,
-        owns_publication=False,
-        start=place_at(0),
-        patterns=(),
-    )
+    return source_record(identity=scene.identity, upstream=Upstream("mine", "mine", False, False))
 
 
 @pytest.fixture(params=HANDOFFS)

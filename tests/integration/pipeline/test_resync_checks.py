@@ -9,10 +9,10 @@ import pytest
 from headrace.core.names import TableName
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.resync import Examined
-from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.upstream import Upstream
 from headrace.testing.postgres import Database
-from tests.places import place_at
+from tests.records import source_record
 
 pytestmark = pytest.mark.server
 
@@ -32,19 +32,7 @@ def examined(
 ) -> dict[str, str]:
     """What `tables resync` finds against each of the tables; of one that is fit nothing."""
     address = Address.parse(database.url(user="app"))
-    source = SourceRecord(
-        kind="postgres",
-        address="",
-        system_id="",
-        timeline=1,
-        database=database.name,
-        slot="none",
-        publication=publication,
-        owns_slot=ours,
-        owns_publication=ours,
-        start=place_at(0),
-        patterns=(),
-    )
+    source = source_record(upstream=Upstream("none", publication, ours, ours))
     found: Examined = resync.prepare(address, source, [TableName("public", name) for name in names])
     assert {str(name) for name in found.looks} == {f"public.{name}" for name in names if name != "gone"}
     return {name.name: error.code for name, error in found.errors.items()}

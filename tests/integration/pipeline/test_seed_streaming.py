@@ -12,6 +12,7 @@ from headrace.pipeline.state.records import source_of
 from headrace.testing.mirrored import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
+from tests.records import upstream_of
 
 _STATEMENTS = (
     "INSERT INTO test_tab SELECT i, md5(i::text) FROM generate_series(3, 5000) s(i)",
@@ -30,7 +31,8 @@ def test_the_seeds_experiment_streams_and_shows_nothing_before_the_commit(
         mirror.until_live()
         source = source_of(mirror.lake.catalog())
         assert source is not None
-        assert _streamed(database, source.slot) == (0, 0, 0)
+        slot = upstream_of(source).slot
+        assert _streamed(database, slot) == (0, 0, 0)
         with database.connect(user="app") as connection:
             connection.execute("BEGIN")
             for statement in _STATEMENTS:
@@ -38,8 +40,8 @@ def test_the_seeds_experiment_streams_and_shows_nothing_before_the_commit(
             # Somebody else's commit: it brings the log to the decoder, and the lake a mark.
             database.execute("SELECT pg_logical_emit_message(true, 'nudge', '')")
             # The seed saw 22 blocks and 1,444,410 bytes.
-            wait_for(lambda: _streamed(database, source.slot)[2] > 1_000_000, "streaming", deadline=60)
-            transactions, blocks, size = _streamed(database, source.slot)
+            wait_for(lambda: _streamed(database, slot)[2] > 1_000_000, "streaming", deadline=60)
+            transactions, blocks, size = _streamed(database, slot)
             assert transactions == 1
             assert 10 <= blocks <= 40
             assert size < 2_000_000

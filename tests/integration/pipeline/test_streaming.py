@@ -24,6 +24,7 @@ from headrace.status.picture import pictures
 from headrace.testing import validators
 from headrace.testing.postgres import Database, postgres
 from tests.integration.pipeline.conftest import Mirrors
+from tests.records import upstream_of
 
 TABLES = {
     "keyed": "(id int PRIMARY KEY, n int, s text)",
@@ -220,7 +221,7 @@ def streamed_transactions(mirrors: Mirrors) -> int:
     source = source_of(mirrors.lake.catalog())
     assert source is not None
     [(count,)] = mirrors.database.execute(
-        "SELECT stream_txns FROM pg_stat_replication_slots WHERE slot_name = %s", [source.slot]
+        "SELECT stream_txns FROM pg_stat_replication_slots WHERE slot_name = %s", [upstream_of(source).slot]
     )
     return int(count)
 

@@ -26,6 +26,7 @@ from headrace.sources.postgres.snapshot.leader import lead
 from headrace.testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.verifying import config_of, outcomes, verified
+from tests.records import upstream_of
 
 pytestmark = pytest.mark.server
 
@@ -69,7 +70,7 @@ def test_what_a_snapshot_does_not_show_is_taken_away_again(tables: Mirrors, data
             for name in (*NAMES, "bag"):
                 early.execute(f"UPDATE {name} SET n = -n, t = 'infinity' WHERE id <= 10".encode())
             identity = identify(connection)
-            leader = lead(address, identity, source.slot, by="xid")
+            leader = lead(address, identity, upstream_of(source).slot, by="xid")
         with leader:
             for name in (*NAMES, "bag"):
                 database.execute(f"DELETE FROM {name} WHERE id BETWEEN 5 AND 15")

@@ -12,6 +12,7 @@ import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
+from headrace.sources.contract.session import Waiting
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.publication import (
     ensure_publication,
@@ -23,7 +24,7 @@ from headrace.sources.postgres.session import minor_releases, statements
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import PINS, WISHES, connect, replication
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.slot import Waiting, bound, check_slot, ensure_slot, slot_state
+from headrace.sources.postgres.slot import bound, check_slot, ensure_slot, slot_state
 from headrace.sources.postgres.upstream import drop_upstream, object_name
 from headrace.sources.postgres.writers import blockers, writers
 from headrace.testing.postgres import Database

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.decode import pgoutput
 from headrace.sources import registry
-from headrace.sources.contract import RunningTransaction
+from headrace.sources.contract.decoder import RunningTransaction
 from tests.laws.decode.wire import array, begin, changes, oid, plugin, relation
 
 DECODER = registry.by_kind("postgres").decoder()

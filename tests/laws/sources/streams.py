@@ -18,7 +18,7 @@ from headrace.core.schema import Column, TableSchema
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.tasks.slices import Slice
 from headrace.sources import registry
-from headrace.sources.contract import Context, TableChanges, Wanted
+from headrace.sources.contract.decoder import Context, TableChanges, Wanted
 from headrace.sources.postgres.context import OpenTransaction, StreamContext
 
 TABLES = (16400, 16401, 16402)

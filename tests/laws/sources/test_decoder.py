@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.tasks.slices import Slice
-from headrace.sources.contract import Context, RunningTransaction
+from headrace.sources.contract.decoder import Context, RunningTransaction
 from tests.laws.sources.streams import (
     DECODER,
     TABLES,

@@ -10,6 +10,7 @@ import pytest
 from headrace.core.names import TableName
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.withdrawal import Withdrawal
+from tests.records import source_record
 
 
 def test_a_table_that_a_request_put_back_in_vain_leaves_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,10 +22,10 @@ def test_a_table_that_a_request_put_back_in_vain_leaves_again(monkeypatch: pytes
     )
     name = TableName("public", "t")
     stopped = SimpleNamespace(name=name, oid=7, state=State.STOPPED)
-    source = SimpleNamespace(owns_publication=True, publication="p")
+    source = source_record()
     ledger = SimpleNamespace(source=source, tables={name: stopped}, staged={}, healing=False)
     desk = SimpleNamespace(in_hand=None)
-    run: Any = SimpleNamespace(ledger=ledger, desk=desk, connection=None)
+    run: Any = SimpleNamespace(ledger=ledger, desk=desk, session=SimpleNamespace(connection=None))
     withdrawal = Withdrawal()
     for in_hand in (None, None, object(), None, None):
         desk.in_hand = in_hand

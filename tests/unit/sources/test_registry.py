@@ -10,7 +10,7 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.sources import registry
-from headrace.sources.contract import Source
+from headrace.sources.contract.source import Source
 
 
 def test_a_source_is_found_by_its_kind_and_by_its_addresses() -> None:

@@ -63,11 +63,17 @@ class _Positions:
         return {"time": time, "text": _text(time - self._shift) if time >= self._start else text}
 
 
+_IDENTITY = ("system_id", "timeline", "database")
+_UPSTREAM = ("slot", "publication", "owns_slot", "owns_publication", "publication_oid")
+
+
 def _source(record: Mapping[str, Json], positions: _Positions) -> Json:
-    known = {name: value for name, value in record.items() if name != "shift"}
+    moved = {"shift", *_IDENTITY, *_UPSTREAM}
+    upstream = {name: record[name] for name in _UPSTREAM if name in record}
     return {
-        **known,
-        "base": record["shift"],
+        **{name: value for name, value in record.items() if name not in moved},
+        "identity": {name: record[name] for name in _IDENTITY},
+        "upstream": {**upstream, "base": record["shift"]},
         "start": positions.read(record["start"]),
         "healing": positions.read(record.get("healing")),
     }

@@ -44,6 +44,7 @@ from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Errors, Outcome
 from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres import publication
+from headrace.sources.postgres.bridge import address_of, identity_of
 from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.preflight import Report, Wish, examine
@@ -52,6 +53,7 @@ from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify, verify
 from headrace.sources.postgres.session.log_end import behind_all
+from headrace.sources.postgres.upstream import Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +69,17 @@ def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     resync.refuse_while_healing(owner.ledger)
     patterns = tuple(arguments["tables"])
     ledger, source = owner.ledger, _source(owner.ledger)
-    site = (owner.address, owner.identity)
+    upstream = Upstream.of(source.upstream)
+    site = (address_of(owner.session.address), identity_of(owner.session))
     wish = Wish(
         patterns=patterns,
-        publication=None if source.owns_publication else source.publication,
-        slot=source.slot,
+        publication=None if upstream.owns_publication else upstream.publication,
+        slot=upstream.slot,
         handoff=owner.place.config.handoff,
         connections=owner.place.config.snapshot_connections,
-        expected=owner.identity,
+        expected=identity_of(owner.session),
     )
-    report = yield partial(examine, owner.address, wish)
+    report = yield partial(examine, address_of(owner.session.address), wish)
     already = select(patterns, ledger.tables).names
     report = _of_new(report, ledger)
     if report.errors or not already:
@@ -104,7 +107,7 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     chosen = select(arguments["tables"], ledger.tables).checked()
     leaving = chosen.names
     unknown = [pattern.text for pattern in chosen.empty if not pattern.excludes]
-    if unknown and not source.owns_publication:
+    if unknown and not Upstream.of(source.upstream).owns_publication:
         raise _not_mirrored(unknown[0])
     if leaving:
         time = ledger.frontier.time  # behind the last mark that names them, at which the texts stand
@@ -114,8 +117,9 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         owner.publish(Epoch("drop", ledger.frontier, outcomes=told, removed=tuple(gone)))
     last_config.tables_go(owner.place.store, ledger.name, leaving)
     failpoint("tables.drop.between")
-    if source.owns_publication:
-        yield partial(_withdraw, owner.address, owner.identity, source, leaving, unknown)
+    if Upstream.of(source.upstream).owns_publication:
+        site = (address_of(owner.session.address), identity_of(owner.session))
+        yield partial(_withdraw, *site, source, leaving, unknown)
     return {"dropped": [str(name) for name in leaving]}
 
 
@@ -147,11 +151,11 @@ def _publish(
     """See that the publication holds the tables; committed when this returns."""
     with closing(connect(address, role="publish")) as connection:
         verify(identify(connection), identity)
-        if source.owns_publication and names:
-            ensure_publication(connection, source.publication, names, make=False)
-        looks = look_by_name(connection, names, [source.publication])
+        if Upstream.of(source.upstream).owns_publication and names:
+            ensure_publication(connection, Upstream.of(source.upstream).publication, names, make=False)
+        looks = look_by_name(connection, names, [Upstream.of(source.upstream).publication])
         position = behind_all(connection)
-    return _Published(tuple(looks.values()), source.log.position(position))
+    return _Published(tuple(looks.values()), Upstream.of(source.upstream).position(position))
 
 
 def _epoch(ledger: Ledger, arrivals: Sequence[_Arrival]) -> Epoch:
@@ -230,10 +234,10 @@ def _withdraw(
     """Take tables out of our publication; of `unknown`, those that a drop left there when it was ended."""
     with closing(connect(address, role="publish")) as connection:
         verify(identify(connection), identity)
-        listed = publication.published(connection, source.publication) or frozenset()
+        listed = publication.published(connection, Upstream.of(source.upstream).publication) or frozenset()
         left = {text: Pattern.parse(text).of(listed) for text in unknown}
         names = [*leaving, *(name for found in left.values() for name in found)]
-        withdraw(connection, source.publication, names)
+        withdraw(connection, Upstream.of(source.upstream).publication, names)
     for text, found in left.items():
         if not found:
             raise _not_mirrored(text)

@@ -27,11 +27,8 @@ from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Answer
 from headrace.pipeline.state.ownership import living_owner
 from headrace.pipeline.state.place import Place, placed
-from headrace.pipeline.state.same_source import prove_same
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify
-from headrace.sources.postgres.session.statements import Session
+from headrace.sources import registry
+from headrace.sources.contract.session import Session
 
 ANSWER_SECONDS = 0.1
 ALIVE_SECONDS = 2.0
@@ -108,22 +105,13 @@ def _good(answer: Answer) -> Answer:
 
 
 @dataclass(slots=True)
-class _Met:
-    """The server, once somebody asked for it."""
-
-    address: Address
-    connection: Session
-    identity: Identity
-
-
-@dataclass(slots=True)
 class Alone:
     """The fence of a source, held by a command for as long as it takes; connects when it has to."""
 
     place: Place
     ledger: Ledger
     _stack: ExitStack
-    _met: _Met | None = None
+    _session: Session | None = None
 
     def publish(self, epoch: Epoch) -> None:
         self.ledger.sync(self.ledger.publish(epoch))
@@ -132,28 +120,16 @@ class Alone:
         """Nothing streams here: no mark comes by itself."""
 
     @property
-    def connection(self) -> Session:
-        return self._server.connection
-
-    @property
-    def address(self) -> Address:
-        return self._server.address
-
-    @property
-    def identity(self) -> Identity:
-        return self._server.identity
-
-    @property
-    def _server(self) -> _Met:
-        if self._met is None:
-            said = Address.parse(self.place.config.url)
-            connection = connect(said, role="request")
-            self._stack.callback(connection.close)
+    def session(self) -> Session:
+        """The server, once somebody asks for it."""
+        if self._session is None:
             assert self.ledger.source is not None
-            identity = identify(connection)
-            prove_same(self.ledger.source, identity)
-            self._met = _Met(said.settled(connection), connection, identity)
-        return self._met
+            source = registry.by_kind(self.ledger.source.kind)
+            session = source.connect(source.address(self.place.config.url), role="request")
+            self._stack.callback(session.close)
+            session.prove(self.ledger.source.identity)
+            self._session = session
+        return self._session
 
 
 @contextmanager

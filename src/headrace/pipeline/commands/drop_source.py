@@ -21,9 +21,8 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.ownership import is_beside, living_owner
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import application_name
-from headrace.sources.postgres.upstream import drop_upstream, object_name
+from headrace.sources import registry
+from headrace.sources.contract.record import Json
 
 STOP_WITHIN = 60.0
 
@@ -41,26 +40,21 @@ def drop(path: str, *, url: str | None = None, only: str | None = None, stop: bo
     for name, made in known.items():
         if only is None or name == only:
             _free(store, name, stop)
-            yield from _drop(name, made, Address.parse(url or made.address))
+            yield from _drop(name, url or made.address, made.record)
     if not known:
         yield "this lake has run no source: nothing was made upstream for it"
 
 
 @dataclass(frozen=True, slots=True)
 class _Upstream:
-    """What may be upstream of a source, and where; None what is not ours."""
+    """What may be upstream of a source, and where."""
 
     address: str
-    publication: str | None
-    slot: str | None
+    record: Json
 
 
 def _made(record: SourceRecord) -> _Upstream:
-    return _Upstream(
-        record.address,
-        record.publication if record.owns_publication else None,
-        record.slot if record.owns_slot else None,
-    )
+    return _Upstream(record.address, record.upstream)
 
 
 def _begun(store: Store) -> dict[str, _Upstream]:
@@ -68,10 +62,8 @@ def _begun(store: Store) -> dict[str, _Upstream]:
     lake_id = open_lake(store).lake_id
     found = {}
     for name, (_, config) in last_config.remembered(store).items():
-        own = object_name(lake_id, name)
-        found[name] = _Upstream(
-            config.url, own if config.publication is None else None, own if config.slot is None else None
-        )
+        planned = registry.by_address(config.url).upstream(lake_id, name, config.options)
+        found[name] = _Upstream(config.url, planned)
     return found
 
 
@@ -104,13 +96,9 @@ def _end(store: Store, name: str, owner: Mapping[str, Any]) -> None:
         time.sleep(0.1)
 
 
-def _drop(name: str, made: _Upstream, address: Address) -> Iterator[str]:
-    removed = drop_upstream(
-        address,
-        publication=made.publication,
-        slot=made.slot,
-        application=application_name(f"receiver {made.slot}"),
-    )
+def _drop(name: str, address: str, upstream: Json) -> Iterator[str]:
+    source = registry.by_address(address)
+    removed = source.drop(source.address(address), upstream)
     for each in removed:
         yield f"{name}: dropped {each}"
     if not removed:

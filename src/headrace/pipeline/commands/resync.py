@@ -23,6 +23,7 @@ from headrace.pipeline.resync import replacement
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.sources.postgres.bridge import address_of
 from headrace.sources.postgres.catalog import definitions, table_def
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.table_def_record import to_record
@@ -31,6 +32,7 @@ from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.upstream import Upstream
 
 
 def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
@@ -41,7 +43,7 @@ def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     refuse_while_healing(ledger)
     names = [find(ledger, text) for text in arguments["tables"]]
     wanted = [name for name in names if name not in ledger.staged]
-    found = yield partial(prepare, owner.address, source, wanted)
+    found = yield partial(prepare, address_of(owner.session.address), source, wanted)
     records, refusals = [], []
     for name in wanted:
         try:
@@ -110,25 +112,28 @@ def prepare(address: Address, source: SourceRecord, names: Sequence[TableName]) 
     """See that the tables that are fit for it are published, and wholly."""
     with closing(connect(address, role="resync")) as connection:
         found = examined(connection, source, names)
-        if source.owns_publication and found.fit:
-            limited = unfit_members(connection, source.publication, [found.looks[n] for n in found.fit])
-            publication = source.publication
+        if Upstream.of(source.upstream).owns_publication and found.fit:
+            limited = unfit_members(
+                connection, Upstream.of(source.upstream).publication, [found.looks[n] for n in found.fit]
+            )
+            publication = Upstream.of(source.upstream).publication
             ensure_publication(connection, publication, found.fit, make=False, anew=limited)
         return published(connection, source, found)
 
 
 def examined(connection: Session, source: SourceRecord, names: Sequence[TableName]) -> Examined:
     """The tables as they are, before they are published."""
-    looks = look_by_name(connection, names, [source.publication])
+    looks = look_by_name(connection, names, [Upstream.of(source.upstream).publication])
     return Examined(looks, unfit_tables(connection, list(looks.values())))
 
 
 def published(connection: Session, source: SourceRecord, found: Examined) -> Examined:
     """The same tables as members of the source's publication, which has to send all of them."""
     oids = [look.oid for look in found.looks.values()]
-    looks = definitions.look(connection, oids, [source.publication])
+    publication = Upstream.of(source.upstream).publication
+    looks = definitions.look(connection, oids, [publication])
     fit = [look for name, look in looks.items() if name not in found.errors]
-    return Examined(looks, {**found.errors, **unfit_members(connection, source.publication, fit)})
+    return Examined(looks, {**found.errors, **unfit_members(connection, publication, fit)})
 
 
 def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord:

@@ -23,10 +23,10 @@ from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
 from headrace.pipeline.tasks.copy import Errand, RangeDone
 from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile
+from headrace.sources.contract.session import Waiting
 from headrace.sources.postgres.catalog.locks import TableBusy
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.slot import Waiting
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Sealed
 

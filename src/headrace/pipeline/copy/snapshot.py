@@ -65,6 +65,7 @@ from headrace.sources.postgres.snapshot import key_range, page_ranges
 from headrace.sources.postgres.snapshot.leader import By, Leader, lead
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.sources.postgres.snapshot.table_access import overtaken
+from headrace.sources.postgres.upstream import Upstream
 from headrace.sources.postgres.writers import writers
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Key, Sealed, seal
@@ -107,8 +108,8 @@ class Copying:
         room: Room,
     ) -> None:
         self.names = frozenset(record.name for record in records)
-        self.site = Site(address, identity, lake, jobs, room, epoch, base=source.base)
-        self._slot = source.slot
+        self.site = Site(address, identity, lake, jobs, room, epoch, base=Upstream.of(source.upstream).base)
+        self._slot = Upstream.of(source.upstream).slot
         self._source = source
         self._records = {record.name: record for record in records}
         self._tables = {record.name: _Table(tasks(record), 0) for record in records}

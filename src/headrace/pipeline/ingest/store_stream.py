@@ -25,7 +25,7 @@ import numpy as np
 
 from headrace.decode.kernel import Ints
 from headrace.pipeline.ingest.replay_check import Known
-from headrace.sources.received import Received
+from headrace.sources.contract.received import Received
 from headrace.spool.layout import RECORD, Kind, Records
 from headrace.spool.streamed import Streamed
 from headrace.spool.writer import SpoolWriter

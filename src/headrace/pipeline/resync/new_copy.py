@@ -21,7 +21,6 @@ from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import Look
 from headrace.pipeline.state.stops import stop_copies
 from headrace.pipeline.state.table_state import State
-from headrace.sources.postgres.session.log_end import stir
 
 STIR_SECONDS = 1.0
 AGAIN_SECONDS = 0.5
@@ -96,6 +95,6 @@ class Renewal:
         waits = any(r.state is State.JOINING for r in run.ledger.staged.values())
         if not waits or frontier is None or run.room(frontier) > run.ledger.position.time:
             self.moved_at = time.monotonic()
-        elif time.monotonic() - self.moved_at >= STIR_SECONDS and not run.identity.standby:
-            stir(run.connection)
+        elif time.monotonic() - self.moved_at >= STIR_SECONDS:
+            run.session.advance_log()
             self.moved_at = time.monotonic()

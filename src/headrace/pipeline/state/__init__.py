@@ -6,7 +6,6 @@
     place         where a source is run; owner: who has its fence; ownership: who is alive
     config        what the user asked for; last_config: what a lake remembers of it
     choice        which tables of a source are mirrored
-    same_source   the same server, the same publication as ever
     schema_check  what the source's catalog says of the tables before a mark; remedies: the way back
     reach         waiting for a mark at a position
     spacing       room behind a mark for the next one

@@ -50,6 +50,12 @@ class SourceConfig:
     max_wal: int | None = None
     on_max_wal: str = "warn"
 
+    @property
+    def options(self) -> dict[str, str]:
+        """The names of objects upstream that are not to be the lake's own, as the source takes them."""
+        named = {"publication": self.publication, "slot": self.slot}
+        return {option: name for option, name in named.items() if name is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:

@@ -29,8 +29,8 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig
 from headrace.pipeline.state.records import SourceRecord, source_of
 from headrace.pipeline.state.repair import mend_if_nobody_lives
+from headrace.sources import registry
 from headrace.sources.patterns import Pattern, select
-from headrace.sources.postgres.session.address import Address
 
 T = TypeVar("T", LakeConfig, SourceConfig)
 
@@ -72,11 +72,12 @@ def _registered(source: RegisteredSource) -> SourceConfig:
 
 
 def _recorded(record: SourceRecord) -> SourceConfig:
+    options = registry.by_kind(record.kind).options(record.upstream)
     return SourceConfig(
         url=record.address,
         tables=record.patterns,
-        publication=None if record.owns_publication else record.publication,
-        slot=None if record.owns_slot else record.slot,
+        publication=options.get("publication"),
+        slot=options.get("slot"),
     )
 
 
@@ -85,7 +86,8 @@ def _recorded(record: SourceRecord) -> SourceConfig:
 
 def remember(store: Store, name: str, config: SourceConfig, lake: LakeConfig) -> None:
     """Write down what a run is configured to do; whole or not at all, and durable."""
-    source = asdict(config) | {"url": Address.parse(config.url).without_secrets()}
+    address = registry.by_address(config.url).address(config.url)
+    source = asdict(config) | {"url": address.without_secrets()}
     kept = {key: value for key, value in asdict(lake).items() if key != "path"}
     data = json.dumps({"lake": kept, "source": source}, sort_keys=True).encode()
     key = layout.remembered_key(name)

@@ -16,9 +16,7 @@ from headrace.core.position import Position
 from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.place import Place
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.session.statements import Session
+from headrace.sources.contract.session import Session
 
 
 class Warner(Protocol):
@@ -37,11 +35,7 @@ class Owner(Protocol):
     @property
     def ledger(self) -> Ledger: ...
     @property
-    def connection(self) -> Session: ...
-    @property
-    def address(self) -> Address: ...
-    @property
-    def identity(self) -> Identity: ...
+    def session(self) -> Session: ...
     def publish(self, epoch: Epoch) -> None: ...
     def reach(self, frontier: Position) -> None: ...
 

@@ -26,9 +26,8 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.ownership import living_owner
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.stream.slot_peek import quiet
+from headrace.sources import registry
+from headrace.sources.contract.session import Address
 
 REACH = "reach"
 LOOK_SECONDS = 0.2
@@ -92,11 +91,10 @@ def _asked(store: Store, name: str, frontier: Position) -> Iterator[None]:
 
 
 def _prove_idle(wait: Wait, mark: Mark) -> None:
-    with closing(connect(wait.address, role="verify")) as connection:
+    source = registry.by_kind(wait.source.kind)
+    with closing(source.connect(wait.address, role="verify")) as session:
         try:
-            source = wait.source
-            reached, wanted = source.log.lsn(mark.position), source.log.lsn(wait.frontier)
-            idle = quiet(connection, source.slot, source.publication, reached, wanted)
+            idle = session.is_quiet(wait.source.upstream, mark.position, wait.frontier)
         except HeadraceError as error:
             raise behind(mark, wait.frontier, f"its slot could not be asked: {error.primary}") from None
     if not idle:

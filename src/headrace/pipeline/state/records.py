@@ -22,7 +22,8 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.pipeline.state.table_state import Event, State, after
-from headrace.sources.postgres.lsn import Log
+from headrace.sources import registry
+from headrace.sources.contract.record import Json
 
 SOURCE_KEY = "source"
 TABLE_PREFIX = "table/"
@@ -34,54 +35,35 @@ class SourceRecord:
     """Which server, which objects of ours there, and where the stream began.
 
     `address` is the connection string without its secrets: with the password it is enough to go on.
-    `healing` is where the new copies of its tables stand while they are made for a position that was lost
-    (`recovery`): the marks stay at the last frontier until then. `base` is what is added to the server's
-    positions to make times of them, which grow for ever though the server was set back; `incarnation` counts
-    such breaks.
+    `identity` and `upstream` are the source's own (`sources.contract`): what of the server lasts, and the
+    objects there that the stream is read through. `healing` is where the new copies of its tables stand while
+    they are made for a position that was lost (`recovery`): the marks stay at the last frontier until then.
+    `incarnation` counts such breaks.
     """
 
     kind: str
     address: str
-    system_id: str
-    timeline: int
-    database: str
-    slot: str
-    publication: str
-    owns_slot: bool
-    owns_publication: bool
+    identity: Json
+    upstream: Json
     start: Position
     patterns: tuple[str, ...]
     healing: Position | None = None
-    base: int = 0
     incarnation: int = 1
-    publication_oid: int = 0
-
-    @property
-    def log(self) -> Log:
-        """The server's log, in this life of it."""
-        return Log(self.base)
 
     def at(self, time: int) -> Position:
         """The position at a time."""
-        return self.log.at(time)
+        return registry.by_kind(self.kind).at(self.upstream, time)
 
     def as_record(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
             "address": self.address,
-            "system_id": self.system_id,
-            "timeline": self.timeline,
-            "database": self.database,
-            "slot": self.slot,
-            "publication": self.publication,
-            "owns_slot": self.owns_slot,
-            "owns_publication": self.owns_publication,
+            "identity": self.identity,
+            "upstream": self.upstream,
             "start": self.start.as_record(),
             "patterns": list(self.patterns),
             "healing": _position_record(self.healing),
-            "base": self.base,
             "incarnation": self.incarnation,
-            "publication_oid": self.publication_oid,
         }
 
     @classmethod

@@ -12,6 +12,7 @@ from __future__ import annotations
 from headrace.core.names import TableName, quote_identifier
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.sources.postgres.catalog.table_def import TableLook, identity_flaw, schema_of
+from headrace.sources.postgres.upstream import Upstream
 
 
 def way_back(source: SourceRecord, record: TableRecord, now: TableLook | None, version: int) -> str:
@@ -28,8 +29,8 @@ def way_back(source: SourceRecord, record: TableRecord, now: TableLook | None, v
     if schema_of(now).columns != record.schema.columns:
         kept = "; older marks keep what it was" if record.state.is_named else ""
         return anew(name, name) + kept
-    if not now.memberships and not source.owns_publication:
-        publication = quote_identifier(source.publication)
+    if not now.memberships and not Upstream.of(source.upstream).owns_publication:
+        publication = quote_identifier(Upstream.of(source.upstream).publication)
         return f"ALTER PUBLICATION {publication} ADD TABLE ONLY {name}, then {again}"
     return again
 

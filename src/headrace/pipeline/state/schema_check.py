@@ -37,6 +37,7 @@ from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session.log_end import WAL_END
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.upstream import Upstream
 
 _SERVER = f"""
 with held as (
@@ -85,11 +86,16 @@ def look(connection: Session, source: SourceRecord, records: Iterable[TableRecor
     """Look at the server and at these tables; `after` is the position of the mark before."""
     known = list(records)
     oids = {record.oid for record in known}
-    [(xid, xmin, end, exclusive, shared, published)] = query(connection, _SERVER, [source.publication])
+    [(xid, xmin, end, exclusive, shared, published)] = query(
+        connection, _SERVER, [Upstream.of(source.upstream).publication]
+    )
     now = {
-        seen.oid: seen for seen in definitions.look(connection, sorted(oids), [source.publication]).values()
+        seen.oid: seen
+        for seen in definitions.look(
+            connection, sorted(oids), [Upstream.of(source.upstream).publication]
+        ).values()
     }
-    reached = source.log.position(Lsn.parse(end))
+    reached = Upstream.of(source.upstream).position(Lsn.parse(end))
     errors, news = {}, {}
     for record in known:
         last, seen = from_record(record.look), now.get(record.oid)

@@ -28,7 +28,7 @@ import numpy as np
 from headrace.core.position import Position
 from headrace.decode.kernel import Ints
 from headrace.pipeline.tasks.slices import Slice, Small
-from headrace.sources.contract import Context, Decoder, RunningTransaction
+from headrace.sources.contract.decoder import Context, Decoder, RunningTransaction
 from headrace.spool.layout import RECORD, Kind, Records, damaged
 from headrace.spool.reader import SpoolReader
 from headrace.spool.streamed import Streamed

@@ -48,7 +48,7 @@ from headrace.pipeline.tasks.table_task import (
     pack,
     unpack,
 )
-from headrace.sources.contract import Decoder, RunningTransaction
+from headrace.sources.contract.decoder import Decoder, RunningTransaction
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
 from headrace.spool.streamed import Streamed

@@ -44,7 +44,8 @@ from headrace.pipeline.tasks.files import verdict
 from headrace.pipeline.tasks.merge import merge
 from headrace.pipeline.tasks.slices import KeptDamaged, Slice
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes, TableTask, from_ipc, pack, to_ipc, unpack
-from headrace.sources.contract import Decoder, Source
+from headrace.sources.contract.decoder import Decoder
+from headrace.sources.contract.source import Source
 from headrace.sources.postgres.catalog.table_def_record import labels_of
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader

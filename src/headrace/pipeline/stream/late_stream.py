@@ -33,7 +33,7 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.state.kept_files import FOOTER_BYTES, Kept, needed
 from headrace.pipeline.tasks.slices import KeptPiece, Slice, damaged_file, opened
 from headrace.pipeline.tasks.table_task import LakeAddress
-from headrace.sources.contract import Decoder, Selected
+from headrace.sources.contract.decoder import Decoder, Selected
 from headrace.spool.reader import SpoolReader
 
 # --- writing ------------------------------------------------------------------------------------

@@ -19,17 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.core.position import Position
+from headrace.sources.contract.session import Reading
 
 MOST_READINGS = 1024
 MOST_BACK = 60_000_000  # microseconds
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Every commit at `position` or behind it bears a later time than `at`, in microseconds since 1970."""
-
-    at: int
-    position: Position
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from headrace.core.keycode import keycode
 from headrace.pipeline.tasks.routing import Prefixes, prefixes
 from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import TableTask
-from headrace.sources.contract import TableChanges
+from headrace.sources.contract.decoder import TableChanges
 from headrace.spool.reader import SpoolReader
 
 SAMPLES = 8

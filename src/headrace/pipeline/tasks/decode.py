@@ -44,7 +44,7 @@ from headrace.pipeline.tasks.table_task import (
     to_ipc,
     unpack,
 )
-from headrace.sources.contract import TableChanges, TableFailure
+from headrace.sources.contract.decoder import TableChanges, TableFailure
 from headrace.spark.depot import opened
 from headrace.spool.reader import SpoolReader
 

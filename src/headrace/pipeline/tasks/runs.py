@@ -38,7 +38,7 @@ from headrace.pipeline.tasks.files import Writing
 from headrace.pipeline.tasks.merge import merge_events
 from headrace.pipeline.tasks.routing import WIDTH, Prefixes, prefixes
 from headrace.pipeline.tasks.table_task import LakeAddress, Outcome, TableTask, pack, unpack
-from headrace.sources.contract import TableFailure
+from headrace.sources.contract.decoder import TableFailure
 
 ROWS_PER_BATCH = 8192  # a layer is read in such parts
 _KNOWN_AT_COMMIT = ("_time", "_xid", "_commit_ts")

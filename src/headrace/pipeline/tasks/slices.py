@@ -20,7 +20,7 @@ from headrace.core.errors import Definite
 from headrace.decode.kernel import Bytes
 from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks.table_task import LakeAddress
-from headrace.sources.contract import Context, Decoder
+from headrace.sources.contract.decoder import Context, Decoder
 from headrace.spool.reader import SpoolReader
 from headrace.spool.streamed import Streamed
 

@@ -27,7 +27,7 @@ from headrace.lake.format.plan import DataFile
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.routing import Routes
-from headrace.sources.contract import Wanted
+from headrace.sources.contract.decoder import Wanted
 
 T = TypeVar("T")
 

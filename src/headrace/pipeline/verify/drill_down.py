@@ -36,7 +36,7 @@ from headrace.pipeline.tasks.compare.proofs import TEXTS, Reduced, Sieve, net, u
 from headrace.pipeline.tasks.table_task import from_ipc
 from headrace.pipeline.verify.sides import Bench, Keys, Weighed
 from headrace.pipeline.verify.verdicts import CHANGED, EXTRA, MISSING, Difference, Texts
-from headrace.sources.contract import Decoder
+from headrace.sources.contract.decoder import Decoder
 
 MOST_ROWS = 16_384  # of a table, that are looked into
 KEYS_AT_ONCE = 200

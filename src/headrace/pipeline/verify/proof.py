@@ -44,7 +44,6 @@ from headrace.pipeline.state.config import Config, settled
 from headrace.pipeline.state.place import Place, placed
 from headrace.pipeline.state.reach import Wait, alive, marks_from
 from headrace.pipeline.state.records import SourceRecord, TableRecord, source_of, tables_of
-from headrace.pipeline.state.same_source import prove_same
 from headrace.pipeline.state.schema_check import Look
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks.compare.proofs import Answer, Reduced, Sieve
@@ -60,11 +59,12 @@ from headrace.sources.postgres.catalog import table_def as sources
 from headrace.sources.postgres.catalog.sizes import Size
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify
+from headrace.sources.postgres.session.identity import Identity, identify, prove
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot import page_ranges
 from headrace.sources.postgres.snapshot.leader import Leader, lead
 from headrace.sources.postgres.snapshot.table_access import overtaken
+from headrace.sources.postgres.upstream import Upstream
 from headrace.spark.secrets import seal
 
 WAIT_SECONDS = 120.0
@@ -125,7 +125,9 @@ def _of_source(place: Place, asked: Asked) -> Verdict:
         identity = _proved(connection, source)
         address = said.settled(connection)
         beside = {} if asked.tables else unmirrored(connection, place.config, tables_of(known))
-        with lead(address, identity, source.slot, by="xid", seconds=LEAD_SECONDS) as leader:
+        with lead(
+            address, identity, Upstream.of(source.upstream).slot, by="xid", seconds=LEAD_SECONDS
+        ) as leader:
             comparison = Comparison(place, source, connection, address, leader, newest)
             tables = tuple(comparison.compare(chosen, identity, asked))
     handoff = comparison.handoff
@@ -157,7 +159,7 @@ def _proved(connection: Session, source: SourceRecord) -> Identity:
             detail="a standby does not list the transactions that run",
             hint="give the address of the primary",
         )
-    prove_same(source, identity)
+    prove(identity, source.identity)
     return identity
 
 
@@ -173,7 +175,7 @@ class Comparison:
         leader: Leader,
         before: Mark,
     ) -> None:
-        handoff = moved(leader.handoff, source.base)
+        handoff = moved(leader.handoff, Upstream.of(source.upstream).base)
         assert isinstance(handoff, ByXid)
         self.handoff = handoff
         self._place = place

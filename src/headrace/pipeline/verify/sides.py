@@ -49,7 +49,7 @@ from headrace.pipeline.tasks.compare.proofs import (
     united,
 )
 from headrace.pipeline.tasks.table_task import LakeAddress, pack, unpack
-from headrace.sources.contract import Decoder
+from headrace.sources.contract.decoder import Decoder
 from headrace.sources.postgres.session.identity import Identity
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.spark.jobs import Jobs

@@ -8,6 +8,7 @@
       decoding     from bytes to changes
       context      what bytes must be told to be decoded
       spark_casts  a printed value as an expression of Spark's SQL
+    bridge         the connection behind a session of the contract, for callers that still want it
     upstream       publication and slot: their order, names, removal; that order proves that nothing is lost
     publication    our publication, made and altered
     slot           our slot, made, watched and dropped
@@ -17,7 +18,7 @@
     session/       a connection: pinned, proved, asked, bounded
     spelling, lsn  a position in the server's log, and how the server writes it
 
-Preflight and the source stand on top; snapshot, stream, upstream and slicing do not know each other.
+Preflight and the source stand on top; snapshot, stream and slicing do not know each other.
 
 Everything runs with the rights of an ordinary user: LOGIN, REPLICATION, SELECT on the tables, and
 for a publication of our own also CREATE on the database and ownership of the tables.

@@ -37,7 +37,7 @@ from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate
 from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
-from headrace.sources.contract import TableChanges, TableFailure, Wanted
+from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
 from headrace.sources.postgres.catalog.types import is_same_form
 from headrace.sources.postgres.context import OpenTransaction, StreamContext
 

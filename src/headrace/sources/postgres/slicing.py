@@ -17,7 +17,7 @@ import numpy as np
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes, Flags
 from headrace.decode.pgoutput import Messages, alone, begins, scan
-from headrace.sources.contract import Selected
+from headrace.sources.contract.decoder import Selected
 from headrace.sources.postgres.context import OpenTransaction, StreamContext, newest
 from headrace.sources.postgres.decoding import truncates
 

@@ -19,6 +19,7 @@ from psycopg import pq
 
 from headrace.core.errors import Transient
 from headrace.core.names import quote_identifier
+from headrace.sources.contract.session import ALONE, Health, Waiting
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.protocol.stream_errors import slot_lost, slot_taken, slot_unfit
 from headrace.sources.postgres.session.address import Address
@@ -87,6 +88,22 @@ def slot_state(connection: Session, name: str) -> SlotState | None:
     )
 
 
+def health(slot: SlotState | None) -> Health:
+    """What the server holds for us: the log that the slot keeps, and what `status` shows of it."""
+    if slot is None:
+        return Health(None, None)
+    shown = {
+        "restart_lsn": None if slot.restart_lsn is None else str(slot.restart_lsn),
+        "confirmed_flush_lsn": None if slot.confirmed_flush_lsn is None else str(slot.confirmed_flush_lsn),
+        "wal_status": slot.wal_status,
+        "safe_wal_size": slot.safe_wal_size,
+        "retained_bytes": slot.retained_bytes,
+        "catalog_xmin_age": slot.catalog_xmin_age,
+        **slot.traffic,
+    }
+    return Health(slot.retained_bytes, shown)
+
+
 def _traffic(connection: Session, name: str) -> dict[str, int]:
     if connection.info.server_version < 140000:
         return {}
@@ -109,25 +126,6 @@ def check_slot(name: str, state: SlotState, database: str) -> None:
         raise slot_unfit(name, "two_phase is on: prepared transactions would come without their rows")
     if state.lost:
         raise slot_lost(name, f"wal_status {state.wal_status}, reason {state.invalidation or 'not given'}")
-
-
-def _nobody() -> None:
-    """Nobody wants to end the wait before its time."""
-
-
-def _unheard(reason: Transient) -> None:
-    """Nobody asks what is waited for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """How a wait for other transactions is borne by whoever wants what comes after it."""
-
-    check: Callable[[], None] = _nobody  # raises when it is not wanted any more
-    tell: Callable[[Transient], None] = _unheard  # hears every few seconds what is waited for
-
-
-ALONE = Waiting()
 
 
 class SlotWaits(Transient):

@@ -5,27 +5,40 @@ No logic stands here. `SOURCE` is what `sources.registry` hands out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace.core.names import TableName
+from headrace.core.position import Position
 from headrace.core.schema import Column
 from headrace.core.truncation import Truncations
 from headrace.decode import printing
 from headrace.decode.kernel import Bytes
-from headrace.sources.contract import (
+from headrace.sources.contract.decoder import (
     Context,
-    Json,
     RunningTransaction,
     Selected,
-    Source,
     TableChanges,
     TableFailure,
     Wanted,
 )
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.session import Address as AnyAddress
+from headrace.sources.contract.session import Health, Origin, Reading, Waiting
+from headrace.sources.contract.source import Source
 from headrace.sources.postgres import decoding, slicing, spark_casts
+from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.context import OpenTransaction, StreamContext, newest, own
+from headrace.sources.postgres.session import clock, log_end
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify, prove
+from headrace.sources.postgres.session.statements import Session as Connection
+from headrace.sources.postgres.slot import health, slot_state
+from headrace.sources.postgres.stream import slot_peek, synchronous
+from headrace.sources.postgres.upstream import Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +93,107 @@ class PostgresDecoder:
 
 
 @dataclass(frozen=True, slots=True)
+class PostgresSession:
+    """A pinned connection, and the server that it reached."""
+
+    connection: Connection
+    address: Address
+    found: Identity
+
+    @property
+    def identity(self) -> Json:
+        return self.found.as_record()
+
+    @property
+    def closed(self) -> bool:
+        return self.connection.closed
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def prove(self, known: Json) -> None:
+        prove(self.found, known)
+
+    # --- what is made upstream
+
+    def establish(
+        self,
+        upstream: Json,
+        names: Sequence[TableName],
+        waiting: Waiting,
+        *,
+        undo: bool = False,
+        anew: Collection[TableName] = (),
+        reached: Position | None = None,
+        left: Json | None = None,
+    ) -> Origin:
+        wanted = upstreams.Wanted(names, anew, undo, reached, left)
+        known = Upstream.of(upstream)
+        return upstreams.establish(self.address, self.connection, self.found, known, wanted, waiting)
+
+    def confirm(self, upstream: Json) -> None:
+        upstreams.confirm(self.connection, Upstream.of(upstream))
+
+    def leave(self, upstream: Json) -> None:
+        upstreams.leave(self.address, self.connection, Upstream.of(upstream))
+
+    # --- how far it is
+
+    def end(self, upstream: Json) -> Position:
+        return Upstream.of(upstream).position(log_end.wal_end(self.connection))
+
+    def behind_all(self, upstream: Json) -> Position:
+        return Upstream.of(upstream).position(log_end.behind_all(self.connection))
+
+    def clock(self, upstream: Json) -> Reading | None:
+        return clock.read(self.connection, Upstream.of(upstream).log)
+
+    def advance_log(self) -> None:
+        if not self.found.standby:
+            log_end.stir(self.connection)
+
+    def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
+        return slot_peek.quiet(self.connection, Upstream.of(upstream), reached, wanted)
+
+    def health(self, upstream: Json) -> Health:
+        synchronous.refuse(self.connection)
+        return health(slot_state(self.connection, Upstream.of(upstream).slot))
+
+
+@dataclass(frozen=True, slots=True)
 class PostgresSource:
     """PostgreSQL by logical replication."""
 
     kind: str = "postgres"
     schemes: tuple[str, ...] = ("postgresql", "postgres")
+
+    def address(self, text: str) -> Address:
+        return Address.parse(text)
+
+    def connect(self, address: AnyAddress, *, role: str) -> PostgresSession:
+        said = Address(address.text)
+        connection = connect(said, role=role)
+        try:
+            return PostgresSession(connection, said.settled(connection), identify(connection))
+        except BaseException:
+            connection.close()
+            raise
+
+    def upstream(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
+        return upstreams.planned(lake_id, name, options).as_record()
+
+    def options(self, upstream: Json) -> dict[str, str]:
+        return upstreams.options(Upstream.of(upstream))
+
+    def objects(self, upstream: Json) -> dict[str, str]:
+        known = Upstream.of(upstream)
+        return {"publication": known.publication, "slot": known.slot}
+
+    def drop(self, address: AnyAddress, upstream: Json) -> list[str]:
+        return upstreams.drop(Address(address.text), Upstream.of(upstream))
+
+    def at(self, upstream: Json, time: int) -> Position:
+        return Upstream.of(upstream).log.at(time)
 
     def decoder(self, reference: int = 0) -> PostgresDecoder:
         return PostgresDecoder(reference)

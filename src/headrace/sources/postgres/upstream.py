@@ -14,15 +14,63 @@ comes here to be altered or dropped.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from headrace.sources.postgres.publication import drop_publication
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost
+from headrace.core.names import TableName
+from headrace.core.position import Position
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.session import Origin, Waiting
+from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.postgres.protocol.stream_errors import publication_missing
+from headrace.sources.postgres.publication import drop_publication, ensure_publication, publication_oid
+from headrace.sources.postgres.session import clock
 from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.slot import drop_slot, free_slot
+from headrace.sources.postgres.session.connection import application_name, connect
+from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.log_end import wal_end
+from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.slot import check_slot, drop_slot, ensure_slot, free_slot, slot_state
 
 OURS = "^headrace_[0-9a-f]{8}_"  # what slots and publications of a lake's own are called (`object_name`)
 _NAME_LIMIT = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The objects that a stream is read through, and which life of the server it is of.
+
+    `base` is what is added to the server's positions to make times of them, which grow for ever though the
+    server was set back. `publication_oid` is 0 as long as the publication is not known to be there.
+    """
+
+    slot: str
+    publication: str
+    owns_slot: bool = True
+    owns_publication: bool = True
+    publication_oid: int = 0
+    base: int = 0
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Upstream:
+        """Read the record of it."""
+        return cls(**record)
+
+    def as_record(self) -> Json:
+        """The record that the lake stores and hands back."""
+        return asdict(self)
+
+    @property
+    def log(self) -> Log:
+        """The server's log, in this life of it."""
+        return Log(self.base)
+
+    def position(self, lsn: Lsn) -> Position:
+        """A position of the server's as one of ours."""
+        return self.log.position(lsn)
 
 
 def object_name(lake_id: str, source: str) -> str:
@@ -34,6 +82,179 @@ def object_name(lake_id: str, source: str) -> str:
     # Two sources must not become one by losing what a slot's name cannot hold.
     mark = f"_{zlib.crc32(source.encode()):08x}"
     return name[: _NAME_LIMIT - len(mark)] + mark
+
+
+def planned(lake_id: str, source: str, options: Mapping[str, str]) -> Upstream:
+    """The objects of a mirror: the lake's own, but for those that its user names."""
+    own = object_name(lake_id, source)
+    slot, publication = options.get("slot"), options.get("publication")
+    if slot is not None and publication is None:
+        raise Misconfigured(
+            "PG_SLOT_WITHOUT_PUBLICATION",
+            f'the slot "{slot}" is named, and no publication that is older than it',
+            detail="a slot cannot read of what its publication did not hold when it was written",
+            hint="name both, with --publication too, or leave out the slot",
+        )
+    return Upstream(slot or own, publication or own, slot is None, publication is None)
+
+
+def options(upstream: Upstream) -> dict[str, str]:
+    """The options that name the same objects; none for those that are the lake's own."""
+    said = (
+        ("publication", upstream.publication, upstream.owns_publication),
+        ("slot", upstream.slot, upstream.owns_slot),
+    )
+    return {option: name for option, name, ours in said if not ours}
+
+
+# --- where a stream begins ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a stream is to be made of: these tables; `anew` are those that our publication sends in part."""
+
+    names: Sequence[TableName]
+    anew: Collection[TableName] = ()
+    undo: bool = False
+    reached: Position | None = None
+    left: Json | None = None
+
+
+def establish(
+    address: Address,
+    connection: Session,
+    identity: Identity,
+    upstream: Upstream,
+    wanted: Wanted,
+    waiting: Waiting,
+) -> Origin:
+    """See that the publication holds the tables, then that there is a slot; the user's are used as they are.
+
+    With `undo` the publication goes again if no slot can be made: while no record of the lake names it,
+    nobody would find it later. It stays where a slot of an earlier try stands on it.
+    """
+    if upstream.owns_publication and wanted.names:
+        ensure_publication(connection, upstream.publication, wanted.names, anew=wanted.anew)
+    fresh = slot_state(connection, upstream.slot) is None
+    try:
+        start = _start(address, connection, identity, upstream, waiting)
+    except HeadraceError:
+        if wanted.undo and upstream.owns_publication and slot_state(connection, upstream.slot) is None:
+            drop_upstream(address, publication=upstream.publication, slot=None, application="")
+        raise
+    upstream = replace(upstream, publication_oid=publication_oid(connection, upstream.publication))
+    begun = clock.begun(connection)
+    found = Start(upstream, start, identity, wanted.reached, wanted.left, wal_end(connection))
+    return origin_of(found, fresh=fresh, begun=begun)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a stream begins by the server's own count, what was reached before, and how far the server is."""
+
+    upstream: Upstream
+    start: Lsn
+    identity: Identity
+    reached: Position | None
+    left: Json | None
+    end: Lsn
+
+
+def origin_of(found: Start, *, fresh: bool, begun: int | None) -> Origin:
+    """The beginning of a stream; after a lost position it lies behind what was reached.
+
+    A server that was set back is in another life: what is added to its positions grows. A slot of the user's
+    that outlived a promotion sends again what we had before.
+    """
+    known, upstream, start = found.identity.known(), found.upstream, found.upstream.position(found.start)
+    if found.reached is None:
+        return Origin(known, upstream.as_record(), start, fresh, begun)
+    if upstream.position(found.end) < found.reached:
+        upstream = replace(upstream, base=upstream.log.behind(found.reached, found.start).base)
+    position = upstream.log.at(max(upstream.position(found.start), found.reached).time)
+    other = upstream.base != found.upstream.base or known != found.left
+    return Origin(known, upstream.as_record(), position, fresh, begun, another_life=other)
+
+
+def _start(
+    address: Address, connection: Session, identity: Identity, upstream: Upstream, waiting: Waiting
+) -> Lsn:
+    """Where the stream begins: the consistent point of our slot, or where the user's slot stands."""
+    name = upstream.slot
+    if upstream.owns_slot:
+        return ensure_slot(address, name, waiting=waiting)
+    state = slot_state(connection, name)
+    if state is None or state.confirmed_flush_lsn is None:
+        raise Misconfigured(
+            "PG_SLOT_UNKNOWN",
+            f'there is no logical slot "{name}" in database "{identity.database}"',
+            hint=f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput'), or leave out the slot",
+        )
+    check_slot(name, state, identity.database)
+    return state.confirmed_flush_lsn
+
+
+class PublicationRemade(Definite, PositionLost):
+    """The publication is another than the stream was read through."""
+
+    codes = ("PG_PUBLICATION_REMADE",)
+
+
+def remade(upstream: Upstream, found: int | None) -> HeadraceError | None:
+    """The error where the publication was dropped and made again: what came in between is missing."""
+    if not upstream.publication_oid or found == upstream.publication_oid:
+        return None
+    if not found:
+        return publication_missing(f'"{upstream.publication}"')
+    return PublicationRemade(
+        "PG_PUBLICATION_REMADE",
+        f'the publication "{upstream.publication}" was dropped and made again',
+        detail="changes that were made meanwhile are in no stream",
+        hint="headrace run --reconcile",
+    )
+
+
+def confirm(connection: Session, upstream: Upstream) -> None:
+    """Refuse to go on with a publication that was dropped and made again."""
+    error = remade(upstream, publication_oid(connection, upstream.publication))
+    if error is not None:
+        raise error
+
+
+# --- the end ------------------------------------------------------------------------------------
+
+
+def leave(address: Address, connection: Session, upstream: Upstream) -> None:
+    """Let a slot go whose position was lost: ours is dropped, one of the user's must have been made again."""
+    name = upstream.slot
+    if upstream.owns_slot:
+        drop_upstream(address, publication=None, slot=name, application=receiver_name(name))
+        return
+    state = slot_state(connection, name)
+    if state is None or state.confirmed_flush_lsn is None or state.lost:
+        raise Misconfigured(
+            "PG_SLOT_NOT_OURS",
+            f'the slot "{name}" is not ours to make again',
+            hint=f"SELECT pg_drop_replication_slot('{name}') if it is there, "
+            f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput'), "
+            "then headrace run --reconcile",
+        )
+
+
+def receiver_name(slot: str) -> str:
+    """How the connection that reads our slot calls itself."""
+    return application_name(f"receiver {slot}")
+
+
+def drop(address: Address, upstream: Upstream) -> list[str]:
+    """Remove what is ours of these objects; what was removed, for people."""
+    return drop_upstream(
+        address,
+        publication=upstream.publication if upstream.owns_publication else None,
+        slot=upstream.slot if upstream.owns_slot else None,
+        application=receiver_name(upstream.slot),
+    )
 
 
 def drop_upstream(

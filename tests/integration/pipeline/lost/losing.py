@@ -31,6 +31,7 @@ from headrace.testing.postgres import Database, Server
 from headrace.testing.postmaster import wait_for
 from tests.background import repeat
 from tests.integration.pipeline.refused import configuration, upstream
+from tests.records import upstream_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,7 +168,7 @@ class Source:
         source = source_of(self.lake.catalog())
         assert source is not None
         [(acknowledged,)] = self.database.execute(_ACKNOWLEDGED)
-        assert source.log.position(Lsn.parse(acknowledged)).time > time
+        assert upstream_of(source).position(Lsn.parse(acknowledged)).time > time
         assert self.kept == []
         assert not [key for key in self.lake.catalog() if key.startswith(("staged/", "late/"))]
         assert list((self.path / layout.staged_tables_folder("main")).rglob("*.parquet")) == []
@@ -214,7 +215,9 @@ def spool_ahead(source: Source) -> None:
     with closing(connect(address, role="test")) as connection:
         identity, end = identify(connection), wal_end(connection)
     spool = source.path / "_headrace" / "spool" / "main"
-    feed = Feed(address, identity, record.slot, (record.publication,), spool, streaming=True)
+    feed = Feed(
+        address, identity, upstream_of(record).slot, (upstream_of(record).publication,), spool, streaming=True
+    )
     receiver = Receiver(feed)
     receiver.start(source.lake.marks()[-1].position)
     try:

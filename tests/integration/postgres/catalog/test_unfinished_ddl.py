@@ -25,10 +25,12 @@ from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.slot import slot_state
 from headrace.sources.postgres.snapshot.key_range import disorder
+from headrace.sources.postgres.upstream import Upstream
 from headrace.sources.postgres.writers import blockers, writers
 from headrace.testing.postgres import Database, Setting, postgres
 from headrace.testing.postmaster import wait_for
 from tests.places import place_at
+from tests.records import source_record
 
 pytestmark = pytest.mark.server
 
@@ -48,19 +50,7 @@ CREATE PUBLICATION p FOR TABLE root, listed WHERE (id < 100), plain, other;
 
 def source(session: Session) -> SourceRecord:
     known = identify(session)
-    return SourceRecord(
-        kind="postgres",
-        address="",
-        system_id=known.system_id,
-        timeline=known.timeline,
-        database=known.database,
-        slot="s",
-        publication="p",
-        owns_slot=True,
-        owns_publication=False,
-        start=place_at(0),
-        patterns=(),
-    )
+    return source_record(identity=known, upstream=Upstream("s", "p", owns_publication=False))
 
 
 class Watch:

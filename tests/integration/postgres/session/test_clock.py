@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.contract.session import Reading
+from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.sources.postgres.session import clock
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
@@ -63,7 +64,7 @@ def test_commits_at_the_position_or_behind_it_bear_later_times(database: Databas
         writer.start()
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
-        readings.append(clock.read(session))
+        readings.append(clock.read(session, Log()))
     stop.set()
     for writer in writers:
         writer.join()
@@ -77,7 +78,7 @@ def test_commits_at_the_position_or_behind_it_bear_later_times(database: Databas
         (reading, lsn, moment)
         for reading in found
         for lsn, moment in commits
-        if lsn >= int(reading.position) and moment <= reading.at
+        if lsn >= reading.position.time and moment <= reading.at
     ]
     assert late == []
 
@@ -97,7 +98,7 @@ def test_at_a_pages_edge_the_position_is_the_one_that_a_stream_reports() -> None
     assert clock._reachable(Lsn(8192 * 7 + 32)) == Lsn(8192 * 7 + 32)
 
 
-def _read(session: Session) -> clock.Reading:
-    reading = clock.read(session)
+def _read(session: Session) -> Reading:
+    reading = clock.read(session, Log())
     assert reading is not None
     return reading

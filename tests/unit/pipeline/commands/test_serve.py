@@ -23,22 +23,10 @@ from headrace.pipeline.commands.serve import Deed, Desk
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Answer, Owner, Steps
 from headrace.pipeline.state.ownership import this_process
-from headrace.pipeline.state.records import SourceRecord
 from tests.places import place_at
+from tests.records import source_record
 
-SOURCE = SourceRecord(
-    kind="postgres",
-    address="host=nowhere.invalid",
-    system_id="1",
-    timeline=1,
-    database="d",
-    slot="s",
-    publication="p",
-    owns_slot=True,
-    owns_publication=True,
-    start=place_at(100),
-    patterns=("*.*",),
-)
+SOURCE = source_record(start=place_at(100))
 
 
 @dataclass

@@ -22,25 +22,14 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.resync.replacement import staged
 from headrace.pipeline.state.kept_files import Kept
 from headrace.pipeline.state.ledger import Epoch, Ledger
-from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
+from headrace.sources.postgres.upstream import Upstream
 from tests.places import place_at
+from tests.records import source_record
 from tests.unit.core.batches import text_table
 
-SOURCE = SourceRecord(
-    "postgres",
-    "host=h",
-    "71",
-    1,
-    "shop",
-    "s",
-    "p",
-    True,
-    True,
-    place_at(0x10),
-    ("public.*",),
-    publication_oid=5,
-)
+SOURCE = source_record(upstream=Upstream("s", "p", publication_oid=5), start=place_at(0x10))
 NAME = TableName("public", "late")
 WAITS = TableRecord(NAME, State.PENDING, 5, text_table(), {}, place_at(0x20), late=True)
 _WHEN = ("before", "after")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.pipeline.stream.source_clock import MOST_BACK, MOST_READINGS, Reading, SourceClock
+from headrace.pipeline.stream.source_clock import MOST_BACK, MOST_READINGS, SourceClock
+from headrace.sources.contract.session import Reading
 from tests.places import place_at
 
 

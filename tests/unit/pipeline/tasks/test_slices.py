@@ -16,7 +16,7 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.stream import late_stream
 from headrace.pipeline.tasks.slices import Slice, Small
 from headrace.pipeline.tasks.table_task import LakeAddress
-from headrace.sources.contract import RunningTransaction
+from headrace.sources.contract.decoder import RunningTransaction
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
 from headrace.spool.streamed import Streamed

@@ -40,6 +40,11 @@ class Address:
         return cls(make_conninfo(**{key: str(value) for key, value in parameters.items()}))
 
     @property
+    def text(self) -> str:
+        """The connection string with its secrets: it travels sealed, and is in no message."""
+        return self.conninfo
+
+    @property
     def parameters(self) -> dict[str, str]:
         """What the connection string says, the password included: never for a message."""
         return {key: str(value) for key, value in conninfo_to_dict(self.conninfo).items()}

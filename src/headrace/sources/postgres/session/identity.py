@@ -7,12 +7,13 @@ Called for every connection before anything is read from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import psycopg
 from psycopg import pq
 
 from headrace.core.errors import Misconfigured, PositionDoubtful, PositionLost
+from headrace.sources.contract.record import Json
 from headrace.sources.postgres.session.statements import Session, ask
 
 
@@ -25,6 +26,14 @@ class Identity:
     version: int  # server_version_num, for example 180004
     database: str
     standby: bool = False
+
+    def as_record(self) -> Json:
+        """All of it, for connections that are made at the same time as this one."""
+        return asdict(self)
+
+    def known(self) -> Json:
+        """The part that lasts: by it the lake knows the source again."""
+        return {"system_id": self.system_id, "timeline": self.timeline, "database": self.database}
 
 
 _IDENTIFY = """
@@ -71,6 +80,20 @@ def verify(found: Identity, expected: Identity) -> None:
         )
     if found.timeline != expected.timeline:
         raise timeline_changed(found.timeline, expected.timeline)
+
+
+def prove(found: Identity, known: Json) -> None:
+    """Refuse a server that is not the one of a record, on the same timeline."""
+    if "standby" in known:
+        verify(found, Identity(**known))
+        return
+    if (found.system_id, found.database) != (known["system_id"], known["database"]):
+        raise another_server(
+            f"system {found.system_id}, was {known['system_id']}; "
+            f'database "{found.database}", was "{known["database"]}"'
+        )
+    if found.timeline != known["timeline"]:
+        raise timeline_changed(found.timeline, known["timeline"])
 
 
 class AnotherServer(Misconfigured, PositionDoubtful):

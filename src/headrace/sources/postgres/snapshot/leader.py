@@ -33,12 +33,13 @@ from psycopg import pq
 from headrace.core.errors import Transient
 from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.names import quote_identifier
+from headrace.sources.contract.session import ALONE, Waiting
 from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect, plain, replication
 from headrace.sources.postgres.session.identity import Identity, identify, verify
 from headrace.sources.postgres.session.statements import Session, ask
-from headrace.sources.postgres.slot import ALONE, PLUGIN, SlotWaits, Waiting, bound, create_slot, release_slot
+from headrace.sources.postgres.slot import PLUGIN, SlotWaits, bound, create_slot, release_slot
 from headrace.sources.postgres.snapshot.visibility import BEGIN, SnapshotBarred, accept, refuse_standby, see
 
 T = TypeVar("T")

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import time
 
+from headrace.core.position import Position
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.upstream import Upstream
 
 _FLUSH_SECONDS = 2.0  # three times wal_writer_delay is the most that the server promises; 0.2 s by default
 _MOST_CHANGES = (1, 100_000)  # what the stream may bring again of transactions before `reached`, at the most
@@ -31,8 +33,13 @@ SELECT count(*), count(*) FILTER (WHERE get_byte(data, 0) = ascii('B')
 """
 
 
-def quiet(connection: Session, slot: str, publication: str, reached: Lsn, wanted: Lsn) -> bool:
-    """Whether no transaction of the publication commits between the frontiers: in [reached, wanted)."""
+def quiet(connection: Session, upstream: Upstream, reached: Position, wanted: Position) -> bool:
+    """Tell whether no transaction of the publication commits between the positions: in [reached, wanted)."""
+    log, slot, publication = upstream.log, upstream.slot, upstream.publication
+    return _quiet(connection, slot, publication, log.lsn(reached), log.lsn(wanted))
+
+
+def _quiet(connection: Session, slot: str, publication: str, reached: Lsn, wanted: Lsn) -> bool:
     _await_flush(connection, wanted)
     for most in _MOST_CHANGES:
         [(changes, new)] = query(

@@ -37,6 +37,7 @@ from psycopg import pq
 from headrace.core.errors import HeadraceError, Transient
 from headrace.decode.copydata import COPY_DATA, Frames, frames
 from headrace.decode.kernel import Bytes
+from headrace.sources.contract.received import Received
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.protocol.messages import Options, fields, start_replication, status_update
 from headrace.sources.postgres.protocol.stream_errors import (
@@ -59,7 +60,6 @@ from headrace.sources.postgres.session.identity import Identity, identify, verif
 from headrace.sources.postgres.session.statements import ask
 from headrace.sources.postgres.stream import synchronous
 from headrace.sources.postgres.stream.transactions import TransactionFinder
-from headrace.sources.received import Received
 
 BUFFER = 16 * 1024 * 1024
 ANSWER_WITHIN = 30.0  # START_REPLICATION is answered before any decoding

@@ -26,6 +26,7 @@ import numpy as np
 
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes, Flags, Ints
+from headrace.sources.contract.received import TRANSACTION, Layout, Open, Received, Transactions
 from headrace.sources.postgres.stream.running_transactions import (
     CHANGES,
     RELATION,
@@ -36,7 +37,6 @@ from headrace.sources.postgres.stream.running_transactions import (
     Running,
     disorder,
 )
-from headrace.sources.received import TRANSACTION, Layout, Open, Received, Transactions
 
 # Never asked for: two-phase transactions, since our slots have none. A server that was not asked to stream
 # transactions sends no S, E, c; 'A' comes all the same (PostgreSQL 18).

@@ -1,10 +1,7 @@
-"""What a source can do, as those above see it: protocols and values, and nothing that one alone has.
+"""The decoder of a source: the bytes of its stream, understood.
 
-    Source       its kind, the schemes of its addresses, its decoder
     Decoder      from the bytes of its stream to changes, and from values to the texts that it prints
     Context      what bytes must be told to be decoded: the source's own, carried and never read
-
-What a read of its stream brings is a value of `received`, apart from here: a receiver needs no Arrow.
 
 The bytes of a stream are the source's own. Whoever stands above cuts them, keeps them, sends them from one
 process to another, and hands them back with the context that belongs to them:
@@ -17,14 +14,13 @@ The law of every decoder: bytes may be split wherever `split` says, and decoded 
 process and order; the changes are the same, with the same times and ordinals.
 
 Decoders are pure: no connection, no clock, no file. They and contexts are plain values that pickle small.
-Sources implement this (`sources.<name>.source`), `registry` finds them; nobody above imports their folders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +30,9 @@ from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.core.truncation import Truncations
+from headrace.sources.contract.record import Json
 
 Bytes = npt.NDArray[np.uint8]
-Json = dict[str, Any]
 
 
 class Context(Protocol):
@@ -150,22 +146,3 @@ class Decoder(Protocol):
 
     def cast(self, column: Column, text: str) -> str:
         """The inverse as an expression of Spark's SQL: a column's value from the text that is printed."""
-
-
-class Source(Protocol):
-    """A kind of source: a folder beside this module implements it."""
-
-    @property
-    def kind(self) -> str:
-        """Its name in the lake's records, and in FROM <kind>."""
-
-    @property
-    def schemes(self) -> tuple[str, ...]:
-        """Those of its addresses."""
-
-    def decoder(self, reference: int = 0) -> Decoder:
-        """The decoder of its stream.
-
-        `reference` is what the newest look at the source said of its transactions: by it a source whose
-        stream shortens their ids tells them apart. Without it they are as the stream has them.
-        """

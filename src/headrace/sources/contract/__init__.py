@@ -1,0 +1,14 @@
+"""What a source can do, as those above see it: protocols and values, and nothing that one source alone has.
+
+    source      a kind of source: its addresses, its connections, what a check of it finds
+    session     one connection: who is there, what is made upstream, how far the source is
+    received    what a read of the stream brings (loads no Arrow: a receiver shall be there soon)
+    decoder     from the stream's bytes to changes, and from values to the texts that the source prints
+
+`Json` is the source's own wherever it stands here: it is stored in the lake and handed back, and nobody
+above reads it. `upstream` is such a record: which objects the source made for this mirror, or was told to
+use, and in which of its lives it is. Positions are `core.position.Position`; a source makes its own of them,
+and back.
+
+Sources implement this (`sources.<name>.source`), `registry` finds them; nobody above imports their folders.
+"""

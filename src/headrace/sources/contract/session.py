@@ -1,0 +1,152 @@
+"""One connection to a source: who is there, what is made upstream for a mirror, how far the source is.
+
+    address ─► connect ─► prove the server ─► establish (objects upstream, and where the stream begins)
+                                           ─► end, clock, health ... for as long as the mirror runs
+
+A session belongs to one thread. Whatever fails is a coded error; one that means a position was lost is a
+`core.errors.PositionLost`, whichever method finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headrace.core.errors import Transient
+from headrace.core.names import TableName
+from headrace.core.position import Position
+from headrace.sources.contract.record import Json
+
+
+class Address(Protocol):
+    """Where a source is and who we are there. Its `repr` and `str` hold no secret."""
+
+    @property
+    def text(self) -> str:
+        """All of it, secrets included: it travels sealed, and is in no message."""
+
+    def safe(self) -> str:
+        """The address as messages show it."""
+
+    def without_secrets(self) -> str:
+        """The address as it may be written down; with the password it is enough to connect."""
+
+
+def _nobody() -> None:
+    """Nobody wants to end the wait before its time."""
+
+
+def _unheard(reason: Transient) -> None:
+    """Nobody asks what is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How a wait for other transactions is borne by whoever wants what comes after it."""
+
+    check: Callable[[], None] = _nobody  # raises when it is not wanted any more
+    tell: Callable[[Transient], None] = _unheard  # hears every few seconds what is waited for
+
+
+ALONE = Waiting()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a stream begins, and on what.
+
+    `identity` is what of the server's identity lasts. Objects that were there already may be older than what
+    they say of a table: only of a `fresh` stream it is known to have all of every table from its start on. No
+    commit before the start is later than `begun` (microseconds since 1970, by the source's clock).
+    In `another_life` the source spells its positions in another way than before.
+    """
+
+    identity: Json
+    upstream: Json
+    start: Position
+    fresh: bool
+    begun: int | None
+    another_life: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Every commit at `position` or behind it bears a later time than `at`, in microseconds since 1970."""
+
+    at: int
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the source holds for us: the bytes that it can't let go, and what `status` shows of it."""
+
+    retained_bytes: int | None
+    shown: Mapping[str, Any] | None
+
+
+class Session(Protocol):
+    """One connection, pinned."""
+
+    @property
+    def address(self) -> Address:
+        """The address as it means the same on another machine: what this one's environment said is in it."""
+
+    @property
+    def identity(self) -> Json:
+        """Which server, database and life of it this connection reached, for others that are to reach it."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+    def prove(self, known: Json) -> None:
+        """Raise unless this is the server that `known` is of: an `identity`, or what of it lasts."""
+
+    # --- what is made upstream --------------------------------------------------------------------
+
+    def establish(
+        self,
+        upstream: Json,
+        names: Sequence[TableName],
+        waiting: Waiting,
+        *,
+        undo: bool = False,
+        anew: Collection[TableName] = (),
+        reached: Position | None = None,
+        left: Json | None = None,
+    ) -> Origin:
+        """See that all changes of these tables are captured, then that there is a stream of them.
+
+        With `undo` what was made goes again if it fails: while no record of the lake names it, nobody would
+        find it later. The tables `anew` are captured in part so far. Where a position was lost the stream
+        begins behind what had been `reached`, perhaps in another life than that of the server `left`.
+        """
+
+    def confirm(self, upstream: Json) -> None:
+        """Raise unless the objects upstream are those that the stream was read through so far."""
+
+    def leave(self, upstream: Json) -> None:
+        """Let a stream go whose position was lost: ours is removed, one of the user's must be made anew."""
+
+    # --- how far it is ----------------------------------------------------------------------------
+
+    def end(self, upstream: Json) -> Position:
+        """Behind all that is committed and that the stream can bring by now."""
+
+    def behind_all(self, upstream: Json) -> Position:
+        """Behind everything that has happened, written or not."""
+
+    def clock(self, upstream: Json) -> Reading | None:
+        """The source's clock, held against its stream; None where it can't be told."""
+
+    def advance_log(self) -> None:
+        """Move the end of the stream a little where nobody else does."""
+
+    def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
+        """Tell whether no captured transaction lies in [reached, wanted); only while nobody streams."""
+
+    def health(self, upstream: Json) -> Health:
+        """What the source holds for us. Raises where it would wait for us, or could not let us go on."""

@@ -1,0 +1,51 @@
+"""A kind of source, as `registry` finds it: by the scheme of an address, or by the kind of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from headrace.core.position import Position
+from headrace.sources.contract.decoder import Decoder
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.session import Address, Session
+
+
+class Source(Protocol):
+    """A kind of source: a folder beside this one implements it."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in the lake's records, and in FROM <kind>."""
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """Those of its addresses."""
+
+    def address(self, text: str) -> Address:
+        """Read what a person typed, or what a lake remembers; a text that can't be read is never quoted."""
+
+    def connect(self, address: Address, *, role: str) -> Session:
+        """Open a pinned connection; `role` says in the server's own lists what for."""
+
+    def upstream(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
+        """What a mirror of this name will have upstream: its own objects, or those that options name."""
+
+    def options(self, upstream: Json) -> Mapping[str, str]:
+        """The options that say the same: none for what is our own."""
+
+    def objects(self, upstream: Json) -> Mapping[str, str]:
+        """The objects upstream, by the options that would name them."""
+
+    def drop(self, address: Address, upstream: Json) -> list[str]:
+        """Remove what is ours of the objects upstream; what was removed, for people."""
+
+    def at(self, upstream: Json, time: int) -> Position:
+        """The position at a time, in the life that `upstream` is of."""
+
+    def decoder(self, reference: int = 0) -> Decoder:
+        """The decoder of its stream.
+
+        `reference` is what the newest look at the source said of its transactions: by it a source whose
+        stream shortens their ids tells them apart. Without it they are as the stream has them.
+        """

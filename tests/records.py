@@ -1,0 +1,35 @@
+"""Records of a source as a lake has them, for tests that need one and no server that made it."""
+
+from __future__ import annotations
+
+from headrace.core.position import Position
+from headrace.pipeline.state.records import SourceRecord
+from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.upstream import Upstream
+from tests.places import place_at
+
+IDENTITY = Identity("1", 1, 180004, "d")
+UPSTREAM = Upstream("s", "p")
+
+
+def source_record(
+    *,
+    identity: Identity = IDENTITY,
+    upstream: Upstream = UPSTREAM,
+    start: Position | None = None,
+    patterns: tuple[str, ...] = ("*.*",),
+) -> SourceRecord:
+    """A source that has been mirrored."""
+    return SourceRecord(
+        kind="postgres",
+        address="host=nowhere.invalid",
+        identity=identity.known(),
+        upstream=upstream.as_record(),
+        start=place_at(0) if start is None else start,
+        patterns=patterns,
+    )
+
+
+def upstream_of(source: SourceRecord) -> Upstream:
+    """What a source has upstream."""
+    return Upstream.of(source.upstream)
