@@ -31,7 +31,8 @@ import psycopg
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.postgres.lsn import Log, Lsn
-from headrace.testing.canonical import Connection, Rows, counted, difference, lake_rows, source_rows
+from headrace.testing.canonical import Rows, counted, difference, lake_rows
+from headrace.testing.oracle.postgres_rows import Connection, source_rows
 from headrace.testing.timeline import Lake, Mark, Timeline, TravelledLake, spread
 from headrace.testing.violation import Show, Violation
 from headrace.testing.wholeness import whole

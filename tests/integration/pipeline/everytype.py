@@ -23,7 +23,7 @@ from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.lake.log import errors_table
 from headrace.lake.read.lake import Lake
-from headrace.testing.canonical import Connection, pin
+from headrace.testing.oracle.postgres_rows import Connection, pin
 from headrace.testing.postgres import Database
 from tests.cases.types.cases import Type, Value, column, types
 

@@ -14,7 +14,8 @@ from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
 from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.testing import validators
-from headrace.testing.canonical import lake_rows, source_rows
+from headrace.testing.canonical import lake_rows
+from headrace.testing.oracle.postgres_rows import source_rows
 from headrace.testing.postgres import Database
 from headrace.testing.validators import Recording
 from tests.integration.pipeline.conftest import Mirrors

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.testing import validators
-from headrace.testing.canonical import Connection
+from headrace.testing.oracle.postgres_rows import Connection
 from headrace.testing.postgres import Database, Server
 from tests.cases.types.cases import Type, types
 from tests.integration.pipeline import everytype

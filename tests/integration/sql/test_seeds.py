@@ -9,7 +9,8 @@ import pytest
 from psycopg import pq
 
 from headrace.core.errors import Misconfigured
-from headrace.testing.canonical import Connection, lake_rows, pin
+from headrace.testing.canonical import lake_rows
+from headrace.testing.oracle.postgres_rows import Connection, pin
 from headrace.testing.postgres import Database
 from tests.integration.pipeline import everytype
 from tests.integration.sql.conftest import Asked

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.names import TableName
-from headrace.testing.canonical import difference, lake_rows, source_rows
+from headrace.testing.canonical import difference, lake_rows
+from headrace.testing.oracle.postgres_rows import source_rows
 from headrace.testing.postgres import Database
 from tests.cases.types.cases import column
 from tests.integration.pipeline import everytype
