@@ -45,10 +45,8 @@ def test_g3_rewound_tables_are_exact_from_the_start_of_the_stream_on(
 ) -> None:
     names = ["public.keyed", "public.bag"]
     url = database.url(user="app")
-    with database.connect(user="app") as connection:
-        workload.Keyed("keyed", "full").prepare(connection)
-        workload.Bag().prepare(connection)
-        connection.execute("INSERT INTO bag SELECT i % 7, 'first' FROM generate_series(1, 50) i")
+    workload.make_tables(url, workload.Keyed("keyed", "full"), workload.Bag())
+    database.execute("INSERT INTO bag SELECT i % 7, 'first' FROM generate_series(1, 50) i", user="app")
     recordings = [validators.record(database.url(), names)]  # nobody writes: this is what the slot finds
     mirror = Mirrored(tmp_path / "lake", url, "public.*", options=copied_by(handoff), program=program)
     try:

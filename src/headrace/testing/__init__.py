@@ -16,8 +16,9 @@ Tests and `headrace demo` call it; nothing else of Headrace does. It promises
     regression   PostgreSQL's own regression suite as a database to be mirrored
 
 Behind the servers stand `binaries` (where their programs come from), `postmaster` (the process and its
-watchdog), `copies` (backups, standbys), `pgbench` and `tls`; behind the validators `canonical` (rows as text),
-`oracle` (the source's side of that), `timeline` (a table through its marks), `wholeness` and `violation`.
+watchdog), `copies` (backups, standbys), `pgbench` and `tls`. Behind the validators stand `canonical` (rows as
+text), `timeline` (a table through its marks), `wholeness` and `violation`. They and the workloads know no
+server: what it holds and how it spells SQL is said by its `oracle`.
 
 There are no mocks in here: the server is the oracle. A server that cannot be had is an error with
 the code `SERVER_MISSING`, never a skipped test. Nothing here may be imported by the floors below.

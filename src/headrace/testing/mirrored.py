@@ -25,11 +25,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol
 
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
 from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.status.picture import Source, pictures
+from headrace.testing.oracle.registry import oracle_of
 from headrace.testing.postmaster import condition_holds
 
 DEADLINE = 300.0
@@ -84,14 +83,11 @@ class Mirrored:
         self._where = str(lake)
         self.lake_path = Path(lake)  # where it is a directory
         self._program = program
-        address = {key: str(value) for key, value in conninfo_to_dict(url).items()}
-        password = address.pop("password", None)
-        self._environment = dict(os.environ) | dict(environment or {})
-        if password is not None:
-            self._environment["PGPASSWORD"] = password
+        login = oracle_of(url).login(url)
+        self._environment = {**os.environ, **(environment or {}), **login.environment}
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-mirrored-")
         self._config = Path(self._folder.name, "headrace.toml")
-        source = {"url": make_conninfo(**address), "tables": list(tables), "every": "0s", **(options or {})}
+        source = {"url": login.address, "tables": list(tables), "every": "0s", **(options or {})}
         self._config.write_text(_toml(self._where, source, {"master": "local[2]", **(spark or {})}))
         self._log = Path(self._folder.name, "log")
         self._process: Process | None = None

@@ -20,8 +20,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from headrace.testing.binaries import tool
+from headrace.testing.wholeness import BALANCES
 
-TABLES = ("pgbench_accounts", "pgbench_tellers", "pgbench_branches", "pgbench_history")
+TABLES = tuple(BALANCES)
 
 
 def pgbench_tables(url: str, *, scale: int = 1) -> None:

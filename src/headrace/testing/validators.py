@@ -8,8 +8,9 @@
     travelled(lake)                G3  what the lake's reader gives at positions between marks is the
                                        first mark at or after them, minus history
 
-They know nothing of how a lake comes about, only its public reader, so they run on any pipeline. `exact`
-needs a source that is at rest and a lake that has caught up with it; the others may run at any time.
+They know nothing of how a lake comes about, only its public reader, so they run on any pipeline; of a source
+they know its `oracle`, which is found by the address. `exact` needs a source that is at rest and a lake that
+has caught up with it; the others may run at any time.
 
 Reading a whole table at each of thousands of marks would take hours. The history is therefore judged at
 *every* time, and the tables themselves at the first, the last and `sample` marks between (`every=True`:
@@ -20,32 +21,21 @@ A violation says how many rows differ and, where keys are known, which; values o
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import polars as pl
-import psycopg
 
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.postgres.lsn import Log, Lsn
-from headrace.testing.canonical import Rows, counted, difference, lake_rows
-from headrace.testing.oracle.postgres_rows import Connection, source_rows
+from headrace.testing.canonical import counted, difference, lake_rows
+from headrace.testing.oracle.contract import Recording
+from headrace.testing.oracle.registry import oracle_of
 from headrace.testing.timeline import Lake, Mark, Timeline, TravelledLake, spread
 from headrace.testing.violation import Show, Violation
 from headrace.testing.wholeness import whole
 
 __all__ = ["Recording", "Show", "Violation", "definite", "exact", "exact_at", "record", "travelled", "whole"]
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """What the source's tables held when exactly the commits below `position` had been done."""
-
-    position: Position
-    rows: Mapping[str, Rows]
 
 
 def exact(
@@ -60,41 +50,23 @@ def exact(
     mark = lake.marks(source)[-1]
     cut = lake.at(epoch=mark.epoch, source=source)
     found: list[Violation] = []
-    with psycopg.connect(url) as connection:
-        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    with oracle_of(url).moment(url) as moment:
         for name in sorted(mark.versions) if tables is None else tables:
             if name not in mark.versions:
                 found.append(Violation("G1", name, "the newest mark does not have it", mark.epoch))
                 continue
             table = TableName.parse(name)
             have = lake_rows(cut.arrow(name))
-            wrong = difference(have.frame, source_rows(connection, table).select(have.names).frame)
+            wrong = difference(have.frame, moment.rows(table).select(have.names).frame)
             if wrong.height:
-                show = Show({name: identity(connection, table)}, values)
+                show = Show({name: moment.key(table)}, values)
                 found.append(Violation("G1", name, show.describe(wrong, name, have.names), mark.epoch))
     return found
 
 
 def record(url: str, tables: Iterable[str]) -> Recording:
-    """What the source holds at one position, whatever is being written meanwhile.
-
-    The consistent point of a temporary slot is exact: its snapshot holds the commits below it, no others.
-    """
-    with (
-        psycopg.connect(url, autocommit=True, replication="database") as stream,
-        psycopg.connect(url, autocommit=True) as reader,
-    ):
-        # A name of its own: the slot of a session that was just closed may be there for a moment yet.
-        slot = f"headrace_recording_{secrets.token_hex(8)}"
-        made = stream.execute(
-            f"CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput (SNAPSHOT 'export')".encode()
-        ).fetchall()
-        _, position, snapshot, _ = made[0]
-        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        reader.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
-        rows = {name: source_rows(reader, TableName.parse(name)) for name in tables}
-        reader.execute("COMMIT")
-    return Recording(Log().position(Lsn.parse(position)), rows)
+    """Record what the source holds at one position, whatever is being written meanwhile."""
+    return oracle_of(url).record(url, tables)
 
 
 def exact_at(
@@ -155,17 +127,6 @@ def travelled(
                 what = Show().describe(wrong, name, timeline.columns)
                 found.append(Violation("G3", name, what, time=time))
     return found
-
-
-def identity(connection: Connection, table: TableName) -> tuple[str, ...]:
-    """The columns of the table's primary key, in its order."""
-    rows = connection.execute(
-        "SELECT a.attname FROM pg_index i CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)"
-        " JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE i.indisprimary"
-        " AND i.indrelid = (quote_ident(%s) || '.' || quote_ident(%s))::regclass ORDER BY k.place",
-        [table.schema, table.name],
-    ).fetchall()
-    return tuple(str(row[0]) for row in rows)
 
 
 def _exact_then(timeline: Timeline, recording: Recording, show: Show) -> list[Violation]:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from headrace.sources.postgres.lsn import Lsn
-
 SHOWN = 5
 
 
@@ -28,7 +26,7 @@ class Violation:
 
     def __str__(self) -> str:
         mark = "" if self.epoch is None else f" at epoch {self.epoch}"
-        time = "" if self.time is None else f" at time {self.time} ({Lsn(self.time)})"
+        time = "" if self.time is None else f" at time {self.time}"
         return f"{self.guarantee} {self.table}{mark}{time}: {self.what}"
 
 

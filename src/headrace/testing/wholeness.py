@@ -17,11 +17,15 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from headrace.core.names import TableName
-from headrace.testing.pgbench import TABLES
 from headrace.testing.timeline import Cut, Lake, Mark, history_table, runs_of, spread
 from headrace.testing.violation import Violation
 
-BALANCES = dict(zip(TABLES, ("abalance", "tbalance", "bbalance", "delta"), strict=True))
+BALANCES = {
+    "pgbench_accounts": "abalance",
+    "pgbench_tellers": "tbalance",
+    "pgbench_branches": "bbalance",
+    "pgbench_history": "delta",
+}
 TRANSFERS = ("transfer_out", "transfer_in")
 _PART = ["transfer", "revision", "parts"]
 

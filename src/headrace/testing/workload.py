@@ -15,6 +15,8 @@ Four are here: `Transfers` shows whether transactions stay whole, `Keyed` has ev
 happen to rows with a key, `Bag` the same for a table without one, and
 `Large` is so large and slow that a server streams it while it runs. pgbench is in
 `headrace.testing.pgbench`. A `Transfers` table is read by `headrace.testing.validators.transfers`.
+
+What differs between servers comes from the `oracle` of the address: types, and what happens to single rows.
 """
 
 from __future__ import annotations
@@ -22,25 +24,25 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-import psycopg
-from psycopg import sql
+from headrace.testing.oracle.contract import Disconnected, Rejected, Session
+from headrace.testing.oracle.registry import oracle_of
 
-Connection = psycopg.Connection[Any]
 Identity = Literal["default", "full"]
 
 
 class Workload(Protocol):
     """Something that writes transactions."""
 
-    def prepare(self, connection: Connection) -> None: ...
+    def prepare(self, session: Session) -> None: ...
 
-    def transact(self, connection: Connection, dice: random.Random) -> None: ...
+    def transact(self, session: Session, dice: random.Random) -> None: ...
 
 
 class Running:
@@ -86,30 +88,30 @@ class Running:
         left = itertools.repeat(None) if self._times is None else itertools.repeat(None, self._times)
         while not self._stop.is_set():
             try:
-                with psycopg.connect(self._url) as connection:
+                with oracle_of(self._url).session(self._url) as session:
                     for _ in left:
-                        self._once(connection, dice)
+                        self._once(session, dice)
                         if self._stop.wait(self._pause):
                             return
                     return
-            except psycopg.OperationalError:
+            except Disconnected:
                 # The server is down or the connection was cut: it may be back in a moment.
                 self._stop.wait(0.05)
 
-    def _once(self, connection: Connection, dice: random.Random) -> None:
+    def _once(self, session: Session, dice: random.Random) -> None:
         try:
-            self._workload.transact(connection, dice)
-        except (psycopg.errors.IntegrityError, psycopg.errors.DeadlockDetected):
-            connection.rollback()
+            self._workload.transact(session, dice)
+        except Rejected:
+            session.rollback()
             self._count("failed")
             return
         if dice.random() < self._rollbacks:
-            connection.rollback()
+            session.rollback()
             self._count("rolled_back")
             return
         try:
-            connection.commit()
-        except psycopg.OperationalError:
+            session.commit()
+        except Disconnected:
             self._count("in_doubt")
             raise
         self._count("committed")
@@ -117,6 +119,14 @@ class Running:
     def _count(self, what: str) -> None:
         with self._lock:
             setattr(self, what, getattr(self, what) + 1)
+
+
+def make_tables(url: str, *workloads: Workload) -> None:
+    """Make the tables of workloads that others run, or run later."""
+    with oracle_of(url).session(url) as session:
+        for workload in workloads:
+            workload.prepare(session)
+            session.commit()
 
 
 @contextmanager
@@ -133,8 +143,7 @@ def running(
 ) -> Iterator[Running]:
     """Prepare the workload's tables and let it write until the block ends, or `times` for each writer."""
     if prepare:
-        with psycopg.connect(url, autocommit=True) as connection:
-            workload.prepare(connection)
+        make_tables(url, workload)
     work = Running(workload, url, seed=seed, rollbacks=rollbacks, pause=pause, times=times)
     work.start(writers)
     try:
@@ -155,52 +164,48 @@ class Transfers:
     names: tuple[str, str] = ("transfer_out", "transfer_in")
     identity: Identity = "default"
 
-    def prepare(self, connection: Connection) -> None:
-        connection.execute("CREATE SEQUENCE transfer_ids")
+    def prepare(self, session: Session) -> None:
+        session.make_counter("transfer_ids")
         for name in self.names:
-            connection.execute(
-                sql.SQL(
-                    "CREATE TABLE {} (transfer bigint, part int, parts int NOT NULL, revision int NOT NULL,"
-                    " amount bigint NOT NULL, PRIMARY KEY (transfer, part))"
-                ).format(sql.Identifier(name))
+            session.execute(
+                f"CREATE TABLE {session.dialect.quoted(name)} (transfer bigint, part int, parts int NOT NULL,"
+                " revision int NOT NULL, amount bigint NOT NULL, PRIMARY KEY (transfer, part))"
             )
-            _set_identity(connection, name, self.identity)
+            _set_identity(session, name, self.identity)
 
-    def transact(self, connection: Connection, dice: random.Random) -> None:
-        last = connection.execute(
-            sql.SQL("SELECT coalesce(max(transfer), 0) FROM {}").format(sql.Identifier(self.names[0]))
-        ).fetchall()[0][0]
+    def transact(self, session: Session, dice: random.Random) -> None:
+        table = session.dialect.quoted(self.names[0])
+        [(last,)] = session.rows(f"SELECT coalesce(max(transfer), 0) FROM {table}")
         what = dice.random()
         if last and what < 0.25:
-            self._revise(connection, dice.randint(1, last))
+            self._revise(session, dice.randint(1, last))
         elif last and what < 0.35:
-            self._remove(connection, dice.randint(1, last))
+            self._remove(session, dice.randint(1, last))
         else:
-            self._open(connection, dice)
+            self._open(session, dice)
 
-    def _open(self, connection: Connection, dice: random.Random) -> None:
+    def _open(self, session: Session, dice: random.Random) -> None:
         parts = dice.randint(1, 6)
-        transfer = connection.execute("SELECT nextval('transfer_ids')").fetchall()[0][0]
+        transfer = session.next_number("transfer_ids")
         rows = [(name, part) for name in self.names for part in range(parts)]
         # The tables take turns in an order of chance, and now and then a part is tried twice.
         dice.shuffle(rows)
         for name, part in rows:
-            insert = sql.SQL("INSERT INTO {} VALUES (%s, %s, %s, 0, %s)").format(sql.Identifier(name))
+            insert = f"INSERT INTO {session.dialect.quoted(name)} VALUES (%s, %s, %s, 0, %s)"
             values = (transfer, part, parts, dice.randint(1, 1000))
             if dice.random() < 0.1:
-                with _in_vain(connection):
-                    connection.execute(insert, values)
-            connection.execute(insert, values)
+                with _in_vain(session):
+                    session.execute(insert, values)
+            session.execute(insert, values)
 
-    def _revise(self, connection: Connection, transfer: int) -> None:
+    def _revise(self, session: Session, transfer: int) -> None:
         for name in self.names:
-            update = sql.SQL("UPDATE {} SET revision = revision + 1 WHERE transfer = %s")
-            connection.execute(update.format(sql.Identifier(name)), [transfer])
+            table = session.dialect.quoted(name)
+            session.execute(f"UPDATE {table} SET revision = revision + 1 WHERE transfer = %s", [transfer])
 
-    def _remove(self, connection: Connection, transfer: int) -> None:
+    def _remove(self, session: Session, transfer: int) -> None:
         for name in self.names:
-            delete = sql.SQL("DELETE FROM {} WHERE transfer = %s").format(sql.Identifier(name))
-            connection.execute(delete, [transfer])
+            session.execute(f"DELETE FROM {session.dialect.quoted(name)} WHERE transfer = %s", [transfer])
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,47 +220,28 @@ class Keyed:
     rows: int = 200
     keys: int = 1000
 
-    def prepare(self, connection: Connection) -> None:
-        table = sql.Identifier(self.name)
-        connection.execute(
-            sql.SQL("CREATE TABLE {} (id int PRIMARY KEY, n int NOT NULL, note text, big text)").format(table)
-        )
-        connection.execute(sql.SQL("ALTER TABLE {} ALTER big SET STORAGE EXTERNAL").format(table))
-        _set_identity(connection, self.name, self.identity)
-        connection.execute(
-            sql.SQL("INSERT INTO {} SELECT i, 0, 'note ' || i, repeat(i || '.', 2000)").format(table)
-            + sql.SQL(" FROM generate_series(1, {}) i").format(sql.Literal(self.rows))
-        )
+    def prepare(self, session: Session) -> None:
+        dialect = session.dialect
+        table, text = dialect.quoted(self.name), dialect.types["text"]
+        session.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, n int NOT NULL, note {text}, big {text})")
+        if dialect.out_of_line:
+            session.execute(dialect.out_of_line.format(t=table, c="big"))
+        _set_identity(session, self.name, self.identity)
+        rows = [(i, 0, f"note {i}", f"{i}." * 2000) for i in range(1, self.rows + 1)]
+        session.execute_many(f"INSERT INTO {table} VALUES (%s, %s, %s, %s)", rows)
 
-    def transact(self, connection: Connection, dice: random.Random) -> None:
+    def transact(self, session: Session, dice: random.Random) -> None:
         for _ in range(dice.randint(1, 6)):
-            self._change(connection, dice)
+            self._change(session, dice)
         if dice.random() < 0.2:
-            with _in_vain(connection):
-                self._change(connection, dice)
+            with _in_vain(session):
+                self._change(session, dice)
 
-    def _change(self, connection: Connection, dice: random.Random) -> None:
+    def _change(self, session: Session, dice: random.Random) -> None:
         one, other = dice.randint(1, self.keys), dice.randint(1, self.keys)
-        statement = dice.choice(_KEYED_CHANGES)
-        parameters = {"one": one, "other": other, "n": dice.randint(0, 10**6), "size": dice.randint(0, 5000)}
-        connection.execute(sql.SQL(statement).format(t=sql.Identifier(self.name)), parameters, prepare=False)
-
-
-# `{t}` is the table. A key that is taken is left alone: a refused statement would end the transaction.
-_KEYED_CHANGES = (
-    "INSERT INTO {t} VALUES (%(one)s, %(n)s, 'born', repeat('x', %(size)s)) ON CONFLICT DO NOTHING",
-    "INSERT INTO {t} VALUES (%(one)s, %(n)s, NULL, NULL) ON CONFLICT (id) DO UPDATE SET n = excluded.n",
-    "UPDATE {t} SET n = %(n)s WHERE id = %(one)s",
-    "UPDATE {t} SET n = n WHERE id = %(one)s",
-    "UPDATE {t} SET note = NULL WHERE id BETWEEN %(one)s AND %(one)s + 5",
-    "UPDATE {t} SET big = repeat('y', %(size)s) WHERE id = %(one)s",
-    "UPDATE {t} SET id = %(other)s, n = %(n)s WHERE id = %(one)s"
-    " AND NOT EXISTS (SELECT 1 FROM {t} WHERE id = %(other)s)",
-    "WITH gone AS (DELETE FROM {t} WHERE id = %(one)s RETURNING *)"
-    " INSERT INTO {t} SELECT -id, n + 1, note, big FROM gone ON CONFLICT DO NOTHING",
-    "DELETE FROM {t} WHERE id = %(one)s",
-    "DELETE FROM {t} WHERE id BETWEEN -%(one)s AND -1",
-)
+        statement = dice.choice(session.dialect.keyed).format(t=session.dialect.quoted(self.name))
+        values = {"one": one, "other": other, "n": dice.randint(0, 10**6), "size": dice.randint(0, 5000)}
+        session.execute(statement, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,24 +250,15 @@ class Bag:
 
     name: str = "bag"
 
-    def prepare(self, connection: Connection) -> None:
-        connection.execute(sql.SQL("CREATE TABLE {} (a int, b text)").format(sql.Identifier(self.name)))
-        _set_identity(connection, self.name, "full")
+    def prepare(self, session: Session) -> None:
+        dialect = session.dialect
+        session.execute(f"CREATE TABLE {dialect.quoted(self.name)} (a int, b {dialect.types['text']})")
+        _set_identity(session, self.name, "full")
 
-    def transact(self, connection: Connection, dice: random.Random) -> None:
+    def transact(self, session: Session, dice: random.Random) -> None:
         for _ in range(dice.randint(1, 6)):
-            statement = sql.SQL(dice.choice(_BAG_CHANGES)).format(t=sql.Identifier(self.name))
-            connection.execute(statement, {"a": dice.randint(0, 20), "more": dice.randint(1, 4)})
-
-
-_BAG_CHANGES = (
-    "INSERT INTO {t} SELECT %(a)s, 'twin' FROM generate_series(1, %(more)s)",
-    "INSERT INTO {t} VALUES (NULL, NULL), (%(a)s, NULL), (%(a)s, '')",
-    "DELETE FROM {t} WHERE ctid IN (SELECT ctid FROM {t} WHERE a = %(a)s LIMIT 1)",
-    "DELETE FROM {t} WHERE ctid IN (SELECT ctid FROM {t} WHERE a IS NULL LIMIT %(more)s)",
-    "UPDATE {t} SET a = a + 1 WHERE ctid IN (SELECT ctid FROM {t} WHERE a = %(a)s LIMIT 1)",
-    "UPDATE {t} SET b = b || '!' WHERE a = %(a)s AND length(b) < 8",
-)
+            statement = dice.choice(session.dialect.bag).format(t=session.dialect.quoted(self.name))
+            session.execute(statement, {"a": dice.randint(0, 20), "more": dice.randint(1, 4)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,49 +273,34 @@ class Large:
     rows: int = 600
     pause: float = 0.05  # seconds between two steps
 
-    def prepare(self, connection: Connection) -> None:
-        connection.execute(
-            sql.SQL("CREATE TABLE {} (id int PRIMARY KEY, n int, s text)").format(sql.Identifier(self.name))
-        )
+    def prepare(self, session: Session) -> None:
+        dialect = session.dialect
+        table = dialect.quoted(self.name)
+        session.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, n int, s {dialect.types['text']})")
 
-    def transact(self, connection: Connection, dice: random.Random) -> None:
+    def transact(self, session: Session, dice: random.Random) -> None:
         low = dice.randrange(self.ranges) * self.rows
         for _ in range(dice.randint(2, 5)):
             if dice.random() < 0.3:
-                with _in_vain(connection):
-                    self._step(connection, dice, low)
-            self._step(connection, dice, low)
-            connection.execute("SELECT pg_sleep(%s)", [self.pause])
+                with _in_vain(session):
+                    self._step(session, dice, low)
+            self._step(session, dice, low)
+            time.sleep(self.pause)
 
-    def _step(self, connection: Connection, dice: random.Random, low: int) -> None:
-        statement = sql.SQL(dice.choice(_LARGE_CHANGES)).format(t=sql.Identifier(self.name))
+    def _step(self, session: Session, dice: random.Random, low: int) -> None:
+        statement = dice.choice(session.dialect.large).format(t=session.dialect.quoted(self.name))
         bounds = {"low": low, "high": low + self.rows - 1, "n": dice.randint(0, 10**6)}
-        connection.execute(statement, bounds, prepare=False)
-
-
-_LARGE_CHANGES = (
-    "INSERT INTO {t} SELECT i, %(n)s, repeat(md5(i::text), 5)"
-    " FROM generate_series(%(low)s::int, %(high)s::int) i ON CONFLICT DO NOTHING",
-    "UPDATE {t} SET n = %(n)s WHERE id BETWEEN %(low)s AND %(high)s",
-    "DELETE FROM {t} WHERE id BETWEEN %(low)s AND %(high)s AND id %% 3 = %(n)s %% 3",
-)
+        session.execute(statement, bounds)
 
 
 @contextmanager
-def _in_vain(connection: Connection) -> Iterator[None]:
-    """A sub-transaction that is rolled back.
-
-    Not by `psycopg.Rollback`: that comes out of its block when the connection breaks meanwhile, where
-    the runner must see the broken connection.
-    """
-    connection.execute("SAVEPOINT attempt")
+def _in_vain(session: Session) -> Iterator[None]:
+    """A sub-transaction that is rolled back; a broken connection is the runner's to see."""
+    session.execute("SAVEPOINT attempt")
     yield
-    connection.execute("ROLLBACK TO SAVEPOINT attempt")
+    session.execute("ROLLBACK TO SAVEPOINT attempt")
 
 
-def _set_identity(connection: Connection, table: str, identity: Identity) -> None:
-    connection.execute(
-        sql.SQL("ALTER TABLE {} REPLICA IDENTITY {}").format(
-            sql.Identifier(table), sql.SQL("FULL" if identity == "full" else "DEFAULT")
-        )
-    )
+def _set_identity(session: Session, table: str, identity: Identity) -> None:
+    if identity == "full" and session.dialect.whole_rows:
+        session.execute(session.dialect.whole_rows.format(t=session.dialect.quoted(table)))

@@ -117,9 +117,7 @@ def test_rows_that_move_between_chunks_lose_nothing(mirrors: Mirrors, held_up: H
     first it is in no copy: its new key has to be read again. Between two chunks nothing of ours is open.
     """
     database, names = mirrors.database, ["public.keyed", "public.whole"]
-    with database.connect(user="app") as connection:
-        workload.Keyed("keyed").prepare(connection)
-        workload.Keyed("whole", "full").prepare(connection)
+    workload.make_tables(database.url(user="app"), workload.Keyed("keyed"), workload.Keyed("whole", "full"))
     start = validators.record(database.url(), ["public.whole"])
     with held_up("public.keyed"):
         wait_for(lambda: _open_transactions(database) == 0, "the end of every transaction")
@@ -200,8 +198,7 @@ def test_a_copy_that_lacks_values_too_often_is_made_in_one_snapshot(
     mirrors: Mirrors, held_up: HeldUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "MOST_ROUNDS", 0)
-    with mirrors.database.connect(user="app") as connection:
-        workload.Keyed("restless").prepare(connection)
+    workload.make_tables(mirrors.database.url(user="app"), workload.Keyed("restless"))
     with held_up("public.restless"):
         _move_about(mirrors.database, "restless")
     assert validators.exact(mirrors.lake, mirrors.database.url()) == []
@@ -212,12 +209,9 @@ def test_a_copy_that_lacks_values_too_often_is_made_in_one_snapshot(
 @pytest.mark.spark
 @pytest.mark.full
 def test_a_copy_that_was_killed_goes_on_at_its_chunks(database: Database, tmp_path: Path, seed: int) -> None:
-    with database.connect(user="app") as connection:
-        workload.Keyed("keyed").prepare(connection)
-        workload.Keyed("whole", "full").prepare(connection)
-        workload.Bag().prepare(connection)
-        connection.execute("INSERT INTO bag SELECT i % 9, 'first' FROM generate_series(1, 99) i")
     url = database.url(user="app")
+    workload.make_tables(url, workload.Keyed("keyed"), workload.Keyed("whole", "full"), workload.Bag())
+    database.execute("INSERT INTO bag SELECT i % 9, 'first' FROM generate_series(1, 99) i", user="app")
     with Mirrored(tmp_path / "lake", url, "public.*", options=CHUNKS) as mirror:
         with (
             workload.running(workload.Keyed("keyed"), url, seed=seed, writers=2, prepare=False, pause=0.02),

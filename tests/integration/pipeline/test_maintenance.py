@@ -38,10 +38,7 @@ def _maintain(mirrors: Mirrors, *arguments: str) -> dict[str, Any]:
 def _written(mirrors: Mirrors, database: Database, seed: int, *kinds: workload.Workload) -> Iterator[Served]:
     """A run, and writers, until the block ends."""
     url = database.url(user="app")
-    with database.connect(user="app") as connection:
-        connection.autocommit = True
-        for kind in kinds:
-            kind.prepare(connection)
+    workload.make_tables(url, *kinds)
     mirrors.once()
     with serving(mirrors) as served, ExitStack() as stack:
         for kind in kinds:
