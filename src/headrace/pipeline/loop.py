@@ -26,7 +26,7 @@ from headrace.core.position import Position
 from headrace.pipeline.commands.serve import Desk
 from headrace.pipeline.commands.upkeep import Upkeep
 from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused
-from headrace.pipeline.copy.copied_parts import Harvest
+from headrace.pipeline.copy.copied_parts import Harvest, awaited_folders
 from headrace.pipeline.copy.scheduler import Underway
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.ingest.supervisor import Receiver
@@ -162,8 +162,9 @@ class Run:
             if isinstance(event, Copied | ChunkCopied):
                 self.harvest.add(event)
             elif isinstance(event, Refused):
-                stop = stop_copies if event.name in self.ledger.staged else stop_tables
-                self.publish(stop(self.ledger, {event.name: event.error}))
+                if awaited_folders(self.ledger).get(event.name) == event.folder:
+                    stop = stop_copies if event.name in self.ledger.staged else stop_tables
+                    self.publish(stop(self.ledger, {event.name: event.error}))
             elif isinstance(event, Lost):
                 self._commit_copies()
                 raise event.error

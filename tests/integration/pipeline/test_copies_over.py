@@ -1,7 +1,8 @@
-"""What a copy still brings of a table that it is no longer wanted for.
+"""What a copy still brings of tables that it is no longer wanted for.
 
-A table stops while it is copied, because its key is lost for a moment, and is asked for again. The copy that
-was under way reads it to its end all the same: under the folder, and the snapshot, of the one that is over.
+Tables stop while they are copied, because their keys are lost for a moment, and are asked for again. The copy
+that was under way reads them to its end all the same: under the folder, and the snapshot, of the one that is
+over. One table it cannot take, for a value that is not there any more.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from tests.integration.pipeline.holding import held_up
 pytestmark = pytest.mark.server
 
 BY: dict[str, tuple[str, dict[str, Any]]] = {
-    "slot": ("copy.range.after", {"handoff": "slot", "snapshot_connections": 1}),
-    "chunks": ("copy.chunk.after", {"handoff": "chunks", "snapshot_connections": 1}),
+    "slot": ("copy.range.after", {"handoff": "slot", "snapshot_connections": 1, "strict": True}),
+    "chunks": ("copy.chunk.after", {"handoff": "chunks", "snapshot_connections": 1, "strict": True}),
 }
 
 
 @pytest.mark.parametrize("handoff", ["slot", pytest.param("chunks", marks=pytest.mark.full)])
-def test_what_a_copy_brings_of_a_table_that_is_copied_anew_meanwhile_is_left(
+def test_what_a_copy_brings_of_tables_that_are_copied_anew_meanwhile_is_left(
     mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, handoff: str
 ) -> None:
     database = mirrors.database
     database.execute(
         "CREATE TABLE t (id int CONSTRAINT pk PRIMARY KEY, s text);"
         "INSERT INTO t SELECT i, 'row ' || i FROM generate_series(1, 500) i;"
+        "CREATE TABLE u (id int CONSTRAINT uk PRIMARY KEY, d date); INSERT INTO u VALUES (1, 'infinity');"
         "CREATE TABLE other (id int PRIMARY KEY)",
         user="app",
     )
@@ -42,18 +44,28 @@ def test_what_a_copy_brings_of_a_table_that_is_copied_anew_meanwhile_is_left(
 
     def again() -> None:
         url = database.url(user="app")
-        asked.append(ask.ask(str(mirrors.path), "resync", {"tables": ["public.t"]}, url=url))
+        asked.append(ask.ask(str(mirrors.path), "resync", {"tables": ["public.t", "public.u"]}, url=url))
 
     with held_up(mirrors, where, "public.t", monkeypatch, **options):
-        database.execute("ALTER TABLE t DROP CONSTRAINT pk", user="app")
-        wait_for(lambda: mirrors.record("public.t").state is State.STOPPED, "the table has stopped")
+        database.execute("ALTER TABLE t DROP CONSTRAINT pk; ALTER TABLE u DROP CONSTRAINT uk", user="app")
+        wait_for(lambda: _states(mirrors) == {State.STOPPED}, "the tables have stopped")
+        database.execute("UPDATE u SET d = '2020-02-02'", user="app")
         database.execute("ALTER TABLE t ADD CONSTRAINT pk PRIMARY KEY (id)", user="app")
+        database.execute("ALTER TABLE u ADD CONSTRAINT uk PRIMARY KEY (id)", user="app")
         thread = threading.Thread(target=again)
         thread.start()
-        wait_for(lambda: "staged/public.t" in mirrors.lake.catalog(), "the table is asked for again")
+        wait_for(lambda: _copied_anew(mirrors), "the tables are asked for again")
         thread.join()
         database.execute("UPDATE t SET s = 'later' WHERE id = 3", user="app")
     assert asked
     mirrors.once()
-    assert mirrors.record("public.t").state is State.LIVE
+    assert _states(mirrors) == {State.LIVE}
     assert validators.exact(mirrors.lake, database.url()) == []
+
+
+def _states(mirrors: Mirrors) -> set[State]:
+    return {mirrors.record(f"public.{name}").state for name in "tu"}
+
+
+def _copied_anew(mirrors: Mirrors) -> bool:
+    return {"staged/public.t", "staged/public.u"} <= mirrors.lake.catalog().keys()

@@ -172,7 +172,7 @@ class Chunking:
         if isinstance(error, TableBusy):
             self._postponed.append(Postponed(name, error))
         else:
-            self._site.finished.put(Refused(name, error))
+            self._site.finished.put(Refused(name, self._tasks[name].folder, error))
 
 
 def pieces(

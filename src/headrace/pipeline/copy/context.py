@@ -79,9 +79,10 @@ class ChunkCopied:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A table that can't be copied, for a reason of its own."""
+    """A table that can't be copied, into this folder, for a reason of its own."""
 
     name: TableName
+    folder: str
     error: HeadraceError
 
 

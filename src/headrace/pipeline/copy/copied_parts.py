@@ -60,8 +60,7 @@ class Harvest:
 
         One that stopped may be copied anew by now, into another folder: nothing of the old copy is for that.
         """
-        awaited = ledger.awaited
-        folders = {name: ledger.outline(record).folder for name, record in awaited.items()}
+        awaited, folders = ledger.awaited, awaited_folders(ledger)
         tables = [each for each in self.tables if folders.get(each.name) == each.folder]
         chunks = {n: [p for p in parts if folders.get(n) == p.folder] for n, parts in self.chunks.items()}
         self.tables, self.chunks = [], {}
@@ -80,6 +79,11 @@ class Harvest:
             staged=tuple(o for o in outcomes if awaited[o.table].stage is not None),
             created=tuple(r.name for r in records if r.state.has_rows and _absent(ledger, r)),
         )
+
+
+def awaited_folders(ledger: Ledger) -> dict[TableName, str]:
+    """Where the copies have to go that tables wait for: what comes for another folder is nobody's."""
+    return {name: ledger.outline(record).folder for name, record in ledger.awaited.items()}
 
 
 def _copied(ledger: Ledger, record: TableRecord, copied: Copied) -> TableRecord:

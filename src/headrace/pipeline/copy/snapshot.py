@@ -191,7 +191,7 @@ class Copying:
         known = [self._records[name] for name in sorted(self._records)]
         changed = schema_check.look(connection, self._source, known, self._source.start).changed(known)
         for name, error in changed.items():
-            self.site.finished.put(Refused(name, error))
+            self.site.finished.put(Refused(name, self._tables[name].task.folder, error))
         present = [record.oid for record in known if record.name not in changed]
         return list(definitions.look(connection, present).values())
 
@@ -264,8 +264,9 @@ class Copying:
             return
         if not isinstance(answer, RangeDone):
             table.left = -1
+            folder = table.task.folder
             self.site.finished.put(
-                Postponed(name, answer) if isinstance(answer, TableBusy) else Refused(name, answer)
+                Postponed(name, answer) if isinstance(answer, TableBusy) else Refused(name, folder, answer)
             )
             return
         table.done.append(answer)
