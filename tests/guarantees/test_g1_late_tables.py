@@ -59,6 +59,11 @@ class Scene:
         [(position,)] = self.database.execute(f"{asked} AND database = current_database()")
         return Lsn.parse(position)
 
+    def streams(self) -> bool:
+        """Tell whether the server has streamed a transaction that ran."""
+        upstream = self.mirror.status().said.upstream
+        return upstream is not None and upstream.figures["stream_txns"] > 0
+
     def kept(self) -> list[str]:
         """The files in which the stream is kept for tables that are being copied."""
         return list(self.mirror.lake.store.list(layout.late_folder("main")))
@@ -131,7 +136,7 @@ def test_g1_a_late_table_is_exact_from_its_first_mark_and_the_others_do_not_wait
             # What the stream has for them is in the lake: the source need not keep it.
             late.mirror.until(lambda: late.acknowledged() > Lsn.parse(chosen), "acknowledgement")
             assert late.kept()
-            late.mirror.until(lambda: (late.mirror.status().slot or {})["stream_txns"] > 0, "streaming")
+            late.mirror.until(late.streams, "streaming")
         late.until_in_the_marks()
         first = next(mark for mark in late.mirror.lake.marks() if set(LATE) <= set(mark.versions))
         seen = late.mirror.lake.at(epoch=first.epoch)

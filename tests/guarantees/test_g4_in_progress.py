@@ -45,8 +45,8 @@ class Scene:
         self.mirror.until(lambda: self.open_bytes() > PIECE, "stream of the open transaction")
 
     def open_bytes(self) -> int:
-        streamed = self.mirror.status().streamed
-        return 0 if streamed is None else streamed["open_bytes"]
+        streamed = self.mirror.status().said.streamed
+        return 0 if streamed is None else streamed.open_bytes
 
     def column(self, table: str) -> list[int]:
         found: list[int] = self.mirror.lake.at().arrow(f"public.{table}")["id"].to_pylist()
@@ -105,9 +105,9 @@ def test_g4_an_open_transaction_outlives_a_cut_and_a_kill(scene: Scene) -> None:
         connection.execute("COMMIT")
     scene.wait_for_a_mark()
     assert len(scene.column("t")) == ROWS - ROWS // 3
-    status = scene.mirror.status()
-    assert status.epochs is not None
-    assert status.epochs["layered"] == 1
+    epochs = scene.mirror.status().said.epochs
+    assert epochs is not None
+    assert epochs.layered == 1
     _judge(scene)
 
 

@@ -156,8 +156,8 @@ def test_g5_a_run_lets_go_when_commits_begin_to_wait_for_it(tmp_path: Path) -> N
 
 def _waits_for(mirror: Mirrored, code: str) -> bool:
     """Whether the run has let go, and says why."""
-    shown = mirror.status()
-    return shown.state == "waiting" and shown.error is not None and shown.error["code"] == code
+    said = mirror.status().said
+    return said.state == "waiting" and said.error is not None and said.error["code"] == code
 
 
 @pytest.mark.full

@@ -92,7 +92,8 @@ def _stops_alone(mirrors: Mirrors, table: str) -> HeadraceError:
     assert f'"{where}"' in (stopped.value.detail or "")
     [source] = pictures(str(mirrors.path))
     shown = source.tables[f"public.{table}"]
-    assert (shown["state"], shown["stopped_at"], shown["error"]["code"]) == ("stopped", where, error.code)
+    assert shown.error is not None
+    assert (shown.state, shown.stopped_at, shown.error["code"]) == ("stopped", where, error.code)
     with pytest.raises(Definite) as absent:
         newest.arrow(f"public.{table}")
     assert absent.value.code == "LAKE_TABLE_NOT_EXACT"
@@ -110,7 +111,7 @@ def _source_stops(mirrors: Mirrors, *, port: int | None = None) -> HeadraceError
     assert stopped.value.hint
     assert before.frontier in (stopped.value.detail or "")
     [source] = pictures(str(mirrors.path))
-    assert source.error == stopped.value.as_record()
+    assert source.said.error == stopped.value.as_record()
     return stopped.value
 
 

@@ -1,6 +1,6 @@
 """What a long command shows while it works: a bar on a terminal, plain lines in a pipe, JSON on request.
 
-It is fed with the status records of a run (`pipeline.status_report`), about one a second and source, and
+It is fed with the statuses of a run (`pipeline.status_report`), about one a second and source, and
 shows only what a person wants to know: how far the copy is, how far behind the stream, what went wrong.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
 from types import TracebackType
 from typing import Any
 
@@ -18,9 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from headrace.lake.format.status import CopyStatus, SourceStatus
 from headrace.status import sentences
 
 LINE_EVERY = 5.0
+_STATES = ("copying", "pending", "catching_up", "joining", "live", "stopped")
 
 
 class Progress:
@@ -53,66 +54,60 @@ class Progress:
         if self._bars is not None:
             self._bars.stop()
 
-    def tell(self, record: Mapping[str, Any]) -> None:
-        """One status record of one source."""
+    def tell(self, said: SourceStatus) -> None:
+        """Show the status of one source."""
         with self._lock:
             if self._json:
-                print(json.dumps(dict(record)), flush=True)
+                print(json.dumps(said.as_record()), flush=True)
                 return
             if self._bars is not None:
-                self._move(self._bars, record)
-            self._line(record)
-            self._news(record)
+                self._move(self._bars, said)
+            self._line(said)
+            self._news(said)
 
-    def _move(self, bars: Bars, record: Mapping[str, Any]) -> None:
-        snapshot = record.get("snapshot") or {}
-        known, done = snapshot.get("snapshot_bytes_known", 0), snapshot.get("snapshot_bytes_done", 0)
-        source = str(record["source"])
+    def _move(self, bars: Bars, said: SourceStatus) -> None:
+        source, copies = said.source, said.copy or CopyStatus()
+        known, done = copies.bytes_known, copies.bytes_done
         if not known:
             return
         if source not in self._copies:
             self._copies[source] = bars.add_task(f"copying {source}", total=known)
         bars.update(self._copies[source], total=known, completed=done, visible=done < known)
 
-    def _news(self, record: Mapping[str, Any]) -> None:
-        """What is said once, a line each: the tables that stopped, and those that nobody mirrors."""
-        source, tables = str(record["source"]), record.get("tables") or {}
+    def _news(self, said: SourceStatus) -> None:
+        """Say once, a line each, which tables stopped, and which nobody mirrors."""
+        source, tables = said.source, said.tables or {}
         stops = (sentences.stop(name, table) for name, table in tables.items())
-        lines = [*filter(None, stops), *sentences.unmirrored(record.get("unmirrored") or {})]
+        lines = [*filter(None, stops), *sentences.unmirrored(said.unmirrored)]
         for line in lines:
             if line not in self._said[source]:
                 self._console.print(f"{source}: {line}", highlight=False, markup=False, soft_wrap=True)
         # What is true no longer is news when it comes true again.
         self._said[source] = set(lines)
 
-    def _line(self, record: Mapping[str, Any]) -> None:
-        text, now = summary(record), time.monotonic()
-        said, at = self._lines.get(str(record["source"]), ("", 0.0))
-        turning = said.split(":", 1)[0] != text.split(":", 1)[0]
-        if text != said and (turning or now - at >= LINE_EVERY):
-            self._lines[str(record["source"])] = (text, now)
+    def _line(self, said: SourceStatus) -> None:
+        text, now = summary(said), time.monotonic()
+        before, at = self._lines.get(said.source, ("", 0.0))
+        turning = before.split(":", 1)[0] != text.split(":", 1)[0]
+        if text != before and (turning or now - at >= LINE_EVERY):
+            self._lines[said.source] = (text, now)
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def summary(record: Mapping[str, Any]) -> str:
-    """A status record in one line."""
-    parts = []
-    tables: Mapping[str, Mapping[str, Any]] = record.get("tables") or {}
-    for state in ("copying", "pending", "catching_up", "joining", "live", "stopped"):
-        count = sum(table["state"] == state for table in tables.values())
-        if count:
-            parts.append(f"{count} {state}")
-    snapshot = record.get("snapshot") or {}
-    known, done = snapshot.get("snapshot_rows_known", 0), snapshot.get("snapshot_rows_done", 0)
-    if any(table["state"] == "copying" for table in tables.values()):
-        parts.append(f"{done:,} of about {known:,} rows copied")
-    position = record.get("position")
-    if position:
-        parts.append(f"mark at {position['frontier']}, {position['lag_bytes']:,} bytes behind")
-    error = record.get("error")
-    if error:
+def summary(said: SourceStatus) -> str:
+    """A status in one line."""
+    tables = (said.tables or {}).values()
+    counts = Counter(table.state for table in tables)
+    parts = [f"{counts[state]} {state}" for state in _STATES if counts[state]]
+    if counts["copying"]:
+        copies = said.copy or CopyStatus()
+        parts.append(f"{copies.rows_done:,} of about {copies.rows_known:,} rows copied")
+    if said.position is not None:
+        parts.append(f"mark at {said.position.frontier}, {said.position.lag_bytes:,} bytes behind")
+    if said.error:
+        error = said.error
         # The detail too: of what is waited for it says who holds it up.
         detail = f" ({error['detail']})" if error.get("detail") else ""
         parts.append(f"{error['code']}: {error['primary']}{detail}")
-    parts += [f"{code}: {text}" for code, text in (record.get("warnings") or {}).items()]
-    return f"{record['source']} {record['state']}: {', '.join(parts)}"
+    parts += [f"{code}: {text}" for code, text in said.warnings.items()]
+    return f"{said.source} {said.state}: {', '.join(parts)}"

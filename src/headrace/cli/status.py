@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from headrace.lake.format.status import CopyStatus
     from headrace.status.picture import Source
 
 EVERY = 1.0
@@ -23,7 +24,7 @@ _UNBOUND = 100_000
 def register(subparsers: Any) -> None:
     command = subparsers.add_parser(
         "status",
-        help="positions, lag, slots and tables of a lake",
+        help="positions, lag and tables of a lake",
         description="Shows what each source's run last wrote down, and how old that is.",
     )
     command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
@@ -87,39 +88,29 @@ def _beside(source: Source) -> Iterator[str]:
 def _head(source: Source) -> Iterator[str]:
     age = "never said" if source.age is None else f"as of {source.age:.0f} s ago"
     yield f"{source.name}: {source.state} ({age})"
-    position, slot = source.position, source.slot
-    if position:
+    position, said = source.position, source.said
+    if position is not None:
         yield (
-            f"  mark {source.epoch} at {position['frontier']} · received {position['received']} · "
-            f"{position['lag_bytes']:,} bytes, {position['lag_seconds']} s behind · "
-            f"acknowledged {position['acknowledged'] or '-'}"
+            f"  mark {source.epoch} at {position.frontier} · received {position.received} · "
+            f"{position.lag_bytes:,} bytes, {position.lag_seconds} s behind · "
+            f"acknowledged {position.acknowledged or '-'}"
         )
-    if slot:
+    for line in () if said.upstream is None else said.upstream.lines:
+        yield f"  {line}"
+    if said.streamed is not None and said.streamed.open:
         yield (
-            f"  slot {slot['wal_status']} · restart {slot['restart_lsn']} · "
-            f"confirmed {slot['confirmed_flush_lsn']} · {slot['retained_bytes'] or 0:,} bytes retained · "
-            f"catalog_xmin age {slot['catalog_xmin_age']}"
+            f"  {said.streamed.open:,} transactions are streamed and have not ended "
+            f"({said.streamed.open_bytes:,} bytes)"
         )
-        if slot.get("stream_txns") is not None:
-            yield (
-                f"  streamed by the server: {slot['stream_txns']:,} transactions, "
-                f"{slot['stream_bytes']:,} bytes · spilled to its disk: {slot['spill_txns']:,}, "
-                f"{slot['spill_bytes']:,} bytes"
-            )
-    if source.streamed and source.streamed["open"]:
-        yield (
-            f"  {source.streamed['open']:,} transactions are streamed and have not ended "
-            f"({source.streamed['open_bytes']:,} bytes)"
-        )
-    if position and position.get("kept_bytes"):
-        yield f"  kept in the lake for tables that are being copied: {position['kept_bytes']:,} bytes"
+    if position is not None and position.kept_bytes:
+        yield f"  kept in the lake for tables that are being copied: {position.kept_bytes:,} bytes"
     for code, primary in source.warnings.items():
         yield f"  warning {code}: {primary}"
-    if source.error:
-        yield f"  error {source.error['code']}: {source.error['primary']}"
-        if source.error.get("detail"):
-            yield f"    {source.error['detail']}"
-        yield f"    {source.error['hint']}"
+    if said.error:
+        yield f"  error {said.error['code']}: {said.error['primary']}"
+        if said.error.get("detail"):
+            yield f"    {said.error['detail']}"
+        yield f"    {said.error['hint']}"
 
 
 def _tables(source: Source) -> Table:
@@ -127,15 +118,15 @@ def _tables(source: Source) -> Table:
     for name, each in source.tables.items():
         table.add_row(
             name,
-            each["state"] + (", copied anew" if each.get("copied_anew") else ""),
-            f"{each['join']}, {each['held_transactions']} held",
-            "" if each["rows"] is None else f"{each['rows']:,}",
-            _copied(each),
-            each["last_change"] or "",
+            each.state + (", copied anew" if each.copied_anew else ""),
+            f"{each.join}, {each.held_transactions} held",
+            "" if each.rows is None else f"{each.rows:,}",
+            _copied(each.copy),
+            each.last_change or "",
         )
     return table
 
 
-def _copied(each: dict[str, Any]) -> str:
-    known = each.get("snapshot_bytes_known")
-    return f"{100 * each['snapshot_bytes_done'] // known}%" if known else ""
+def _copied(copy: CopyStatus | None) -> str:
+    known = copy is not None and copy.bytes_known
+    return f"{100 * copy.bytes_done // known}%" if copy is not None and known else ""

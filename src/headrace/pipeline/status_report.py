@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +23,15 @@ import numpy as np
 from headrace.core.errors import HeadraceError, Transient
 from headrace.lake.format import statusfile
 from headrace.lake.format.plan import Plan
+from headrace.lake.format.status import (
+    CopyStatus,
+    EpochStatus,
+    PositionStatus,
+    RunningStatus,
+    SourceStatus,
+    TableStatus,
+    UpstreamStatus,
+)
 from headrace.lake.log.marks import Mark
 from headrace.lake.read.positions import shown
 from headrace.lake.store.contract import Store
@@ -47,7 +56,7 @@ EVERY_SECONDS = 1.0
 LAST_WORD_SECONDS = 10.0
 BESIDE_SECONDS = 60.0
 
-Listener = Callable[[Mapping[str, Any]], None]
+Listener = Callable[[SourceStatus], None]
 
 
 def _now() -> str:
@@ -119,7 +128,7 @@ class Reporter:
     _health: Health | None = None
     _copies: Underway | None = None
     _last_change: dict[str, str] = field(default_factory=dict)
-    _last: dict[str, Any] = field(default_factory=dict)
+    _last: SourceStatus | None = None
 
     def start(self) -> None:
         """Tell about once a second also while the run is busy with an epoch."""
@@ -190,19 +199,19 @@ class Reporter:
 
     def _tell(self) -> bool:
         self._told = time.monotonic()
-        record = self._last | {
-            "source": self.source,
-            "state": self.state,
-            "owner": self.owner,
-            "updated_at": _now(),
-            "error": None if self.error is None else self.error.as_record(),
-            "warnings": {**self.warnings, **self._waiting()},
-            "unmirrored": self.beside.unmirrored,
-        }
+        said = replace(
+            self._last or SourceStatus(self.source, self.state),
+            state=self.state,
+            owner=self.owner,
+            updated_at=_now(),
+            error=None if self.error is None else self.error.as_record(),
+            warnings={**self.warnings, **self._waiting()},
+            unmirrored=self.beside.unmirrored,
+        )
         if self.listener is not None:
-            self.listener(record)
+            self.listener(said)
         try:
-            statusfile.write(self.store, self.source, record)
+            statusfile.write(self.store, self.source, said)
         except Transient as error:
             self.unwritten += 1
             self.warnings["STATUS_UNWRITTEN"] = f"{error.primary}; {self.unwritten} records in a row"
@@ -229,40 +238,36 @@ class Reporter:
         return {} if self._copies is None else self._copies.progress
 
     @property
-    def upstream(self) -> Mapping[str, Any] | None:
+    def upstream(self) -> UpstreamStatus | None:
         """What the source says of the objects that it has for us."""
-        return None if self._health is None else self._health.shown
+        health = self._health
+        if health is None or health.figures is None:
+            return None
+        return UpstreamStatus(health.figures, health.lines)
 
     def last_change(self, folder: str) -> str | None:
         return self._last_change.get(folder)
 
 
-def _picture(run: ReportedRun, reporter: Reporter) -> dict[str, Any]:
-    progress = reporter.progress
-    return {
-        "position": _position(run),
-        "slot": reporter.upstream,
-        "streamed": {
-            "open": run.receiver.progress.running,
-            "open_bytes": run.receiver.progress.running_bytes,
-        },
-        "epochs": {
-            "driver": run.workshop.counts.driver,
-            "spark": run.workshop.counts.spark,
-            "layered": run.workshop.counts.layered,
-            "newest": run.ledger.mark.epoch,
-        },
-        "snapshot": _total(progress),
-        "tables": {
+def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:
+    progress, counts, received = reporter.progress, run.workshop.counts, run.receiver.progress
+    return SourceStatus(
+        source=reporter.source,
+        state=reporter.state,
+        position=_position(run),
+        upstream=reporter.upstream,
+        streamed=RunningStatus(received.running, received.running_bytes),
+        epochs=EpochStatus(counts.driver, counts.spark, counts.layered, run.ledger.mark.epoch),
+        copy=_total(progress),
+        tables={
             str(name): _table(run, reporter, record, progress.get(name))
             for name, record in sorted(run.ledger.tables.items())
         },
-    }
+    )
 
 
-def _position(run: ReportedRun) -> dict[str, Any]:
+def _position(run: ReportedRun) -> PositionStatus:
     newest = run.workshop.reader.newest()
-    frontier = run.ledger.frontier
     source_end = int(newest["source_end"]) if newest is not None else 0
     source_end = max(source_end, 0 if run.clock.end is None else run.clock.end.time)
     received = int(newest["end"]) if newest is not None else 0
@@ -270,17 +275,17 @@ def _position(run: ReportedRun) -> dict[str, Any]:
     until = run.ledger.mark.complete_until
     acknowledged = run.acknowledger.acknowledged
     source = _source(run)
-    return {
-        "frontier": str(frontier),
-        "received": str(source.at(received)),
-        "source": str(source.at(source_end)),
-        "acknowledged": None if acknowledged is None else str(acknowledged),
-        "complete_until": None if until is None else until.isoformat(),
-        "lag_bytes": max(0, source_end - (received if waiting is None else int(waiting["time"]))),
-        "lag_seconds": _age(waiting),
-        "spool_bytes": run.workshop.reader.held_bytes(),
-        "kept_bytes": sum(file.size for file in run.ledger.kept.values()),
-    }
+    return PositionStatus(
+        frontier=str(run.ledger.frontier),
+        received=str(source.at(received)),
+        source=str(source.at(source_end)),
+        acknowledged=None if acknowledged is None else str(acknowledged),
+        complete_until=None if until is None else until.isoformat(),
+        lag_bytes=max(0, source_end - (received if waiting is None else int(waiting["time"]))),
+        lag_seconds=_age(waiting),
+        spool_bytes=run.workshop.reader.held_bytes(),
+        kept_bytes=sum(file.size for file in run.ledger.kept.values()),
+    )
 
 
 def _since(run: ReportedRun, record: TableRecord, since: int) -> str:
@@ -312,36 +317,34 @@ def _age(transaction: np.void | None) -> float:
     return max(0.0, round(time.time() - int(transaction["commit_ts"]) / 1e6, 3))
 
 
-def _total(progress: Mapping[Any, Progress]) -> dict[str, int]:
-    return {
-        "snapshot_rows_known": sum(p.rows_known for p in progress.values()),
-        "snapshot_rows_done": sum(p.rows_done for p in progress.values()),
-        "snapshot_bytes_known": sum(p.bytes_known for p in progress.values()),
-        "snapshot_bytes_done": sum(p.bytes_done for p in progress.values()),
-    }
+def _total(progress: Mapping[Any, Progress]) -> CopyStatus:
+    copies = [_copy(each) for each in progress.values()]
+    return CopyStatus(
+        rows_known=sum(copy.rows_known for copy in copies),
+        rows_done=sum(copy.rows_done for copy in copies),
+        bytes_known=sum(copy.bytes_known for copy in copies),
+        bytes_done=sum(copy.bytes_done for copy in copies),
+    )
+
+
+def _copy(progress: Progress) -> CopyStatus:
+    return CopyStatus(progress.rows_known, progress.rows_done, progress.bytes_known, progress.bytes_done)
 
 
 def _table(
     run: ReportedRun, reporter: Reporter, record: TableRecord, progress: Progress | None
-) -> dict[str, Any]:
+) -> TableStatus:
     copying = record.state.awaits_copy and progress is not None
     anew = run.ledger.staged.get(record.name)
-    told: dict[str, Any] = {
-        "state": "copying" if copying else record.state.value,
-        "copied_anew": None if anew is None else anew.state.value,
-        "join": record.join,
-        "held_transactions": record.held,
-        "since": None if record.since is None else _since(run, record, record.since),
-        "rows": run.ledger.rows(record.name) if record.state.has_rows else None,
-        "last_change": reporter.last_change(run.ledger.task_folder(record.name)),
-        "error": None if record.error is None else record.error.as_record(),
-        "stopped_at": None if record.stopped_at is None else str(record.stopped_at),
-    }
-    if progress is not None:
-        told |= {
-            "snapshot_rows_known": progress.rows_known,
-            "snapshot_rows_done": progress.rows_done,
-            "snapshot_bytes_known": progress.bytes_known,
-            "snapshot_bytes_done": progress.bytes_done,
-        }
-    return told
+    return TableStatus(
+        state="copying" if copying else record.state.value,
+        join=record.join,
+        held_transactions=record.held,
+        copied_anew=None if anew is None else anew.state.value,
+        since=None if record.since is None else _since(run, record, record.since),
+        rows=run.ledger.rows(record.name) if record.state.has_rows else None,
+        last_change=reporter.last_change(run.ledger.task_folder(record.name)),
+        error=None if record.error is None else record.error.as_record(),
+        stopped_at=None if record.stopped_at is None else str(record.stopped_at),
+        copy=None if progress is None else _copy(progress),
+    )

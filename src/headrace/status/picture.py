@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.lake.format import statusfile
+from headrace.lake.format.status import PositionStatus, SourceStatus, TableStatus
 from headrace.lake.log.marks import Marks
 from headrace.lake.read.lake import Lake
 
@@ -16,39 +17,58 @@ ENDED = ("stopped", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """How one source is doing."""
+    """How one source is doing: what its owner said, how many seconds ago, and the lake's newest epoch."""
 
-    name: str
-    state: str
-    age: float | None  # seconds since its owner spoke
+    said: SourceStatus
+    age: float | None
     epoch: int
-    position: Mapping[str, Any] | None = None
-    slot: Mapping[str, Any] | None = None
-    streamed: Mapping[str, int] | None = None  # transactions that come while they run
-    snapshot: Mapping[str, Any] | None = None
-    epochs: Mapping[str, Any] | None = None
-    tables: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    unmirrored: Mapping[str, str] = field(default_factory=dict)  # that the patterns match: code by name
-    warnings: Mapping[str, str] = field(default_factory=dict)
-    error: Mapping[str, Any] | None = None
-    owner: Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.said.source
+
+    @property
+    def state(self) -> str:
+        """The owner's word; what it was if the owner says nothing more."""
+        if self.age is None or self.said.state in ENDED or self.age <= SILENT_SECONDS or not self._told:
+            return self.said.state
+        return f"silent (was {self.said.state})"
+
+    @property
+    def _told(self) -> bool:
+        return self.said.position is not None
+
+    @property
+    def position(self) -> PositionStatus | None:
+        return self.said.position
+
+    @property
+    def tables(self) -> Mapping[str, TableStatus]:
+        return self.said.tables or {}
+
+    @property
+    def unmirrored(self) -> Mapping[str, str]:
+        return self.said.unmirrored
+
+    @property
+    def warnings(self) -> Mapping[str, str]:
+        return self.said.warnings
 
     def as_record(self) -> dict[str, Any]:
         """The picture as `--json` prints it."""
+        record = self.said.as_record()
+        copies = record.pop("snapshot", {})
+        for inside in ("source", "updated_at"):
+            del record[inside]
+        age = None if self.age is None else round(self.age, 3)
         return {
+            "upstream": None,
+            **record,
             "state": self.state,
-            "age_seconds": None if self.age is None else round(self.age, 3),
+            "age_seconds": age,
             "epoch": self.epoch,
-            "position": self.position,
-            "slot": self.slot,
-            "streamed": self.streamed,
-            "epochs": self.epochs,
-            **(self.snapshot or {}),
-            "tables": dict(self.tables),
-            "unmirrored": dict(self.unmirrored),
-            "warnings": dict(self.warnings),
-            "error": self.error,
-            "owner": self.owner,
+            **copies,
+            "tables": record.get("tables") or {},
         }
 
 
@@ -62,53 +82,23 @@ def _picture(lake: Lake, name: str) -> Source:
     newest = Marks(lake.store, name).newest()
     epoch = 0 if newest is None else newest.epoch
     status = statusfile.read(lake.store, name)
-    if status is None or "tables" not in status.record:
-        error = None if status is None else status.record.get("error")
-        state = "never run" if status is None else str(status.record["state"])
-        return Source(
-            name,
-            state,
-            None if status is None else status.age,
-            epoch,
-            tables={} if newest is None else _recorded(lake, name),
-            error=error,
-        )
-    record = status.record
-    state = str(record["state"])
-    if state not in ENDED and status.age > SILENT_SECONDS:
-        state = f"silent (was {state})"
-    return Source(
-        name=name,
-        state=state,
-        age=status.age,
-        epoch=epoch,
-        position=record.get("position"),
-        slot=record.get("slot"),
-        streamed=record.get("streamed"),
-        snapshot=record.get("snapshot"),
-        epochs=record.get("epochs"),
-        tables=record["tables"],
-        unmirrored=record.get("unmirrored", {}),
-        warnings=record.get("warnings", {}),
-        error=record.get("error"),
-        owner=record.get("owner"),
-    )
+    said = SourceStatus(name, "never run") if status is None else replace(status.said, source=name)
+    if said.tables is None and newest is not None:
+        said = replace(said, tables=_recorded(lake, name))
+    return Source(said, None if status is None else status.age, epoch)
 
 
-def _recorded(lake: Lake, name: str) -> dict[str, dict[str, Any]]:
+def _recorded(lake: Lake, name: str) -> dict[str, TableStatus]:
     """What the catalog says of the tables, where no run ever told more."""
     tables = {}
     for key, record in lake.catalog(name).items():
         if key.startswith("table/") and isinstance(record, dict):
-            full = record["schema"]["full"]
-            tables[record["name"]] = {
-                "state": record["state"],
-                "join": "rewind" if full else "skip",
-                "held_transactions": record["held"],
-                "since": record["since"],
-                "rows": None,
-                "last_change": None,
-                "error": record["error"],
-                "stopped_at": record.get("stopped_at"),
-            }
+            tables[record["name"]] = TableStatus(
+                state=record["state"],
+                join="rewind" if record["schema"]["full"] else "skip",
+                held_transactions=record["held"],
+                since=record["since"],
+                error=record["error"],
+                stopped_at=record.get("stopped_at"),
+            )
     return tables

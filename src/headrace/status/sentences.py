@@ -1,6 +1,6 @@
 """The sentences that `run`, `status` and `verify` share: which tables stopped, and which nobody mirrors.
 
-They are made of the plain values of a status record, so that a run says the same on a terminal, in its log
+They are made of the values of a status, so that a run says the same on a terminal, in its log
 and in what `status` shows.
 """
 
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
+
+from headrace.lake.format.status import TableStatus
 
 NOT_ADDED = "TABLE_NOT_ADDED"
 NAMED = 5
 
 
-def stop(name: str, table: Mapping[str, Any]) -> str | None:
-    """Why a table stopped, and where; None of one that goes on."""
-    error, at = table.get("error"), table.get("stopped_at")
-    if table.get("state") != "stopped" or not error:
+def stop(name: str, table: TableStatus) -> str | None:
+    """Say why a table stopped, and where; None of one that goes on."""
+    error, at = table.error, table.stopped_at
+    if table.state != "stopped" or not error:
         return None
     detail = f" ({error['detail']})" if error.get("detail") else ""
     where = f" at {at}" if at else ""

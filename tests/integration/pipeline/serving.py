@@ -8,15 +8,15 @@ with serving(mirrors) as served:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import psutil
 
 import headrace
 from headrace.core.errors import HeadraceError
+from headrace.lake.format.status import PositionStatus, SourceStatus
 from headrace.sources.postgres.lsn import Lsn
 from headrace.testing.postmaster import wait_for
 from tests import nursery
@@ -31,17 +31,17 @@ class Served:
     mirrors: Mirrors
     state: str = "unheard of"
     records: int = 0  # that it wrote, about one a second
-    position: Mapping[str, Any] = field(default_factory=dict)  # what it last said of where it is
+    position: PositionStatus | None = None  # what it last said of where it is
     codes: list[str] = field(default_factory=list)  # of the errors that it met and went on from
     ended: list[HeadraceError | None] = field(default_factory=list)
 
-    def hear(self, record: Mapping[str, Any]) -> None:
-        """Listen to a status record."""
-        self.state = record["state"]
+    def hear(self, said: SourceStatus) -> None:
+        """Listen to a status."""
+        self.state = said.state
         self.records += 1
-        self.position = record.get("position", self.position)
-        if record["error"]:
-            self.codes.append(record["error"]["code"])
+        self.position = said.position or self.position
+        if said.error:
+            self.codes.append(said.error["code"])
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for a condition while the mirror runs."""
@@ -59,7 +59,7 @@ class Served:
 
     def received(self, position: Lsn) -> bool:
         """Whether its stream has come so far."""
-        return Lsn.parse(self.position.get("received", "0/0")) >= position
+        return self.position is not None and Lsn.parse(self.position.received) >= position
 
     @property
     def receiver(self) -> psutil.Process:

@@ -253,7 +253,7 @@ def test_a_second_run_is_refused_and_leaves_no_trace(
             # The next run would take the source over if the status said that its owner had failed.
             status = statusfile.read(first.lake.store, "main")
             assert status is not None
-            assert (status.record["state"], status.record["owner"]["pid"]) == ("running", first.pid)
+            assert (status.said.state, status.said.owner["pid"]) == ("running", first.pid)
             assert second.once() == 2
             assert "SOURCE_OWNED" in second.log()
             assert str(first.pid) in second.log()

@@ -9,14 +9,15 @@ making would wait for everybody. That a handoff says which transactions a snapsh
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 import headrace
+from headrace.lake.format.status import SourceStatus
 from headrace.testing import validators
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
@@ -92,9 +93,9 @@ def _hang(server: Server, count: int) -> bool:
 
 
 @contextmanager
-def _run_once(mirrors: Mirrors) -> Iterator[list[Mapping[str, Any]]]:
+def _run_once(mirrors: Mirrors) -> Iterator[list[SourceStatus]]:
     """A run beside the block, with what it says; it must have ended well soon after."""
-    said: list[Mapping[str, Any]] = []
+    said: list[SourceStatus] = []
     errors: list[BaseException] = []
     url = mirrors.database.url(user="app")
 
@@ -116,7 +117,7 @@ def _run_once(mirrors: Mirrors) -> Iterator[list[Mapping[str, Any]]]:
     assert not errors
 
 
-def _waits(said: list[Mapping[str, Any]]) -> bool:
+def _waits(said: list[SourceStatus]) -> bool:
     return any("PG_SNAPSHOT_BARRED" in str(record) for record in said)
 
 

@@ -5,6 +5,7 @@ Its tables, its setting, its statements; what it saw on a subscriber we see in t
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,8 @@ def _streamed(database: Database, slot: str) -> tuple[Any, ...]:
 
 
 def _told(mirror: Mirrored) -> dict[str, int]:
-    streamed = mirror.status().streamed
-    return {"open": 0} if streamed is None else dict(streamed)
+    streamed = mirror.status().said.streamed
+    return {"open": 0} if streamed is None else asdict(streamed)
 
 
 def _rows(mirror: Mirrored) -> list[tuple[Any, ...]]:

@@ -13,6 +13,7 @@ import pytest
 from headrace.cli import main as cli
 from headrace.cli import run
 from headrace.lake.format import formatfile, statusfile
+from headrace.lake.format.status import SourceStatus
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state.ownership import this_process
 
@@ -184,7 +185,7 @@ def test_status_tells_of_a_source_that_never_got_to_its_first_mark(
     store = open_store(tmp_path / "lake")
     formatfile.create_lake(store)
     error = {"code": "PG_PASSWORD_REFUSED", "primary": "refused", "hint": "check it", "detail": None}
-    statusfile.write(store, "main", {"state": "failed", "error": error | {"family": "misconfigured"}})
+    statusfile.write(store, "main", SourceStatus("main", "failed", error=error | {"family": "misconfigured"}))
     assert cli.main(["status", "--json", "--lake", str(tmp_path / "lake")]) == 0
     told = json.loads(capsys.readouterr().out)["main"]
     assert (told["state"], told["error"]["code"]) == ("failed", "PG_PASSWORD_REFUSED")
@@ -199,7 +200,7 @@ def test_a_second_run_is_refused_and_leaves_the_owners_word(
     store = open_store(tmp_path / "lake")
     formatfile.create_lake(store)
     owner = this_process("long ago") | {"pid": os.getppid()}
-    statusfile.write(store, "main", {"state": "running", "owner": owner})
+    statusfile.write(store, "main", SourceStatus("main", "running", owner))
     said = store.get("_headrace/status/main.json")
     argv = ("run", URL, "--lake", str(tmp_path / "lake"), "--tables", "public.*")
     assert _refused(capsys, *argv) == "SOURCE_OWNED"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.cli.status import _beside, _head
+from headrace.lake.format.status import RunningStatus, SourceStatus, TableStatus, UpstreamStatus
+from headrace.sources.postgres.slot import _said
 from headrace.status.picture import Source
 
 SLOT = {
@@ -24,12 +27,17 @@ TRAFFIC = {
 }
 
 
-def lines(**known: object) -> list[str]:
-    return list(_head(Source(name="main", state="running", age=1.0, epoch=7, **known)))  # type: ignore[arg-type]
+def source(**known: Any) -> Source:
+    return Source(SourceStatus("main", "running", **known), age=1.0, epoch=7)
+
+
+def lines(slot: Mapping[str, Any] | None = None, running: RunningStatus | None = None) -> list[str]:
+    upstream = None if slot is None else UpstreamStatus(slot, tuple(_said(slot)))
+    return list(_head(source(upstream=upstream, streamed=running)))
 
 
 def test_transactions_that_run_are_shown_and_what_the_server_streamed_and_spilled() -> None:
-    told = lines(slot={**SLOT, **TRAFFIC}, streamed={"open": 2, "open_bytes": 2_500_000})
+    told = lines({**SLOT, **TRAFFIC}, RunningStatus(2, 2_500_000))
     assert told[2:] == [
         "  streamed by the server: 3 transactions, 5,000,000 bytes · spilled to its disk: 1, 70,000 bytes",
         "  2 transactions are streamed and have not ended (2,500,000 bytes)",
@@ -37,19 +45,18 @@ def test_transactions_that_run_are_shown_and_what_the_server_streamed_and_spille
 
 
 def test_a_server_that_streams_nothing_is_not_spoken_of() -> None:
-    assert len(lines(slot=SLOT, streamed={"open": 0, "open_bytes": 0})) == 2
+    assert len(lines(SLOT, RunningStatus())) == 2
     assert len(lines()) == 1
 
 
 def test_a_table_that_stopped_is_shown_with_its_position_and_its_reason() -> None:
     error = {"code": "TABLE_CHANGED", "primary": "it changed", "detail": "a column", "hint": "copy it anew"}
-    tables: dict[str, dict[str, Any]] = {
-        "public.t": {"state": "stopped", "error": error, "stopped_at": "0/15"},
-        "public.u": {"state": "stopped", "error": error | {"detail": None}},
-        "public.v": {"state": "live", "error": None},
+    tables = {
+        "public.t": TableStatus("stopped", error=error, stopped_at="0/15"),
+        "public.u": TableStatus("stopped", error=error | {"detail": None}),
+        "public.v": TableStatus("live"),
     }
-    source = Source(name="main", state="running", age=1.0, epoch=7, tables=tables)
-    assert list(_beside(source)) == [
+    assert list(_beside(source(tables=tables))) == [
         "public.t stopped at 0/15: TABLE_CHANGED: it changed (a column); copy it anew",
         "public.u stopped: TABLE_CHANGED: it changed; copy it anew",
     ]
@@ -59,8 +66,7 @@ def test_tables_that_nobody_mirrors_are_shown_by_the_reason() -> None:
     codes = {f"public.k{number}": "PG_IDENTITY_MISSING" for number in range(7)} | {
         "public.n": "TABLE_NOT_ADDED"
     }
-    source = Source(name="main", state="running", age=1.0, epoch=7, unmirrored=codes)
-    assert list(_beside(source)) == [
+    assert list(_beside(source(unmirrored=codes))) == [
         "not mirrored, PG_IDENTITY_MISSING: public.k0, public.k1, public.k2, public.k3, public.k4"
         " and 2 more; headrace check says more",
         "not mirrored, TABLE_NOT_ADDED: public.n; headrace tables add mirrors them",

@@ -15,6 +15,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.lake.format import formatfile, layout, requests, statusfile
 from headrace.lake.format.plan import Plan
+from headrace.lake.format.status import SourceStatus
 from headrace.lake.log import catalog
 from headrace.lake.store.contract import Store
 
@@ -137,10 +138,11 @@ def test_requests_are_answered_once_in_the_order_they_were_made(any_store: Store
 
 
 def test_a_status_tells_its_age_and_is_never_from_the_future(any_store: Store) -> None:
+    said = SourceStatus("main", "running")
     assert statusfile.read(any_store, "main") is None
-    statusfile.write(any_store, "main", {"state": "streaming"}, now=NOW)
+    statusfile.write(any_store, "main", said, now=NOW)
     status = statusfile.read(any_store, "main", now=NOW + timedelta(seconds=2.5))
-    assert status == statusfile.Status({"state": "streaming"}, 2.5)
+    assert status == statusfile.Status(said, 2.5)
     early = statusfile.read(any_store, "main", now=NOW - timedelta(hours=1))
     assert early is not None
     assert early.age == 0

@@ -6,6 +6,7 @@
     statistics  bounds that let readers skip files, never wrongly
     plan        what an epoch will do, as it is written down before it is done
     formatfile  what makes a directory a lake
+    status      how a source is doing, as values
     statusfile  what the owner of a source last said
     requests    what is asked of that owner, and its answers
     registry    what was registered by SQL

@@ -2,18 +2,17 @@
 
 `run` writes it about once a second; `headrace status` reads it, says how old it is, and so needs neither
 a connection nor a password. It is whole or absent at any moment, never half; it is not made durable,
-since it is about now. What it holds is the pipeline's own record (JSON), without secrets and row values.
+since it is about now. What it holds is a `status.SourceStatus`, as JSON.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from headrace.lake.format import layout
+from headrace.lake.format.status import SourceStatus
 from headrace.lake.store.contract import Store
 
 
@@ -21,13 +20,13 @@ from headrace.lake.store.contract import Store
 class Status:
     """What the owner said, and how long ago, in seconds."""
 
-    record: Mapping[str, Any]
+    said: SourceStatus
     age: float
 
 
-def write(store: Store, source: str, record: Mapping[str, Any], *, now: datetime | None = None) -> None:
+def write(store: Store, source: str, said: SourceStatus, *, now: datetime | None = None) -> None:
     """Replace the source's status."""
-    wrapped = {"written_at": (now or datetime.now(UTC)).isoformat(), "record": dict(record)}
+    wrapped = {"written_at": (now or datetime.now(UTC)).isoformat(), "record": said.as_record()}
     store.put(layout.status_key(source), json.dumps(wrapped).encode(), lasting=False)
 
 
@@ -49,4 +48,4 @@ def read(store: Store, source: str, *, now: datetime | None = None) -> Status | 
     written = datetime.fromisoformat(wrapped["written_at"])
     age = ((now or datetime.now(UTC)) - written).total_seconds()
     # A clock that was set back, or another machine's, must not make a status younger than now.
-    return Status(record=wrapped["record"], age=max(0.0, age))
+    return Status(said=SourceStatus.of(wrapped["record"]), age=max(0.0, age))

@@ -19,6 +19,7 @@ from typing import Any
 
 from headrace.core.errors import Misconfigured
 from headrace.lake.format import statusfile
+from headrace.lake.format.status import SourceStatus
 from headrace.lake.store.contract import Store
 from headrace.spool.origin import running_since
 
@@ -50,9 +51,9 @@ def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None)
     A thread of this very process may be one, for whoever does not want to own the source himself.
     """
     status = statusfile.read(store, source)
-    if status is None or status.record.get("state") in ENDED:
+    if status is None or status.said.state in ENDED:
         return None
-    owner: Mapping[str, Any] = status.record.get("owner", {})
+    owner = status.said.owner
     if owner == me:
         return None
     if is_beside(owner):
@@ -61,7 +62,7 @@ def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None)
             return None
         if pid != os.getpid() and status.age <= FRESH_SECONDS:
             return owner
-    return owner if _moves(store, source, status.record) else None
+    return owner if _moves(store, source, status.said) else None
 
 
 def is_beside(owner: Mapping[str, Any]) -> bool:
@@ -87,12 +88,12 @@ def _runs(pid: int) -> bool:
     return True
 
 
-def _moves(store: Store, source: str, before: Mapping[str, Any]) -> bool:
+def _moves(store: Store, source: str, before: SourceStatus) -> bool:
     """Whether the record changes while we watch, for as long as a living owner may be silent."""
     deadline = time.monotonic() + FRESH_SECONDS
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         now = statusfile.read(store, source)
-        if now is not None and now.record.get("updated_at") != before.get("updated_at"):
-            return now.record.get("state") not in ENDED
+        if now is not None and now.said.updated_at != before.updated_at:
+            return now.said.state not in ENDED
     return False

@@ -80,10 +80,11 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the source holds for us: the bytes that it can't let go, and what `status` shows of it."""
+    """What the source holds for us: the bytes that it can't let go, its own figures, and lines for people."""
 
-    retained_bytes: int | None
-    shown: Mapping[str, Any] | None
+    retained_bytes: int | None = None
+    figures: Mapping[str, Any] | None = None
+    lines: tuple[str, ...] = ()
 
 
 class Session(Protocol):

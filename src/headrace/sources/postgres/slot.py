@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 from psycopg import pq
 
@@ -91,8 +92,8 @@ def slot_state(connection: Session, name: str) -> SlotState | None:
 def health(slot: SlotState | None) -> Health:
     """What the server holds for us: the log that the slot keeps, and what `status` shows of it."""
     if slot is None:
-        return Health(None, None)
-    shown = {
+        return Health()
+    figures = {
         "restart_lsn": None if slot.restart_lsn is None else str(slot.restart_lsn),
         "confirmed_flush_lsn": None if slot.confirmed_flush_lsn is None else str(slot.confirmed_flush_lsn),
         "wal_status": slot.wal_status,
@@ -101,7 +102,22 @@ def health(slot: SlotState | None) -> Health:
         "catalog_xmin_age": slot.catalog_xmin_age,
         **slot.traffic,
     }
-    return Health(slot.retained_bytes, shown)
+    return Health(slot.retained_bytes, figures, tuple(_said(figures)))
+
+
+def _said(slot: Mapping[str, Any]) -> Iterator[str]:
+    """The figures of a slot in words."""
+    yield (
+        f"slot {slot['wal_status']} · restart {slot['restart_lsn']} · "
+        f"confirmed {slot['confirmed_flush_lsn']} · {slot['retained_bytes'] or 0:,} bytes retained · "
+        f"catalog_xmin age {slot['catalog_xmin_age']}"
+    )
+    if slot.get("stream_txns") is not None:
+        yield (
+            f"streamed by the server: {slot['stream_txns']:,} transactions, "
+            f"{slot['stream_bytes']:,} bytes · spilled to its disk: {slot['spill_txns']:,}, "
+            f"{slot['spill_bytes']:,} bytes"
+        )
 
 
 def _traffic(connection: Session, name: str) -> dict[str, int]:

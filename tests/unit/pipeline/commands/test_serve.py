@@ -16,6 +16,7 @@ import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.lake.format import formatfile, requests, statusfile
+from headrace.lake.format.status import SourceStatus
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask, serve
@@ -171,11 +172,11 @@ def test_a_command_takes_its_request_back_when_the_owner_ends_without_an_answer(
     """The owner lives on this machine, as the test's parent does, and then says that it has stopped."""
     store = open_store(path)
     owner = this_process("2026-01-01") | {"pid": os.getppid()}
-    statusfile.write(store, "main", {"state": "running", "owner": owner})
+    statusfile.write(store, "main", SourceStatus("main", "running", owner))
 
     def end() -> None:
         _until(lambda: bool(requests.pending(store, "main")))
-        statusfile.write(store, "main", {"state": "stopped", "owner": owner})
+        statusfile.write(store, "main", SourceStatus("main", "stopped", owner))
 
     thread = threading.Thread(target=end)
     thread.start()
@@ -187,7 +188,7 @@ def test_a_command_takes_its_request_back_when_the_owner_ends_without_an_answer(
 def test_a_living_owner_is_asked_and_its_error_is_raised(path: Path) -> None:
     store = open_store(path)
     owner = this_process("2026-01-01") | {"pid": os.getppid()}
-    statusfile.write(store, "main", {"state": "running", "owner": owner})
+    statusfile.write(store, "main", SourceStatus("main", "running", owner))
 
     def answer() -> None:
         _until(lambda: bool(requests.pending(store, "main")))

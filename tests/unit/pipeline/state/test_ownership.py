@@ -14,6 +14,7 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.lake.format import statusfile
+from headrace.lake.format.status import SourceStatus
 from headrace.lake.store.local import LocalStore
 from headrace.pipeline.commands import drop_source
 from headrace.pipeline.state import ownership
@@ -26,8 +27,8 @@ ELSEWHERE = {"host": "elsewhere", "realm": "another machine", "pid": 1, "started
 
 def _write(store: LocalStore, owner: dict[str, Any], ago: timedelta, state: str = "running") -> None:
     now = datetime.now(UTC) - ago
-    record = {"owner": owner, "state": state, "updated_at": datetime.now(UTC).isoformat()}
-    statusfile.write(store, "main", record, now=now)
+    said = SourceStatus("main", state, owner, datetime.now(UTC).isoformat())
+    statusfile.write(store, "main", said, now=now)
 
 
 @contextmanager
@@ -101,8 +102,8 @@ def test_a_status_that_cannot_be_written_is_written_again_as_soon_as_it_can_be(t
     reporter.settle("stopped")
     status = statusfile.read(store, "main")
     assert status is not None
-    assert status.record["state"] == "stopped"
-    assert status.record["warnings"] == {}
+    assert status.said.state == "stopped"
+    assert status.said.warnings == {}
 
 
 def test_half_a_status_is_none(tmp_path: Path) -> None:

@@ -1,0 +1,166 @@
+"""The status of a source, as its owner says it; `as_record` is what the file holds.
+
+    SourceStatus ─┬─ PositionStatus    how far marks, stream and acknowledgement are
+                  ├─ UpstreamStatus    what the source holds for us, as it words that itself
+                  ├─ RunningStatus     transactions that are streamed while they run
+                  ├─ EpochStatus       the work since the run began
+                  ├─ CopyStatus        of all copies together
+                  └─ TableStatus       each table, and its copy
+
+Filled by a run (`pipeline.status_report`); read by `status.picture`, by a run's own progress lines, and by
+whoever asks who owns a source. A record of another release is read as far as it goes: what it lacks is empty,
+what it has more is left out. Nothing here is a value of a row, or a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PositionStatus:
+    """How far a source is: positions as the source writes them, and how much the lake is behind."""
+
+    frontier: str  # of the newest mark
+    received: str = ""
+    source: str = ""
+    acknowledged: str | None = None
+    complete_until: str | None = None  # the source's clock: the newest mark holds all that is older
+    lag_bytes: int = 0
+    lag_seconds: float = 0.0
+    spool_bytes: int = 0
+    kept_bytes: int = 0  # of the stream, in the lake, for tables that wait for their copy
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamStatus:
+    """What the source holds for us: its own figures, by its own names, and lines for people to read."""
+
+    figures: Mapping[str, Any]
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStatus:
+    """Transactions that are streamed while they run, and have not ended."""
+
+    open: int = 0
+    open_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStatus:
+    """The epochs of this run, by who did them, and the newest one's number."""
+
+    driver: int = 0
+    spark: int = 0
+    layered: int = 0
+    newest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStatus:
+    """How far a copy is; what is known of it is an estimate."""
+
+    rows_known: int = 0
+    rows_done: int = 0
+    bytes_known: int = 0
+    bytes_done: int = 0
+
+    def as_record(self) -> Json:
+        return {f"{_COPY}{name}": value for name, value in asdict(self).items()}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> CopyStatus | None:
+        """The copy that a record tells of, if it does."""
+        found = {name.removeprefix(_COPY): value for name, value in record.items() if name.startswith(_COPY)}
+        return _value(cls, found) if found else None
+
+
+_COPY = "snapshot_"
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """How one table is doing."""
+
+    state: str
+    join: str = ""
+    held_transactions: int = 0
+    copied_anew: str | None = None  # the state of its new copy, while there is one
+    since: Any = None
+    rows: int | None = None
+    last_change: str | None = None
+    error: Mapping[str, Any] | None = None
+    stopped_at: Any = None
+    copy: CopyStatus | None = None
+
+    def as_record(self) -> Json:
+        return _without(self, "copy") | ({} if self.copy is None else self.copy.as_record())
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> TableStatus:
+        """Read the record of a table."""
+        return _value(cls, {**record, "copy": CopyStatus.of(record)})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """How a source is doing, and who says so. Without an owner's word there are no tables in it."""
+
+    source: str
+    state: str
+    owner: Mapping[str, Any] = field(default_factory=dict)
+    updated_at: str = ""
+    error: Mapping[str, Any] | None = None
+    warnings: Mapping[str, str] = field(default_factory=dict)  # by their codes
+    unmirrored: Mapping[str, str] = field(default_factory=dict)  # what the patterns match: code by name
+    position: PositionStatus | None = None
+    upstream: UpstreamStatus | None = None
+    streamed: RunningStatus | None = None
+    epochs: EpochStatus | None = None
+    copy: CopyStatus | None = None
+    tables: Mapping[str, TableStatus] | None = None
+
+    def as_record(self) -> Json:
+        """The status as JSON holds it."""
+        record = _without(self, "copy", "tables", "upstream")
+        if self.upstream is not None:
+            record |= {"upstream": dict(self.upstream.figures), "upstream_lines": list(self.upstream.lines)}
+        if self.copy is not None:
+            record["snapshot"] = self.copy.as_record()
+        if self.tables is not None:
+            record["tables"] = {name: table.as_record() for name, table in self.tables.items()}
+        return record
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> SourceStatus:
+        """Read the record of a source."""
+        known = dict(record)
+        upstream, lines = known.pop("upstream", None), known.pop("upstream_lines", ())
+        tables = known.pop("tables", None)
+        for name, kind in _PARTS.items():
+            known[name] = None if known.get(name) is None else _value(kind, known[name])
+        known["copy"] = CopyStatus.of(known.pop("snapshot", None) or {})
+        known["upstream"] = None if upstream is None else UpstreamStatus(upstream, tuple(lines))
+        known["tables"] = (
+            None if tables is None else {name: TableStatus.of(table) for name, table in tables.items()}
+        )
+        return _value(cls, {"source": "", "state": "", **known})
+
+
+_PARTS: Mapping[str, type] = {"position": PositionStatus, "streamed": RunningStatus, "epochs": EpochStatus}
+
+
+def _value(kind: type[T], record: Mapping[str, Any]) -> T:
+    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in record.items() if name in known})
+
+
+def _without(value: Any, *names: str) -> Json:
+    return {name: each for name, each in asdict(value).items() if name not in names}
