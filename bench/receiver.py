@@ -24,6 +24,7 @@ import psutil
 
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
@@ -95,8 +96,9 @@ def ours(database: Database, slot: str, start: Lsn, end: Lsn, **options: str) ->
     address = Address.parse(database.url(**options))
     with connect(address, role="bench") as connection:
         identity = identify(connection)
+    upstream = Upstream(slot, "p").as_record()
     with tempfile.TemporaryDirectory() as folder:
-        receiver = Receiver(Feed(address, identity, slot, ("p",), Path(folder) / "spool"))
+        receiver = Receiver(Feed("postgres", address, identity.as_record(), upstream, Path(folder) / "spool"))
         reader = SpoolReader(Path(folder) / "spool")
         begun, ended = time.perf_counter(), ended_children(database)
         receiver.start(Log().position(start))

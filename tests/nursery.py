@@ -31,6 +31,7 @@ import psutil
 import pytest
 
 from headrace.pipeline.ingest import supervisor, worker
+from headrace.sources import registry
 from headrace.testing.mirrored import COMMAND, Program
 
 _LIFE = "import sys; from tests.nursery import nurse, ready; ready(); nurse(int(sys.argv[1]))"
@@ -132,6 +133,7 @@ def ready() -> None:
     """Import what lives are made of, also what the command line imports when it needs it."""
     for module in (*(module for module, _ in _LIVES.values()), "headrace.pipeline.mirror"):
         import_module(module)
+    registry.stream_source("postgres")
 
 
 def nurse(descriptor: int) -> None:

@@ -43,8 +43,6 @@ from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources import registry
 from headrace.sources.contract.decoder import Decoder
 from headrace.sources.contract.session import Session, Waiting
-from headrace.sources.postgres.bridge import address_of, identity_of
-from headrace.sources.postgres.upstream import Upstream
 from headrace.spool.reader import SpoolReader
 
 STREAMING_WITHIN = 30.0
@@ -133,19 +131,16 @@ def _receiving(
     session: Session,
     stop: threading.Event,
 ) -> Receiver:
-    """The receiver, streaming: its checks of server and slot are behind us."""
+    """The receiver, streaming: the checks of its stream are behind us."""
     assert ledger.source is not None
-    upstream = Upstream.of(ledger.source.upstream)
     feed = Feed(
-        address_of(session.address),
-        identity_of(session),
-        upstream.slot,
-        (upstream.publication,),
+        ledger.source.kind,
+        session.address,
+        session.identity,
+        ledger.source.upstream,
         place.spool,
         streaming=place.config.streaming == "auto",
-        base=upstream.base,
         last=ledger.last_commits,
-        position=ledger.position,
     )
     receiver = Receiver(feed)
     receiver.start(ledger.position)

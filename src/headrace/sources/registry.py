@@ -2,6 +2,7 @@
 
     by_kind("postgres")                  the source whose records say so
     by_address("postgresql://me@db")     the source whose scheme it is; key=value pairs are PostgreSQL's
+    stream_source("postgres")            its stream; a receiver loads nothing else of it, and no Arrow
     spelling("postgres")                 how it spells positions; a reader of a lake loads nothing else of it
 
 A source is imported when it is first asked for, so that nobody loads what is not needed. Called by everyone
@@ -13,10 +14,14 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Spelling
-from headrace.sources.contract.source import Source
+from headrace.sources.contract.stream import StreamSource
+
+if TYPE_CHECKING:  # it loads Arrow
+    from headrace.sources.contract.source import Source
 
 _FOLDERS = {"postgres": "headrace.sources.postgres"}
 _SCHEMES = {"postgresql": "postgres", "postgres": "postgres"}
@@ -27,6 +32,13 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 def by_kind(kind: str) -> Source:
     """The source of this kind."""
     return _loaded(_folder(kind))
+
+
+@cache
+def stream_source(kind: str) -> StreamSource:
+    """The half of this kind of source that a receiver needs."""
+    found: StreamSource = import_module(f"{_folder(kind)}.stream_source").STREAM_SOURCE
+    return found
 
 
 @cache

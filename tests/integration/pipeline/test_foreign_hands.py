@@ -29,7 +29,6 @@ from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration
 from tests.integration.pipeline.serving import Served, serving
-from tests.records import upstream_of
 
 pytestmark = pytest.mark.server
 
@@ -160,9 +159,7 @@ def _fill(mirrors: Mirrors) -> Path:
     with connect(address, role="test") as connection:
         identity = identify(connection)
     folder = mirrors.path / "_headrace/spool/main"
-    receiver = Receiver(
-        Feed(address, identity, upstream_of(source).slot, (upstream_of(source).publication,), folder)
-    )
+    receiver = Receiver(Feed(source.kind, address, identity.as_record(), source.upstream, folder))
     receiver.start(Log().position(Lsn.parse(mirrors.lake.marks()[-1].frontier)))
 
     def there() -> bool:

@@ -21,6 +21,7 @@ from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
@@ -29,6 +30,7 @@ from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 
 SLOT, ORACLE, PUBLICATION = "ours", "oracle", "pub"
+UPSTREAM = Upstream(SLOT, PUBLICATION)
 Transaction = tuple[int, list[bytes]]  # commit LSN, messages
 
 
@@ -45,12 +47,18 @@ class Stage:
         self.receiver = Receiver(self.feed)
 
     @property
+    def address(self) -> Address:
+        return Address(self.feed.address.text)
+
+    @property
     def reader(self) -> SpoolReader:
         return SpoolReader(self.feed.folder)
 
     def vary(self, **changes: Any) -> None:
-        """Use another feed from the next start on."""
-        self.feed = replace(self.feed, **changes)
+        """Use another feed from the next start on; `slot` and `publication` stand in what is upstream."""
+        upstream = dict(self.feed.upstream)
+        upstream |= {name: changes.pop(name) for name in ("slot", "publication") if name in changes}
+        self.feed = replace(self.feed, upstream=upstream, **changes)
         self.receiver = Receiver(self.feed)
 
     def start(self, frontier: Position | None = None) -> None:
@@ -163,7 +171,7 @@ def stage(database: Database, folder: Path, **feed: Any) -> Iterator[Stage]:
         identity = identify(connection)
     made = Stage(
         database,
-        Feed(address, identity, SLOT, (PUBLICATION,), folder / "spool", **feed),
+        Feed("postgres", address, identity.as_record(), UPSTREAM.as_record(), folder / "spool", **feed),
         Log().position(Lsn.parse(begin)),
     )
     try:

@@ -9,19 +9,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from headrace.core.errors import Transient
+from headrace.core.errors import HeadraceError, Transient
 from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.protocol.wire import LibpqWire, SocketWire
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.stream import slot_stream as stream_module
 from headrace.sources.postgres.stream import synchronous
-from headrace.sources.postgres.stream.slot_stream import Stream, Wanted
+from headrace.sources.postgres.stream.slot_stream import SlotStream, Wanted
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.stream.harness import PUBLICATION, SLOT, Stage, plugin_messages, stage
@@ -248,7 +247,7 @@ def test_both_wires_give_the_same_bytes(
         stream.feedback(begin)
         return len(got) >= len(expected)
 
-    with Stream.open(address, wanted) as stream:
+    with SlotStream.open(address, wanted) as stream:
         wait_for(arrived, "the whole stream is read")
     assert got == expected
 
@@ -307,13 +306,16 @@ import sys, time
 from pathlib import Path
 from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 address = Address.parse(sys.argv[2])
 with connect(address, role="test") as connection:
     identity = identify(connection)
-feed = Feed(address, identity, "ours", ("pub",), Path(sys.argv[1]), patience=float(sys.argv[4]))
+upstream = Upstream("ours", "pub").as_record()
+folder, patience = Path(sys.argv[1]), float(sys.argv[4])
+feed = Feed("postgres", address, identity.as_record(), upstream, folder, patience=patience)
 receiver = Receiver(feed)
 receiver.start(Log().position(Lsn.parse(sys.argv[3])))
 print(receiver.pid, flush=True)
@@ -347,18 +349,22 @@ def test_a_slot_in_use_is_named_with_its_process(staged: Stage) -> None:
 def test_a_missing_slot_or_publication_is_refused(staged: Stage) -> None:
     staged.vary(slot="nowhere")
     assert staged.refusal().code == "PG_SLOT_MISSING"
-    staged.vary(slot=SLOT, publications=(PUBLICATION, "missing"))
+    staged.vary(slot=SLOT, publication="missing")
     error = staged.refusal()
     assert (error.code, error.family) == ("PG_PUBLICATION_MISSING", "misconfigured")
-    assert '"missing"' in (error.detail or "")
+    assert error.detail == '"missing"'
+    begin = Log().lsn(staged.frontier)
+    with pytest.raises(HeadraceError) as caught:
+        SlotStream.open(staged.address, Wanted(SLOT, (PUBLICATION, "missing"), begin, begin))
+    assert (caught.value.code, caught.value.detail) == (error.code, error.detail)
 
 
 def test_a_publication_that_appears_too_late_or_goes_is_an_error(staged: Stage) -> None:
     staged.database.execute("INSERT INTO t VALUES (1, 'before')")
     staged.database.execute("CREATE PUBLICATION late FOR TABLE t")
-    staged.vary(publications=("late",))
+    staged.vary(publication="late")
     assert staged.refusal().code == "PG_PUBLICATION_MISSING"
-    staged.vary(publications=(PUBLICATION,))
+    staged.vary(publication=PUBLICATION)
     staged.start()
     staged.catch_up()
     staged.database.execute(f"DROP PUBLICATION {PUBLICATION}")
@@ -393,9 +399,9 @@ def test_a_slot_of_another_kind_is_refused(staged: Stage) -> None:
 
 def test_another_server_is_refused(staged: Stage) -> None:
     identity = staged.feed.identity
-    staged.vary(identity=replace(identity, system_id="7"))
+    staged.vary(identity={**identity, "system_id": "7"})
     assert staged.refusal().code == "PG_ANOTHER_SERVER"
-    staged.vary(identity=replace(identity, timeline=identity.timeline + 1))
+    staged.vary(identity={**identity, "timeline": identity["timeline"] + 1})
     assert staged.refusal().code == "PG_TIMELINE_CHANGED"
 
 
@@ -410,7 +416,7 @@ def test_a_stream_that_commits_would_wait_for_is_refused_with_what_mends_it(stag
             for statement in refused.hint.split("; ")[:2]:
                 staged.database.execute(statement)
             wait_for(lambda: _standbys(staged) in ("", "node_b", "FIRST 1 (node_b)"), "the setting")
-        with connect(staged.feed.address, role="run") as session:
+        with connect(staged.address, role="run") as session:
             synchronous.refuse(session)
             _set_standbys(staged, "*")
             with pytest.raises(Transient) as caught:

@@ -43,7 +43,7 @@ def test_a_server_that_was_set_back_is_told_by_what_it_does_not_send_again(tmp_p
         assert f"{place_at(int(records['time'][1]))}" in (spooled.detail or "")
         database.execute("INSERT INTO t VALUES (9, 'of this life')")
         erase(staged.feed.folder)  # as on a new machine: only the lake remembers
-        staged.vary(last=last, position=frontier)
+        staged.vary(last=last)
         for _ in range(2):  # it is not acknowledged, so that it is told each time
             refusal(staged, frontier)
         # Where no commit is remembered there is its transaction: not even begun in this life, or aborted.

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.stream.slot_stream import Stream, Wanted
+from headrace.sources.postgres.stream.slot_stream import SlotStream, Wanted
 from headrace.testing import tls
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
@@ -70,7 +70,7 @@ def test_a_backlog_over_tls_comes_in_large_pieces(over_tls: tuple[Server, str], 
             stream.feedback(begin)
             return sum(pieces) > 20_000 * 300
 
-        with Stream.open(address, Wanted(SLOT, (PUBLICATION,), begin, begin)) as stream:
+        with SlotStream.open(address, Wanted(SLOT, (PUBLICATION,), begin, begin)) as stream:
             wait_for(arrived, "the transaction is read")
         came = [length for length in pieces if length]
         assert sum(came) / len(came) > 3000, len(came)

@@ -1,13 +1,13 @@
 """The driver's hold on the receiver process: start it, ask it, acknowledge, stop it.
 
-    receiver = Receiver(Feed(address, identity, slot, publications, folder))
+    receiver = Receiver(Feed(kind, address, identity, upstream, folder))
     receiver.start(frontier)      the spool is made fit for this source, the process runs
     receiver.poll()               how far it is; raises the error that it ended with
-    receiver.acknowledge(lsn)     the frontier of a published mark: the slot may move there
+    receiver.acknowledge(frontier)  of a published mark: the source may forget what lies before
     receiver.stop()
 
 A thread of its own tells the process now and then that the driver lives; a driver that was frozen has none,
-and then the process ends, so that whoever takes the source over finds spool and slot free.
+and then the process ends, so that whoever takes the source over finds spool and stream free.
 
 Called by the life of a source. What the process does, and the lines that travel, is in `worker`. Nothing
 here waits but `stop`; the driver sees new transactions by asking its own `SpoolReader`.
@@ -32,12 +32,13 @@ from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient, from_record
-from headrace.core.position import ORIGIN, Position
+from headrace.core.position import Position
 from headrace.pipeline.ingest import worker
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.ingest.worker import ORPHANED, PATIENCE, Orders
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.identity import Identity
+from headrace.pipeline.ingest.worker import ORPHANED, PATIENCE, ReceiverOrders
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.session import Address
+from headrace.sources.contract.stream import Orders
 from headrace.spool.origin import prepare, running_since
 
 LIMIT_BYTES = 8 * 1024**3
@@ -68,46 +69,45 @@ class Progress:
 class Feed:
     """What is received, and where to."""
 
+    kind: str  # of the source
     address: Address
-    identity: Identity
-    slot: str
-    publications: tuple[str, ...]
+    identity: Json
+    upstream: Json
     folder: Path
     limit_bytes: int = LIMIT_BYTES
     silence: float | None = None
-    streaming: bool = False  # large transactions while they run, where the server can
-    base: int = 0  # what is added to the server's positions
-    last: LastCommits | None = None  # what the lake remembers of the stream before `position`
-    position: Position = ORIGIN
+    streaming: bool = False  # large transactions while they run, where the source can
+    last: LastCommits | None = None  # what the lake remembers of the stream before the frontier
     patience: float = PATIENCE  # for how long the process goes on without a word of the driver
 
     @property
     def origin(self) -> Mapping[str, Any]:
         """What must be the same for the spool's contents to be of use."""
         return {
-            "system_id": self.identity.system_id,
-            "timeline": self.identity.timeline,
-            "database": self.identity.database,
-            "slot": self.slot,
-            "publications": sorted(self.publications),
+            "kind": self.kind,
+            "identity": self.identity,
+            "upstream": self.upstream,
             # Nothing of a spool is ever synced: what is left of it after a power cut is not worth reading.
             "machine": running_since(),
         }
 
-    def orders(self, frontier: Position) -> Orders:
-        return Orders(
-            conninfo=self.address.conninfo,
-            slot=self.slot,
-            publications=self.publications,
-            folder=str(self.folder),
-            frontier=frontier.time,
-            limit_bytes=self.limit_bytes,
+    def orders(self, frontier: Position) -> ReceiverOrders:
+        stream = Orders(
+            address=self.address.text,
             identity=self.identity,
+            upstream=self.upstream,
+            frontier=frontier,
+            reached=frontier,  # or further: the process sees what the spool has
+            newest=None if self.last is None else self.last.newest,
+            running=self.streaming,
             silence=self.silence,
-            streaming=self.streaming,
-            base=self.base,
+        )
+        return ReceiverOrders(
+            kind=self.kind,
+            stream=stream,
+            folder=str(self.folder),
+            limit_bytes=self.limit_bytes,
             last=self.last,
-            position=self.position.time,
             patience=self.patience,
         )
 
@@ -165,7 +165,7 @@ class Receiver:
         return self._progress
 
     def acknowledge(self, frontier: Position) -> None:
-        """Let the slot move: everything before `frontier` is durable in the lake."""
+        """Let the source forget what lies before `frontier`: all of it is durable in the lake."""
         self._tell(json.dumps({"ack": frontier.as_record()}))
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ One connection, one session of the spool: when the connection is lost the proces
 error, and whether and when another one starts is the driver's policy. While the spool is full nothing is
 read, and the server is answered all the same.
 
-Nothing is acknowledged before the server has sent again all that is known of it: the slot would move on, and
+Nothing is acknowledged before the source has sent again all that is known of it: it would forget that, and
 what shows that it is another server, or another life of this one, would not come a second time. Of what was
 in the spool before, the driver publishes only what has come again, so it is told at once how far that is;
 and a full spool does not keep the comparison from going on.
@@ -30,7 +30,9 @@ import os
 import select
 import threading
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,11 +43,8 @@ from headrace.core.position import ORIGIN, Position
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.replay_check import Known
 from headrace.pipeline.ingest.store_stream import Intake
-from headrace.sources.postgres.lsn import Log
-from headrace.sources.postgres.protocol.stream_errors import sends_others
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.stream.slot_stream import Stream, Wanted
+from headrace.sources import registry
+from headrace.sources.contract.stream import Orders, Stream
 from headrace.spool.writer import SpoolWriter
 
 READ_TIMEOUT = 0.1  # how long a command waits at most
@@ -56,34 +55,28 @@ PATIENCE = 60.0  # without a word of the driver, which is far longer than a load
 ORPHANED = 75  # the exit code then: the driver may not be able to take a last line
 SETTLE_EVERY = 0.1
 
+At = Callable[[int], Position]  # the position at a time
+
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Orders:
+class ReceiverOrders:
     """What the process is to do. Holds the password: never shown."""
 
-    conninfo: str
-    slot: str
-    publications: tuple[str, ...]
+    kind: str  # of the source
+    stream: Orders
     folder: str
-    frontier: int
     limit_bytes: int
-    identity: Identity | None = None
-    silence: float | None = None
-    streaming: bool = False  # large transactions while they run, where the server can
-    base: int = 0  # what is added to the server's positions
-    last: LastCommits | None = None  # what the lake remembers of the stream before `position`
-    position: int = 0
+    last: LastCommits | None = None  # what the lake remembers of the stream before the stream's frontier
     patience: float = PATIENCE
 
     def to_json(self) -> str:
         last = None if self.last is None else self.last.as_record()
-        return json.dumps({**asdict(self), "last": last})
+        return json.dumps({**asdict(self), "stream": self.stream.as_record(), "last": last})
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Orders:
+    def from_json(cls, text: str | bytes) -> ReceiverOrders:
         raw = json.loads(text)
-        raw["publications"] = tuple(raw["publications"])
-        raw["identity"] = Identity(**raw["identity"]) if raw["identity"] else None
+        raw["stream"] = Orders.from_record(raw["stream"])
         raw["last"] = LastCommits.from_record(raw["last"]) if raw["last"] else None
         return cls(**raw)
 
@@ -134,15 +127,15 @@ class Receiving:
     """The loop and its clocks."""
 
     def __init__(
-        self, stream: Stream, writer: SpoolWriter, known: Known, commands: Commands, orders: Orders
+        self, stream: Stream, at: At, writer: SpoolWriter, known: Known, commands: Commands, patience: float
     ) -> None:
         self._stream = stream
+        self._at = at
         self._writer = writer
-        self._log = Log(orders.base)
         self._known = known
         self._intake = Intake(writer, known)
         self._commands = commands
-        self._silence = Silence(orders.patience)
+        self._silence = Silence(patience)
         self._received = 0
         self._full = False
         self._next_feedback = self._next_progress = self._next_settling = 0.0
@@ -158,7 +151,7 @@ class Receiving:
                 self._commands.stopped.wait(READ_TIMEOUT)
                 continue
             unsettled = self._intake.unsettled
-            received = self._stream.receive(UNSETTLED_TIMEOUT if unsettled else READ_TIMEOUT)
+            received = self._stream.read(UNSETTLED_TIMEOUT if unsettled else READ_TIMEOUT)
             if received is None:
                 self._intake.settle()
             else:
@@ -169,7 +162,7 @@ class Receiving:
     def _keep_time(self) -> None:
         now = time.monotonic()
         if self._silence.over(now, self._commands.heard):
-            # The driver is frozen: whoever takes the source over needs the slot and the spool.
+            # The driver is frozen: whoever takes the source over needs the stream and the spool.
             os._exit(ORPHANED)
         if now >= self._next_feedback:
             self._next_feedback = now + self._stream.pause
@@ -184,8 +177,7 @@ class Receiving:
             self._progress()
 
     def _feedback(self) -> None:
-        log = self._log
-        acknowledged, written = log.lsn(self._commands.acknowledged), log.lsn_at(self._writer.frontier)
+        acknowledged, written = self._commands.acknowledged, self._at(self._writer.frontier)
         if not self._known.is_over:
             # Nor written: a server says by itself that it has sent all there is only if that is news to us.
             acknowledged = written = self._stream.start
@@ -220,45 +212,34 @@ def emit(*, last: bool = False, **event: Any) -> None:
         os._exit(0)
 
 
-def receive(orders: Orders, lines: io.FileIO) -> None:
+def receive(orders: ReceiverOrders, lines: io.FileIO) -> None:
     """Do as ordered until told to stop."""
-    # The slot stays where it is until the driver says what is durable: the lake's frontier need not be.
+    # The stream stays where it is until the driver says what is durable: the lake's frontier need not be.
     commands = Commands(lines)
     commands.start()
-    folder = Path(orders.folder)
-    log = Log(orders.base)
-    with SpoolWriter(folder, orders.limit_bytes, orders.frontier) as writer:
-        known = Known.of(folder, partial(sends_others, log), orders.last, orders.position)
-        wanted = Wanted(
-            slot=orders.slot,
-            publications=orders.publications,
-            frontier=log.lsn_at(orders.frontier),
-            reached=log.lsn_at(writer.frontier),
-            identity=orders.identity,
-            streaming=orders.streaming,
-            silence=orders.silence,
-            base=orders.base,
-            xid=None if orders.last is None else orders.last.newest,
-        )
-        with Stream.open(Address(orders.conninfo), wanted) as stream:
-            start = log.position(stream.start).time
-            again = known.from_start(start)
+    folder, wanted = Path(orders.folder), orders.stream
+    source = registry.stream_source(orders.kind)
+    at = partial(source.at, wanted.upstream)
+    with SpoolWriter(folder, orders.limit_bytes, wanted.frontier.time) as writer:
+        changed = partial(source.history_changed, wanted.upstream)
+        known = Known.of(folder, changed, orders.last, wanted.frontier.time)
+        with closing(source.open_stream(replace(wanted, reached=at(writer.frontier)))) as stream:
+            again = known.from_start(stream.start.time)
             emit(
                 event="streaming",
                 session=writer.session,
-                start=start,
+                start=stream.start.time,
                 frontier=writer.frontier,
                 confirmed=again.confirmed,
-                identity=asdict(stream.identity),
             )
             failpoint("receive.before")
-            Receiving(stream, writer, again, commands, orders).run()
+            Receiving(stream, at, writer, again, commands, orders.patience).run()
 
 
 def main() -> int:
     # Unbuffered: a thread that waits in a buffered reader holds a lock that the interpreter's end wants.
     lines = io.FileIO(0, closefd=False)
-    orders = Orders.from_json(lines.readline())
+    orders = ReceiverOrders.from_json(lines.readline())
     try:
         receive(orders, lines)
     except HeadraceError as error:

@@ -2,7 +2,8 @@
 
     source      a kind of source: its addresses, its connections, what a check of it finds
     session     one connection: who is there, what is made upstream, how far the source is
-    received    what a read of the stream brings (loads no Arrow: a receiver shall be there soon)
+    stream      the stream, as a receiver reads it, and the half of a source that it needs
+    received    what a read of the stream brings
     decoder     from the stream's bytes to changes, and from values to the texts that the source prints
 
 `Json` is the source's own wherever it stands here: it is stored in the lake and handed back, and nobody

@@ -5,8 +5,7 @@
     open                                  (BIIIIII ...
     running                               7: (I I)  9: ()   what came of transactions that run
 
-Made by a source's stream, written to the spool by the receiver (`pipeline.ingest.store_stream`). It is the
-half of the contract that a receiver needs, and loads no Arrow: the receiver shall be there soon.
+Made by a source's stream (`stream`), written to the spool by the receiver (`pipeline.ingest.store_stream`).
 """
 
 from __future__ import annotations

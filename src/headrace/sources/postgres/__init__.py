@@ -8,8 +8,10 @@
       decoding     from bytes to changes
       context      what bytes must be told to be decoded
       spark_casts  a printed value as an expression of Spark's SQL
+    stream_source  the half of the contract that a receiver needs
     bridge         the connection behind a session of the contract, for callers that still want it
     upstream       publication and slot: their order, names, removal; that order proves that nothing is lost
+    objects        the record of both, and of the life of the server that they are of
     publication    our publication, made and altered
     slot           our slot, made, watched and dropped
     writers        W, the transactions that a snapshot has to show

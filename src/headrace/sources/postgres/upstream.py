@@ -16,15 +16,15 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Origin, Waiting
-from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.objects import Upstream as Upstream  # whose record is made here
 from headrace.sources.postgres.protocol.stream_errors import publication_missing
 from headrace.sources.postgres.publication import drop_publication, ensure_publication, publication_oid
 from headrace.sources.postgres.session import clock
@@ -37,40 +37,6 @@ from headrace.sources.postgres.slot import check_slot, drop_slot, ensure_slot, f
 
 OURS = "^headrace_[0-9a-f]{8}_"  # what slots and publications of a lake's own are called (`object_name`)
 _NAME_LIMIT = 63
-
-
-@dataclass(frozen=True, slots=True)
-class Upstream:
-    """The objects that a stream is read through, and which life of the server it is of.
-
-    `base` is what is added to the server's positions to make times of them, which grow for ever though the
-    server was set back. `publication_oid` is 0 as long as the publication is not known to be there.
-    """
-
-    slot: str
-    publication: str
-    owns_slot: bool = True
-    owns_publication: bool = True
-    publication_oid: int = 0
-    base: int = 0
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Upstream:
-        """Read the record of it."""
-        return cls(**record)
-
-    def as_record(self) -> Json:
-        """The record that the lake stores and hands back."""
-        return asdict(self)
-
-    @property
-    def log(self) -> Log:
-        """The server's log, in this life of it."""
-        return Log(self.base)
-
-    def position(self, lsn: Lsn) -> Position:
-        """A position of the server's as one of ours."""
-        return self.log.position(lsn)
 
 
 def object_name(lake_id: str, source: str) -> str:

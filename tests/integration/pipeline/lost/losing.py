@@ -215,9 +215,7 @@ def spool_ahead(source: Source) -> None:
     with closing(connect(address, role="test")) as connection:
         identity, end = identify(connection), wal_end(connection)
     spool = source.path / "_headrace" / "spool" / "main"
-    feed = Feed(
-        address, identity, upstream_of(record).slot, (upstream_of(record).publication,), spool, streaming=True
-    )
+    feed = Feed(record.kind, address, identity.as_record(), record.upstream, spool, streaming=True)
     receiver = Receiver(feed)
     receiver.start(source.lake.marks()[-1].position)
     try:

@@ -1,6 +1,6 @@
 """The stream of a slot: checked, started, read in whole frames, and answered.
 
-    Stream.open(address, ...)        connect, prove the server, check the slot, START_REPLICATION
+    SlotStream.open(address, ...)    connect, prove the server, check the slot, START_REPLICATION
     stream.receive(timeout)          the transactions in what came; None if nothing came in time
     stream.read(timeout)             the same as whole CopyData frames, as they came
     stream.feedback(flush)           a status update: `flush` is what the lake holds, and moves the slot;
@@ -86,7 +86,7 @@ class Wanted:
     xid: int | None = None  # a transaction that has committed there, by its 64 bits
 
 
-class Stream:
+class SlotStream:
     """An open stream. Made by `open`; use it as a context manager."""
 
     def __init__(self, wire: Wire, wanted: Wanted, identity: Identity, timeout: float) -> None:
@@ -107,7 +107,7 @@ class Stream:
         self._given = 0  # of those, given to the caller
 
     @classmethod
-    def open(cls, address: Address, wanted: Wanted) -> Stream:
+    def open(cls, address: Address, wanted: Wanted) -> SlotStream:
         """Connect, check and start."""
         pgconn = replication(address, role=f"receiver {wanted.slot}")
         try:
@@ -129,7 +129,7 @@ class Stream:
             raise
         return stream
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> SlotStream:
         return self
 
     def __exit__(

@@ -1,0 +1,81 @@
+"""The stream of a source, as the receiver reads it: what it is asked for, what it brings, what it is told.
+
+    Orders ─► open_stream ─► Stream ── read ─► Received ─► the spool
+                               ▲
+                               └── feedback ── what the lake holds, what has arrived
+
+Nothing between the lake's frontier and what a stream brings may be missing: `open_stream` refuses a source
+that can't send it any more, or is not the one that was followed, with a `core.errors.PositionLost` where that
+is so for good. What comes again, because the source keeps what was not acknowledged, is compared by the
+receiver (`pipeline.ingest.replay_check`).
+
+A source that remembers by itself how far its stream was read begins there, one that does not at `frontier`,
+whose text says all that it needs. A receiver shall be there soon: neither this nor what implements it loads
+Arrow, or anything else of the source (`registry.stream_source`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from headrace.core.errors import HeadraceError
+from headrace.core.position import Position
+from headrace.sources.contract.received import Received
+from headrace.sources.contract.record import Json
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Orders:
+    """What is to be streamed, from whom, and from where on. Holds the password: never shown."""
+
+    address: str  # all of its text
+    identity: Json  # of who has to answer: `Session.identity`
+    upstream: Json
+    frontier: Position  # what the lake holds
+    reached: Position  # what was ever received: the frontier, or past it
+    newest: int | None = None  # the largest id of a transaction that is known to have committed there
+    running: bool = False  # large transactions while they run, where the source can
+    silence: float | None = None  # for so many seconds a stream may be silent; None: as the source has it
+
+    def as_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Orders:
+        frontier, reached = (Position.from_record(record[name]) for name in ("frontier", "reached"))
+        return cls(**{**record, "frontier": frontier, "reached": reached})
+
+
+class Stream(Protocol):
+    """An open stream. It belongs to one thread."""
+
+    @property
+    def start(self) -> Position:
+        """Where it begins: everything from here on comes, again or for the first time."""
+
+    @property
+    def pause(self) -> float:
+        """After so many seconds at the latest the source wants feedback."""
+
+    def read(self, timeout: float) -> Received | None:
+        """What has come; None if nothing came in time. Valid until the next call."""
+
+    def feedback(self, acknowledged: Position, written: Position) -> None:
+        """Say what the lake holds durably, which the source may forget, and what has arrived."""
+
+    def close(self) -> None: ...
+
+
+class StreamSource(Protocol):
+    """The half of a source that a receiver needs."""
+
+    def open_stream(self, orders: Orders) -> Stream:
+        """Connect, prove who answers, see that nothing is missing, and begin."""
+
+    def at(self, upstream: Json, time: int) -> Position:
+        """The position at a time, as `Source.at` has it."""
+
+    def history_changed(self, upstream: Json, sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
+        """The error of a source that sent the transactions of these times once, and those of others again."""

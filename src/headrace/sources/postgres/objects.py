@@ -1,0 +1,48 @@
+"""The record of what a mirror has upstream: its publication, its slot, and the life of the server of both.
+
+Made by `upstream`; a lake stores it, and hands it back with whatever it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace.core.position import Position
+from headrace.sources.contract.record import Json
+from headrace.sources.postgres.lsn import Log, Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The objects that a stream is read through, and which life of the server it is of.
+
+    `base` is what is added to the server's positions to make times of them, which grow for ever though the
+    server was set back. `publication_oid` is 0 as long as the publication is not known to be there.
+    """
+
+    slot: str
+    publication: str
+    owns_slot: bool = True
+    owns_publication: bool = True
+    publication_oid: int = 0
+    base: int = 0
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Upstream:
+        """Read the record of it."""
+        return cls(**record)
+
+    def as_record(self) -> Json:
+        """The record that the lake stores and hands back."""
+        return asdict(self)
+
+    @property
+    def log(self) -> Log:
+        """The server's log, in this life of it."""
+        return Log(self.base)
+
+    def position(self, lsn: Lsn) -> Position:
+        """A position of the server's as one of ours."""
+        return self.log.position(lsn)
