@@ -94,6 +94,12 @@ class Chunk:
     span: Span
     handoff: ByXid
 
+    @classmethod
+    def of(cls, span: Span, handoff: Handoff) -> Chunk:
+        """The chunk, where its snapshot tells transactions by their numbers."""
+        assert isinstance(handoff, ByXid)
+        return cls(span, handoff)
+
 
 @dataclass(frozen=True, slots=True)
 class ByChunk:

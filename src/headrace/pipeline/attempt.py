@@ -42,7 +42,8 @@ from headrace.pipeline.stream.epoch import Workshop
 from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources import registry
 from headrace.sources.contract.decoder import Decoder
-from headrace.sources.contract.session import Session, Waiting
+from headrace.sources.contract.session import Session
+from headrace.sources.contract.waiting import Waiting
 from headrace.spool.reader import SpoolReader
 
 STREAMING_WITHIN = 30.0

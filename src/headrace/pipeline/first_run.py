@@ -28,7 +28,8 @@ from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
-from headrace.sources.contract.session import Session, Waiting
+from headrace.sources.contract.session import Session
+from headrace.sources.contract.waiting import Waiting
 from headrace.sources.patterns import Pattern
 from headrace.sources.postgres.bridge import connection_of
 from headrace.sources.postgres.catalog import definitions

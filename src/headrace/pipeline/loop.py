@@ -45,7 +45,7 @@ from headrace.pipeline.stream.epoch import Workshop, catch_up, stream_epoch
 from headrace.pipeline.stream.source_clock import SourceClock
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.session import Session
-from headrace.sources.postgres.bridge import address_of, connection_of, identity_of
+from headrace.sources.postgres.bridge import connection_of
 from headrace.sources.postgres.upstream import Upstream, remade
 
 POLL_SECONDS = 0.02
@@ -144,8 +144,8 @@ class Run:
         assert self.ledger.source is not None
         self.copies.begin(
             Copying(
-                address_of(self.session.address),
-                identity_of(self.session),
+                self.session.address,
+                self.session.identity,
                 self.ledger.source,
                 missing,
                 self.ledger.task,

@@ -16,6 +16,6 @@ but addresses and names. It changes nothing upstream but the objects that it nam
     source      the contract, implemented: what the stream's bytes mean, how a value is printed
 
 The folders: `postgres`. Beside them stand `contract` (protocols and values: what those above may ask of any
-source), `registry` (finds a source by its kind; the only importer of the folders by name), and `patterns`
-(how a person names tables).
+source), `registry` (finds a source by its kind; the only importer of the folders by name), `patterns` (how a
+person names tables), and `shares` (how small parts of tables are read together).
 """

@@ -75,7 +75,7 @@ class Scene:
         ledger.name, ledger._strict = "main", False
         return Copying(
             self.address,
-            self.identity,
+            self.identity.as_record(),
             self.source,
             [record for record in self.records if record.name.name in (names or NAMES)],
             ledger.outline,

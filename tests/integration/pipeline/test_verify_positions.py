@@ -18,15 +18,11 @@ from headrace.pipeline.state.records import source_of, tables_of
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.verify.proof import Asked, Comparison, choose
 from headrace.pipeline.verify.verdicts import objection
+from headrace.sources import registry
 from headrace.sources.postgres.catalog import locks
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import identify
-from headrace.sources.postgres.snapshot.leader import lead
 from headrace.testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.verifying import config_of, outcomes, verified
-from tests.records import upstream_of
 
 pytestmark = pytest.mark.server
 
@@ -60,25 +56,24 @@ def test_what_a_snapshot_does_not_show_is_taken_away_again(tables: Mirrors, data
     catalog = tables.lake.catalog()
     source = source_of(catalog)
     assert source is not None
-    address = Address.parse(config.sources["main"].url)
+    postgres = registry.by_kind(source.kind)
     with (
         placed(config, tables.spark) as [place],
         database.connect(user="app") as early,
-        closing(connect(address, role="test")) as connection,
+        closing(postgres.connect(postgres.address(place.config.url), role="test")) as session,
     ):
         with early.transaction():
             for name in (*NAMES, "bag"):
                 early.execute(f"UPDATE {name} SET n = -n, t = 'infinity' WHERE id <= 10".encode())
-            identity = identify(connection)
-            leader = lead(address, identity, upstream_of(source).slot, by="xid")
-        with leader:
+            snapshot = session.contents(source.upstream).snapshot((), 2, seconds=30)
+        with snapshot:
             for name in (*NAMES, "bag"):
                 database.execute(f"DELETE FROM {name} WHERE id BETWEEN 5 AND 15")
                 database.execute(f"INSERT INTO {name} VALUES (1000, 1, '-infinity')")
                 database.execute(f"UPDATE {name} SET id = id + 5000 WHERE id > 90 AND id < 1000")
             tables.once()
-            comparison = Comparison(place, source, connection, address, leader, newest)
-            found = list(comparison.compare(choose(tables_of(catalog), ()), identity, Asked()))
+            comparison = Comparison(place, source, session, snapshot, newest)
+            found = list(comparison.compare(choose(tables_of(catalog), ()), Asked()))
     assert {each.name: each.outcome for each in found} == dict.fromkeys(
         ("public.bag", "public.by_image", "public.by_key"), "equal"
     )

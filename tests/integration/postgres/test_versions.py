@@ -51,7 +51,7 @@ def test_a_table_is_checked_published_and_copied_whole(any_database: Database) -
         rows = 0
         with lead(address, identity, NAME, barred=barred) as leader:
             assert exact_from(leader.handoff).time >= int(start)
-            for piece in ranges([look], sizes(session, [look.oid]), 100_000):
+            for piece in ranges(T, look.oid, sizes(session, [look.oid])[look.oid], 100_000):
                 with Follower(address, identity, role="copy") as follower:
                     names = schema_of(look).names
                     for data in copy(follower.connection, leader.snapshot_id, names, piece):

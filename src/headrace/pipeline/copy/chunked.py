@@ -1,38 +1,33 @@
 """The copy of tables in chunks: key ranges, each in a short transaction with a snapshot of its own.
 
-    driver    W has ended? ─► walk the key's index: where the next chunk ends ─┐
+    driver    may be joined? ─► walk along the key: where the next chunk ends ─┐
               at most `connections` chunks under way                          │
-    tasks     BEGIN; what do I see?; COPY the range; decode, write files  ◄───┘
+    tasks     what do I see?; read the range; write files                 ◄───┘
 
 No transaction of ours is older than one chunk, and a copy that was ended goes on with the chunks that it has
-not: what a table's record has of them is in the lake. W is waited for once, before the first chunk: from then
-on every snapshot shows it.
+not: what a table's record has of them is in the lake. The source waits once, before the first chunk, until
+every later snapshot may be joined to the stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
 from math import ceil
 
 from headrace.core.chunks import Bound, ByChunk, Chunk, Span
 from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.pipeline.copy.context import SMALL_BYTES, ChunkCopied, Postponed, Refused, Site, shared
+from headrace.pipeline.copy.context import ChunkCopied, Postponed, Readers, Refused, Site
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.tasks.copy import Answer, ChunksTask, RangeDone, answers, copy_chunks
-from headrace.pipeline.tasks.table_task import TableTask, pack
-from headrace.sources.postgres.catalog.locks import TableBusy
-from headrace.sources.postgres.catalog.sizes import Size
-from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.snapshot.key_range import KeyRange, StepTooLong, next_bound, prepare
-from headrace.sources.postgres.snapshot.leader import until_shown
-from headrace.sources.postgres.snapshot.table_access import reading
-from headrace.sources.postgres.snapshot.visibility import refuse_standby, see
-from headrace.spark.secrets import Key, Sealed, seal
+from headrace.pipeline.tasks.copy import Answer, RangeDone
+from headrace.pipeline.tasks.table_task import TableTask
+from headrace.sources.contract.copying import CopyPlan, KeyRange, KeyWalk
+from headrace.sources.contract.errors import StepTooLong, TableBusy
+from headrace.sources.contract.tables import Size, TableDef
+from headrace.sources.shares import SMALL_BYTES, shared
 
 KEYS_AT_ONCE = 200  # single keys that are read in one snapshot
 
@@ -60,19 +55,20 @@ class Chunking:
         self._given_up: set[TableName] = set()
         self._postponed: list[Postponed] = []  # that something is under way of
 
-    def run(self, connection: Session, barred: Set[int]) -> None:
-        """Copy what is missing; `connection` plans."""
-        refuse_standby(self._site.identity)
-        self._await(connection, barred)
-        prepare(connection)
-        sealed, key = seal(self._site.address.conninfo)
+    def run(self, plan: CopyPlan) -> None:
+        """Copy what is missing."""
+        with plan.key_walk(self._site.waiting) as key_walk:
+            self._site.waits_for = None
+            self._copy_all(key_walk, self._site.readers(key_walk.ticket, "chunk"))
+
+    def _copy_all(self, key_walk: KeyWalk, readers: Readers) -> None:
         under_way: UnderWay = {}
         with ThreadPoolExecutor(self._site.connections, "headrace-chunk") as pool:
             try:
-                for planned in self._shared(self._planned(connection)):
+                for planned in self._shared(self._planned(key_walk)):
                     chunks = [piece for piece in planned if piece.table not in self._given_up]
                     if chunks:
-                        under_way[pool.submit(self._copy, chunks, sealed, key)] = chunks
+                        under_way[pool.submit(self._copy, chunks, readers)] = chunks
                     # A task for each connection, and one that is planned for each.
                     while len(under_way) >= 2 * self._site.connections:
                         self._reap(under_way)
@@ -83,18 +79,12 @@ class Chunking:
                 for future in under_way:
                     future.cancel()
 
-    def _await(self, connection: Session, barred: Set[int]) -> None:
-        """Until a snapshot shows all of W; gives way to a stop."""
-        self._site.check_stop()
-        until_shown(partial(see, connection.pgconn, barred), self._site.waiting)
-        self._site.waits_for = None
-
-    def _planned(self, connection: Session) -> Iterator[KeyRange]:
+    def _planned(self, key_walk: KeyWalk) -> Iterator[KeyRange]:
         """The chunks, small tables first; those of a table that was given up meanwhile are left out."""
         for wanted in self._tables:
             name = wanted.record.name
             try:
-                for piece in pieces(connection, wanted, self._chunk_bytes, self._site.check_stop):
+                for piece in pieces(key_walk, wanted, self._chunk_bytes, self._site.check_stop):
                     self._site.check_stop()
                     if name in self._given_up:
                         break
@@ -127,17 +117,15 @@ class Chunking:
         """The bytes of a table that is one chunk, and not much to read."""
         return min(SMALL_BYTES, self._chunk_bytes)
 
-    def _copy(self, chunks: Sequence[KeyRange], sealed: Sealed, key: Key) -> tuple[Answer, ...]:
+    def _copy(self, chunks: Sequence[KeyRange], readers: Readers) -> tuple[Answer, ...]:
         self._site.check_stop()
-        pairs = tuple((self._tasks[piece.table], piece) for piece in chunks)
-        task = ChunksTask(self._site.errand(sealed), pairs)
         with self._site.connected():
             for piece in chunks:
                 failpoint("copy.chunk.before", str(piece.table))
-            [answer] = self._site.jobs.run(partial(copy_chunks, key), [pack(task)])
+            answers = readers.copy((self._tasks[piece.table], piece) for piece in chunks)
             for piece in chunks:
                 failpoint("copy.chunk.after", str(piece.table))
-        return answers(answer)
+        return answers
 
     def _reap(self, under_way: UnderWay) -> None:
         """Hand out what is done, as soon as anything is."""
@@ -158,9 +146,8 @@ class Chunking:
         if not isinstance(answer, RangeDone):
             self._give_up(piece.table, answer)
             return
-        assert answer.handoff is not None
         self._site.progress[piece.table].add(answer)
-        chunks = tuple(Chunk(span, answer.handoff) for span in piece.spans)
+        chunks = tuple(Chunk.of(span, answer.handoff) for span in piece.spans)
         folder = self._tasks[piece.table].folder
         self._site.finished.put(ChunkCopied(piece.table, folder, chunks, answer))
 
@@ -176,7 +163,7 @@ class Chunking:
 
 
 def pieces(
-    connection: Session, wanted: Wanted, chunk_bytes: int, check: Callable[[], None]
+    key_walk: KeyWalk, wanted: Wanted, chunk_bytes: int, check: Callable[[], None]
 ) -> Iterator[KeyRange]:
     """The chunks that a table still needs, about so many bytes each.
 
@@ -191,7 +178,7 @@ def pieces(
     for first in range(0, len(keys), KEYS_AT_ONCE):
         some = tuple(keys[first : first + KEYS_AT_ONCE])
         yield KeyRange(record.name, record.oid, record.schema.key, some, len(some), len(some))
-    walk = Walk(connection, record, max(1, ceil(size.rows / foreseen)), check)
+    walk = Walk(key_walk, record.definition, max(1, ceil(size.rows / foreseen)), check)
     for gap in (gap for gap in missing if not gap.one_key):
         low, over = gap.low, False
         while not over:
@@ -207,8 +194,8 @@ def pieces(
 class Walk:
     """The walk along a table's key, from the end of one chunk to that of the next."""
 
-    connection: Session
-    record: TableRecord
+    key_walk: KeyWalk
+    table: TableDef
     rows: int  # of a chunk, as foreseen
     check: Callable[[], None]
     step: int = 1  # the rows of the last chunk
@@ -216,14 +203,10 @@ class Walk:
 
     def next(self, span: Span, doubled: int) -> Bound | None:
         """Where the next chunk ends: after half as many rows whenever the server takes too long for them."""
-        record = self.record
         while True:
             self.step = max(1, (self.rows << min(doubled, 40)) >> self.halved)
             try:
-                with reading(self.connection, record.name, record.oid):
-                    return next_bound(
-                        self.connection, record.schema, record.name, span, self.step, self.check
-                    )
+                return self.key_walk.next_bound(self.table, span, self.step, self.check)
             except StepTooLong:
                 if self.step == 1:
                     raise

@@ -13,31 +13,27 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from headrace.core.chunks import Chunk
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
-from headrace.pipeline.tasks.copy import Errand, RangeDone
-from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile
-from headrace.sources.contract.session import Waiting
-from headrace.sources.postgres.catalog.locks import TableBusy
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.identity import Identity
+from headrace.pipeline.tasks.copy import Answer, PiecesTask, RangeDone, answers, copy_pieces
+from headrace.pipeline.tasks.source_access import SourceAccess
+from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile, TableTask, pack
+from headrace.sources.contract.copying import Piece
+from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.session import Address
+from headrace.sources.contract.waiting import Waiting
 from headrace.spark.jobs import Jobs
-from headrace.spark.secrets import Sealed
+from headrace.spark.secrets import Key, seal
 
 FREE_SECONDS = 0.2
-SMALL_BYTES = 4 << 20  # of a range that shares its task with others
-MOST_SHARED = 32
-
-
-def shared(number: int, connections: int) -> int:
-    """How many of so many small ranges make a task: few tasks, but one for each connection."""
-    return max(1, min(MOST_SHARED, -(-number // connections)))
 
 
 @dataclass(slots=True)
@@ -122,15 +118,15 @@ class Room:
 
 @dataclass(slots=True)
 class Site:
-    """What every follower needs, and where its outcome goes."""
+    """What every reader needs, and where its outcome goes."""
 
+    kind: str  # of the source
     address: Address
-    identity: Identity
+    identity: Json
     lake: LakeAddress
     jobs: Jobs
     room: Room
     epoch: int
-    base: int = 0  # what is added to the server's positions
     finished: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
     stopping: threading.Event = field(default_factory=threading.Event)
     waits_for: Transient | None = None  # what keeps a snapshot from being taken
@@ -154,8 +150,10 @@ class Site:
         finally:
             self.room.free.release()
 
-    def errand(self, sealed: Sealed) -> Errand:
-        return Errand(self.epoch, self.lake, self.identity, sealed, self.base)
+    def readers(self, ticket: Json, role: str) -> Readers:
+        """Those who read by this ticket."""
+        sealed, key = seal(self.address.text)
+        return Readers(self, SourceAccess(self.kind, self.identity, sealed, ticket, role), key)
 
     @property
     def waiting(self) -> Waiting:
@@ -168,3 +166,18 @@ class Site:
     def check_stop(self) -> None:
         if self.stopping.is_set():
             raise Transient("COPY_STOPPED", "the copy was stopped", hint="run again to copy what is missing")
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Tasks that read pieces of tables by one ticket."""
+
+    site: Site
+    access: SourceAccess
+    key: Key
+
+    def copy(self, pieces: Iterable[tuple[TableTask, Piece]]) -> tuple[Answer, ...]:
+        """Copy pieces, one after another over one connection."""
+        task = PiecesTask(self.access, self.site.epoch, self.site.lake, tuple(pieces))
+        [answer] = self.site.jobs.run(partial(copy_pieces, self.key), [pack(task)])
+        return answers(answer)

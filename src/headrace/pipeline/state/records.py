@@ -24,6 +24,7 @@ from headrace.core.schema import TableSchema
 from headrace.pipeline.state.table_state import Event, State, after
 from headrace.sources import registry
 from headrace.sources.contract.record import Json
+from headrace.sources.contract.tables import TableDef
 
 SOURCE_KEY = "source"
 TABLE_PREFIX = "table/"
@@ -106,6 +107,11 @@ class TableRecord:
     @property
     def key(self) -> str:
         return (TABLE_PREFIX if self.stage is None else STAGED_PREFIX) + str(self.name)
+
+    @property
+    def definition(self) -> TableDef:
+        """The table as its source defined it."""
+        return TableDef(self.name, self.oid, self.schema, dict(self.look))
 
     @property
     def join(self) -> str:

@@ -276,7 +276,7 @@ def _kept(
 def _retaken(
     ledger: Ledger, workshop: Workshop, record: TableRecord, outcome: Outcome
 ) -> tuple[TableRecord, Outcome]:
-    site = (ledger.position, ledger.mark.epoch + 1, ledger.address, workshop.spark)
+    site = (ledger.position, ledger.mark.epoch + 1, ledger.address, workshop.spark, workshop.source)
     return retake(record, ledger.task(record), outcome, *site)
 
 

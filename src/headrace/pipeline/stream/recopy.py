@@ -35,7 +35,7 @@ from headrace.pipeline.tasks.table_task import (
     pack,
     unpack,
 )
-from headrace.sources.postgres.snapshot import key_range
+from headrace.sources.contract.source import Source
 from headrace.spark.jobs import Jobs
 
 
@@ -59,10 +59,11 @@ def retake(
     epoch: int,
     lake: LakeAddress,
     jobs: Jobs,
+    source: Source,
 ) -> tuple[TableRecord, Outcome]:
     """The table without these keys; it stands in the stream where it stood."""
     assert isinstance(record.handoff, ByChunk)
-    rest, spans = _rest(record, found)
+    rest, spans = _rest(record, found, source)
     time = exact_from(record.handoff).last
     items = [
         pack(Emptying(epoch, lake, replace(task, shadows=record.shadows), file, spans, time))
@@ -77,13 +78,13 @@ def retake(
     return after, outcomes.tables[record.name]
 
 
-def _rest(record: TableRecord, found: Outcome) -> tuple[ByChunk, tuple[Span, ...]]:
+def _rest(record: TableRecord, found: Outcome, source: Source) -> tuple[ByChunk, tuple[Span, ...]]:
     """What stays of the copy, and the spans that have to leave the table: all of it once it is given up."""
     assert isinstance(record.handoff, ByChunk)
     if found.lacking is None:
         rest = record.handoff.minus(found.torn)
         return (ByChunk((), rest.rounds), (Span(),)) if rest.given_up else (rest, found.torn)
-    keys = key_range.bounds(record.schema, from_ipc(found.lacking))
+    keys = source.key_bounds(record.schema, from_ipc(found.lacking))
     rest = ByChunk((), MOST_ROUNDS + 1) if keys is None else record.handoff.without(keys)
     if rest.given_up or keys is None:
         return ByChunk((), rest.rounds), (Span(),)

@@ -10,7 +10,8 @@
     merge_keyless    the same for a table without a key, by counting
     merge_truncated  rows that a truncation takes
     runs             a large transaction, sorted ahead of its commit; then its runs merged
-    copy             ranges of a table at the source become files
+    copy             pieces of a table at the source become files
+    source_access    how a task reaches the source
     compact          small files put together
     files            how a task writes files, and reads them again
     raw_values       values without a lake form, whose text follows their row

@@ -1,18 +1,16 @@
-"""A task: ranges of pages, or of keys, become new files of their tables.
+"""A task: pieces of tables, or ranges of their keys, become new files of their tables.
 
-    COPY ─ decode ─► rows as the lake types them ─► files in the order of the key
-                └──► values without a lake form ──► rows for `errors/`
+    reader ─► rows as the lake types them ─► files in the order of the key
+         └──► values without a lake form ──► rows for `errors/`
 
-Called by `copy.snapshot` and `copy.chunked`, on Spark. A range imports the leader's snapshot; a chunk takes
-its own, and brings back which transactions that shows. A large range is a task of its own; small ones share
-one, and its connection. The address travels sealed; the key comes another way. Nothing is committed here: the
-files are named by a plan, or are orphans.
+Called by `copy.snapshot` and `copy.chunked`, on Spark. Whichever piece it is, what was read tells which
+transactions it holds. A large piece is a task of its own; small ones share one, and its connection. Nothing
+is committed here: the files are named by a plan, or are orphans.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,109 +18,57 @@ import pyarrow as pa
 
 from headrace.core.chunks import exact_from
 from headrace.core.errors import Definite
-from headrace.core.handoff import ByXid, moved
-from headrace.decode import copyrows
-from headrace.decode.kernel import Bytes
+from headrace.core.handoff import Handoff
+from headrace.decode.copyrows import CopiedRows
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import Writing, without_form, write_sorted
+from headrace.pipeline.tasks.source_access import SourceAccess
 from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile, TableTask, pack, unpack
-from headrace.sources.postgres.catalog.locks import TableBusy
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.snapshot import key_range
-from headrace.sources.postgres.snapshot.follower import Follower, copy
-from headrace.sources.postgres.snapshot.page_ranges import CopyRange
-from headrace.spark.secrets import Key, Sealed
+from headrace.sources.contract.copying import Piece, Reader, Reading
+from headrace.sources.contract.errors import TableBusy
+from headrace.spark.secrets import Key
 
-FILE_BYTES = 64 << 20  # of COPY's text for one file; about a third of that as Parquet
+FILE_BYTES = 64 << 20  # of the source's text for one file; about a third of that as Parquet
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
-    """What every follower is told: where it copies from, and what into."""
+class PiecesTask:
+    """Pieces of tables, to be read one after another over one connection."""
 
+    access: SourceAccess
     epoch: int
     lake: LakeAddress
-    identity: Identity
-    address: Sealed
-    base: int = 0  # what is added to the server's positions
-
-
-@dataclass(frozen=True, slots=True)
-class RangesTask:
-    """Ranges of pages, as the leader's snapshot shows them; `time` is that of the snapshot."""
-
-    errand: Errand
-    snapshot_id: str
-    time: int
-    ranges: tuple[tuple[TableTask, CopyRange], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ChunksTask:
-    """Ranges of keys, each as it is when the task comes to it."""
-
-    errand: Errand
-    ranges: tuple[tuple[TableTask, key_range.KeyRange], ...]
+    pieces: tuple[tuple[TableTask, Piece], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RangeDone:
-    """What a follower brings back."""
+    """What a reader brings back."""
 
     files: tuple[NewFile, ...]
     rows: int
-    size: int  # of the range at the source, in bytes
+    size: int  # of the piece at the source, in bytes
     errors: Errors
     met: tuple[int, ...]
-    handoff: ByXid | None = None  # of a chunk
+    handoff: Handoff  # which transactions its rows hold
 
 
-# What comes back of a range. An error that comes back is true of its table; one that is raised, of the
+# What comes back of a piece. An error that comes back is true of its table; one that is raised, of the
 # source.
 Answer = RangeDone | TableBusy | Definite
 
 
 def answers(item: bytes) -> tuple[Answer, ...]:
-    """What a task brought back, in the order of its ranges."""
+    """What a task brought back, in the order of its pieces."""
     found: tuple[Answer, ...] = unpack(item, tuple)
     return found
 
 
-def copy_ranges(key: Key, item: bytes) -> bytes:
-    """Copy ranges of tables into new files."""
-    task = unpack(item, RangesTask)
-    errand = task.errand
-    with _follower(errand, key, "copy") as follower:
-
-        def one(table: TableTask, piece: CopyRange) -> RangeDone:
-            buffers = copy(follower.connection, task.snapshot_id, table.schema.names, piece)
-            with closing(buffers):
-                return _copied(errand, table, buffers, task.time, piece.bytes, None)
-
-        return pack(tuple(_answered(partial(one, *each)) for each in task.ranges))
-
-
-def copy_chunks(key: Key, item: bytes) -> bytes:
-    """Copy chunks of tables into new files, each under a snapshot of its own."""
-    task = unpack(item, ChunksTask)
-    errand = task.errand
-    with _follower(errand, key, "chunk") as follower:
-
-        def one(table: TableTask, piece: key_range.KeyRange) -> RangeDone:
-            key_range.prepare(follower.connection)
-            with key_range.chunk(follower.connection, table.schema.names, piece) as (seen, buffers):
-                handoff = moved(seen, errand.base)
-                assert isinstance(handoff, ByXid)
-                time = exact_from(handoff).last
-                with closing(buffers):
-                    return _copied(errand, table, buffers, time, piece.bytes, handoff)
-
-        return pack(tuple(_answered(partial(one, *each)) for each in task.ranges))
-
-
-def _follower(errand: Errand, key: Key, role: str) -> Follower:
-    return Follower(Address(errand.address.open(key)), errand.identity, role=role)
+def copy_pieces(key: Key, item: bytes) -> bytes:
+    """Copy pieces of tables into new files."""
+    task = unpack(item, PiecesTask)
+    with task.access.reader(key) as reader:
+        return pack(tuple(_answered(partial(_piece, task, reader, *each)) for each in task.pieces))
 
 
 def _answered(one: Callable[[], RangeDone]) -> Answer:
@@ -132,26 +78,24 @@ def _answered(one: Callable[[], RangeDone]) -> Answer:
         return error
 
 
-def _copied(
-    errand: Errand,
-    table: TableTask,
-    buffers: Iterable[Bytes],
-    time: int,
-    size: int,
-    handoff: ByXid | None,
-) -> RangeDone:
-    writing = Writing(errand.lake.open(), errand.epoch)
+def _piece(task: PiecesTask, reader: Reader, table: TableTask, piece: Piece) -> RangeDone:
+    with reader.read(table.schema.columns, piece) as reading:
+        return _copied(Writing(task.lake.open(), task.epoch), table, reading, piece.bytes)
+
+
+def _copied(writing: Writing, table: TableTask, reading: Reading, size: int) -> RangeDone:
     files: list[NewFile] = []
     rows = 0
     errors: Errors = ()
     met: set[int] = set()
-    for piece in _gathered(_decode(table, buffer, time) for buffer in buffers):
+    time = exact_from(reading.handoff).last
+    for piece in _gathered(_checked(table, copied, time) for copied in reading.rows):
         whole = pa.concat_tables([part for part, _ in piece])
         files += write_sorted(writing, table, whole)
         rows += whole.num_rows
         met.update(*(found.met for _, found in piece))
         errors += writing.errors(table, *(each for _, found in piece for each in found.errors))
-    return RangeDone(tuple(files), rows, size, errors, tuple(met), handoff)
+    return RangeDone(tuple(files), rows, size, errors, tuple(met), reading.handoff)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +106,12 @@ class Met:
     errors: tuple[pa.Table, ...] = ()
 
 
-Piece = tuple[pa.Table, Met]
+_Checked = tuple[pa.Table, Met]
 
 
-def _gathered(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+def _gathered(pieces: Iterable[_Checked]) -> Iterator[list[_Checked]]:
     """Decoded pieces, gathered to what is written in one go: memory stays bounded by it."""
-    held: list[Piece] = []
+    held: list[_Checked] = []
     size = 0
     for piece in pieces:
         held.append(piece)
@@ -179,9 +123,8 @@ def _gathered(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
         yield held
 
 
-def _decode(table: TableTask, data: Bytes, time: int) -> Piece:
-    """Rows of COPY as the lake types them, and rows for `errors/`."""
-    copied = copyrows.decode(data, table.schema.columns)
+def _checked(table: TableTask, copied: CopiedRows, time: int) -> _Checked:
+    """The rows, and those for `errors/`; a value that its table may not lose is an error of it."""
     for values in copied.unrepresentable:
         name = table.schema.names[values.column]
         if table.strict or name in table.schema.key:

@@ -2,10 +2,10 @@
 
     lake      the rows of these buckets, out of the same files
     source    the rows of the keys that the lake has in them, by the key's index
-              ranges whose sums these rows do not account for are read again, for rows the lake does not have
+              pieces whose sums these rows do not account for are read again, for rows the lake does not have
 
-So a value that changed costs the source some look-ups by key; a row that the lake lacks, one range; a table
-without a key has no index to be asked by, and is read once more, for as many of its ranges as hold rows of
+So a value that changed costs the source some look-ups by key; a row that the lake lacks, one piece; a table
+without a key has no index to be asked by, and is read once more, for as many of its pieces as hold rows of
 these buckets. Only so many rows are looked into: of a table that differs throughout some examples are
 enough.
 
@@ -84,7 +84,7 @@ def _source(bench: Bench, table: Weighed, sieve: Sieve, lake: Reduced) -> Reduce
     with ThreadPoolExecutor(bench.connections, "headrace-verify") as pool:
         found = _by_key(bench, table, sieve, lake, pool)
         again = [number for number in table.parts if _unexplained(table, sieve, number, found)]
-        read = pool.map(lambda number: bench.range(table, sieve, number), again)
+        read = pool.map(lambda number: bench.piece(table, sieve, number), again)
         kept = (part for number, parts in found.items() if number not in again for part in parts)
         # One by one: what is too much in all is let go as it comes.
         return united(chain(kept, read), sieve.buckets)
@@ -93,7 +93,7 @@ def _source(bench: Bench, table: Weighed, sieve: Sieve, lake: Reduced) -> Reduce
 def _by_key(
     bench: Bench, table: Weighed, sieve: Sieve, lake: Reduced, pool: ThreadPoolExecutor
 ) -> dict[int, list[Reduced]]:
-    """The source's rows under the keys that the lake has, by range."""
+    """The source's rows under the keys that the lake has, by piece."""
     found: dict[int, list[Reduced]] = {}
     if sieve.schema.is_multiset or lake.rows is None:
         return found
@@ -123,7 +123,7 @@ def key_texts(decoder: Decoder, schema: TableSchema, rows: pa.Table) -> Keys:
 
 
 def _unexplained(table: Weighed, sieve: Sieve, number: int, found: Mapping[int, Sequence[Reduced]]) -> bool:
-    """Whether the range has rows of the wanted buckets that were not found by their keys."""
+    """Whether the piece has rows of the wanted buckets that were not found by their keys."""
     known = united(found.get(number, ()), sieve.buckets).sums
     left: Sums = table.parts[number].sums - known
     return bool(np.isin(left.uneven(), sieve.wanted).any())

@@ -1,14 +1,14 @@
 """Verify: the proof that a lake's tables are what their source holds, while both go on.
 
-    source    a snapshot S, by xid, exported and held open ─── ranges of pages, COPY ──► sums ─┐
-              then: where does the log stand?  = settled                                       │
+    source    a snapshot S, by transactions, held open ─── pieces of its tables ───────► sums ─┐
+              then: how far is the source?  = settled                                          │
     mirror    wait for a mark at or after settled ─── its files, minus history ────────► sums ─┴─► equal?
                                                                                                     │ no
                                                                      `drill_down` ◄──────────────────┘
 
 S is a set of transactions, the mark a prefix of the commit order that holds all of S. `sides` takes
 away from the mark what S does not show; then both sides are the same set, and equal sums are equal tables.
-One scan of the source, at most `snapshot_connections` ranges at once; nothing is locked but what a reader
+One scan of the source, at most `snapshot_connections` pieces at once; nothing is locked but what a reader
 locks, and nothing is written on either side but the request for a mark.
 
 A table is compared if it was exact before S was taken and still is what was copied. Whatever is in the way
@@ -30,14 +30,13 @@ import polars as pl
 from headrace.core.checksum import bucket_count
 from headrace.core.chunks import exact_from
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
-from headrace.core.handoff import ByXid, moved
+from headrace.core.handoff import ByXid
 from headrace.core.names import TableName
 from headrace.lake.format import layout
 from headrace.lake.log import catalog, errors_table, histories, horizon
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.read import resolve
 from headrace.lake.read.lake import Lake
-from headrace.pipeline.copy.context import shared
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import unmirrored
 from headrace.pipeline.state.config import Config, settled
@@ -48,23 +47,16 @@ from headrace.pipeline.state.schema_check import Look
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks.compare.proofs import Answer, Reduced, Sieve
 from headrace.pipeline.tasks.copy import FILE_BYTES
+from headrace.pipeline.tasks.source_access import SourceAccess
 from headrace.pipeline.tasks.table_task import from_ipc
 from headrace.pipeline.verify.drill_down import Narrowed, narrow, text_differences
 from headrace.pipeline.verify.sides import Bench, Weighed, untold
 from headrace.pipeline.verify.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
 from headrace.sources import registry
+from headrace.sources.contract.copying import Measured, Snapshot
+from headrace.sources.contract.session import Session
 from headrace.sources.patterns import select
-from headrace.sources.postgres.catalog import definitions, locks
-from headrace.sources.postgres.catalog import table_def as sources
-from headrace.sources.postgres.catalog.sizes import Size
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify, prove
-from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.snapshot import page_ranges
-from headrace.sources.postgres.snapshot.leader import Leader, lead
-from headrace.sources.postgres.snapshot.table_access import overtaken
-from headrace.sources.postgres.upstream import Upstream
+from headrace.sources.postgres.bridge import connection_of
 from headrace.spark.secrets import seal
 
 WAIT_SECONDS = 120.0
@@ -120,16 +112,14 @@ def _of_source(place: Place, asked: Asked) -> Verdict:
     source = source_of(known)
     assert source is not None
     chosen = choose(tables_of(known), asked.tables)
-    said = Address.parse(place.config.url)
-    with closing(connect(said, role="verify")) as connection:
-        identity = _proved(connection, source)
-        address = said.settled(connection)
-        beside = {} if asked.tables else unmirrored(connection, place.config, tables_of(known))
-        with lead(
-            address, identity, Upstream.of(source.upstream).slot, by="xid", seconds=LEAD_SECONDS
-        ) as leader:
-            comparison = Comparison(place, source, connection, address, leader, newest)
-            tables = tuple(comparison.compare(chosen, identity, asked))
+    kind = registry.by_kind(source.kind)
+    with closing(kind.connect(kind.address(place.config.url), role="verify")) as session:
+        session.prove(source.identity)
+        beside = {} if asked.tables else unmirrored(connection_of(session), place.config, tables_of(known))
+        defs, readers = [record.definition for record in chosen], place.config.snapshot_connections
+        with session.contents(source.upstream).snapshot(defs, readers, LEAD_SECONDS) as snapshot:
+            comparison = Comparison(place, source, session, snapshot, newest)
+            tables = tuple(comparison.compare(chosen, asked))
     handoff = comparison.handoff
     position, seconds = str(exact_from(handoff)), time.monotonic() - begun
     return Verdict(place.name, str(handoff), position, seconds, tables, beside)
@@ -150,19 +140,6 @@ def choose(known: Mapping[TableName, TableRecord], patterns: Sequence[str]) -> l
     return [known[name] for name in chosen.names]
 
 
-def _proved(connection: Session, source: SourceRecord) -> Identity:
-    identity = identify(connection)
-    if identity.standby:
-        raise Misconfigured(
-            "VERIFY_STANDBY",
-            "the server is a standby, of which it cannot be told which transactions a snapshot shows",
-            detail="a standby does not list the transactions that run",
-            hint="give the address of the primary",
-        )
-    prove(identity, source.identity)
-    return identity
-
-
 class Comparison:
     """One source under one snapshot."""
 
@@ -170,42 +147,38 @@ class Comparison:
         self,
         place: Place,
         source: SourceRecord,
-        connection: Session,
-        address: Address,
-        leader: Leader,
+        session: Session,
+        snapshot: Snapshot,
         before: Mark,
     ) -> None:
-        handoff = moved(leader.handoff, Upstream.of(source.upstream).base)
+        handoff = snapshot.handoff
         assert isinstance(handoff, ByXid)
         self.handoff = handoff
         self._place = place
         self._source = source
-        self._connection = connection
-        self._address = address
-        self._leader = leader
+        self._session = session
+        self._snapshot = snapshot
         self._before = before  # a mark from before the snapshot was taken
 
-    def compare(
-        self, chosen: Sequence[TableRecord], identity: Identity, asked: Asked
-    ) -> Iterator[TableVerdict]:
+    def compare(self, chosen: Sequence[TableRecord], asked: Asked) -> Iterator[TableVerdict]:
         """A verdict for each of the tables."""
-        bench = self._bench(identity)
+        bench = self._bench()
         tables = self._begun(chosen)
         self._reach(bench, [table for table in tables if table.error is None], asked.wait)
-        _sum_up(bench, [table for table in tables if table.error is None])
+        _sum_up(bench, self._snapshot, [table for table in tables if table.error is None])
         for table in tables:
             yield _judged(bench, table, asked)
 
-    def _bench(self, identity: Identity) -> Bench:
-        sealed, key = seal(self._address.conninfo)
+    def _bench(self) -> Bench:
+        sealed, key = seal(self._session.address.text)
         return Bench(
             store=self._place.store,
             name=self._place.name,
             jobs=self._place.spark,
-            identity=identity,
-            address=sealed,
+            access=SourceAccess(
+                self._source.kind, self._session.identity, sealed, self._snapshot.ticket, "verify"
+            ),
             key=key,
-            snapshot_id=self._leader.snapshot_id,
             # Times do not matter: who is told by history and shown by the snapshot is so by its xid.
             shown=replace(self.handoff, settled=None),
             connections=self._place.config.snapshot_connections,
@@ -215,14 +188,13 @@ class Comparison:
     def _begun(self, chosen: Sequence[TableRecord]) -> list[Weighed]:
         """The tables, with what keeps some of them from being compared."""
         live = [record for record in chosen if record.state is State.LIVE]
-        look = schema_check.look(self._connection, self._source, live, self._before.position)
+        look = schema_check.look(connection_of(self._session), self._source, live, self._before.position)
         errors = {record.name: _unfit(record) or _altered(record, look) for record in chosen}
         # Only those: of a table that somebody holds exclusively even the size is waited for.
-        fit = [record.oid for record in chosen if errors[record.name] is None]
-        measured = locks.measured(self._connection, {r.oid: r.name for r in chosen if r.oid in fit})
+        fit = [record.definition for record in chosen if errors[record.name] is None]
+        measured = self._session.contents(self._source.upstream).measure(fit)
         errors |= measured.busy
-        looks = definitions.look(self._connection, list(measured.sizes))
-        return [_begin(record, looks, measured.sizes, errors[record.name]) for record in chosen]
+        return [_begin(record, measured, errors[record.name]) for record in chosen]
 
     def _reach(self, bench: Bench, tables: Sequence[Weighed], seconds: float) -> None:
         """Find for each table a mark that holds all that the snapshot shows."""
@@ -230,10 +202,10 @@ class Comparison:
             bench.store,
             bench.name,
             self._source,
-            self._address,
+            self._session.address,
             exact_from(self.handoff),
             seconds,
-            alive(self._leader.alive),
+            alive(self._snapshot.alive),
         )
         waiting = list(tables)
         for mark in marks_from(wait) if waiting else ():
@@ -250,20 +222,13 @@ class Comparison:
             )
 
 
-def _begin(
-    record: TableRecord,
-    looks: Mapping[TableName, sources.TableLook],
-    sizes: Mapping[int, Size],
-    error: HeadraceError | None,
-) -> Weighed:
-    """A table, cut into ranges and buckets."""
-    if error is None and (record.oid not in sizes or record.name not in looks):
-        error = overtaken(f"{record.name} was dropped, renamed or made anew a moment ago")
+def _begin(record: TableRecord, measured: Measured, error: HeadraceError | None) -> Weighed:
+    """A table, cut into pieces and buckets."""
     if error is not None:
         return Weighed(record, Sieve(record.schema, 1), [], error=error)
-    size = sizes[record.oid]
-    ranges = page_ranges.ranges([looks[record.name]], sizes, FILE_BYTES)
-    return Weighed(record, Sieve(record.schema, bucket_count(size.rows, size.bytes, len(ranges))), ranges)
+    size = measured.sizes[record.name]
+    pieces = measured.pieces([record.name], FILE_BYTES)
+    return Weighed(record, Sieve(record.schema, bucket_count(size.rows, size.bytes, len(pieces))), pieces)
 
 
 def _unfit(record: TableRecord) -> HeadraceError | None:
@@ -321,36 +286,27 @@ def _placed(
     return True
 
 
-def _sum_up(bench: Bench, tables: Sequence[Weighed]) -> None:
-    """Both sides of each table: the source by ranges, some at once; the lake beside it, table by table.
+def _sum_up(bench: Bench, snapshot: Snapshot, tables: Sequence[Weighed]) -> None:
+    """Both sides of each table: the source by pieces, some at once; the lake beside it, table by table.
 
     Small tables share their tasks, on both sides.
     """
+    owners = {piece: (table, number) for table in tables for number, piece in enumerate(table.pieces)}
     with ThreadPoolExecutor(bench.connections, "headrace-verify") as pool:
         reading = {
-            pool.submit(bench.ranges, [(table.sieve, table.ranges[n]) for table, n in pieces]): pieces
-            for pieces in _shared(tables, bench.connections)
+            pool.submit(bench.pieces, [(owners[piece][0].sieve, piece) for piece in share]): share
+            for share in snapshot.shares(list(owners))
         }
         try:
             _sum_up_lake(bench, tables)
-            for future, pieces in reading.items():
-                for (table, number), answer in zip(pieces, _all(future.result, len(pieces)), strict=True):
+            for future, share in reading.items():
+                for piece, answer in zip(share, _all(future.result, len(share)), strict=True):
+                    table, number = owners[piece]
                     with _told(table):
                         table.parts[number] = _good(answer)
         finally:
             for future in reading:
                 future.cancel()
-
-
-def _shared(tables: Sequence[Weighed], connections: int) -> Iterator[list[tuple[Weighed, int]]]:
-    """The ranges as they go into tasks, small tables first: some of those together, others alone."""
-    small = [(table, 0) for table in tables if table.small]
-    each = shared(len(small), connections)
-    for at in range(0, len(small), each):
-        yield small[at : at + each]
-    for table in sorted((t for t in tables if not t.small), key=lambda each: len(each.ranges)):
-        for number in range(len(table.ranges)):
-            yield [(table, number)]
 
 
 def _sum_up_lake(bench: Bench, tables: Sequence[Weighed]) -> None:

@@ -26,7 +26,6 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read import travel
 from headrace.lake.store.contract import Store
-from headrace.pipeline.copy.context import SMALL_BYTES
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.tasks.compare.checksums import LakeFile
 from headrace.pipeline.tasks.compare.proofs import (
@@ -36,26 +35,27 @@ from headrace.pipeline.tasks.compare.proofs import (
     HistoryTask,
     KeysTask,
     LakeTask,
-    RangesTask,
+    PiecesTask,
     Reduced,
-    Side,
     Sieve,
     answers,
     read_file,
     read_history,
     read_keys,
     read_lake_tables,
-    read_ranges,
+    read_pieces,
     united,
 )
+from headrace.pipeline.tasks.source_access import SourceAccess
 from headrace.pipeline.tasks.table_task import LakeAddress, pack, unpack
+from headrace.sources.contract.copying import Key as KeyTexts
+from headrace.sources.contract.copying import Piece
 from headrace.sources.contract.decoder import Decoder
-from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.snapshot.page_ranges import CopyRange
+from headrace.sources.shares import SMALL_BYTES
 from headrace.spark.jobs import Jobs
-from headrace.spark.secrets import Key, Sealed
+from headrace.spark.secrets import Key
 
-Keys = tuple[tuple[str, ...], ...]
+Keys = tuple[KeyTexts, ...]
 MOST_FILES = 8  # of a small table
 SHARED = 16  # small tables of the lake that a task reads
 
@@ -66,8 +66,8 @@ class Weighed:
 
     record: TableRecord
     sieve: Sieve
-    ranges: list[CopyRange]
-    parts: dict[int, Reduced] = field(default_factory=dict)  # of the source, by the number of the range
+    pieces: list[Piece]
+    parts: dict[int, Reduced] = field(default_factory=dict)  # of the source, by the number of the piece
     mark: Mark | None = None
     files: list[FileTask] = field(default_factory=list)
     history: list[HistoryTask] = field(default_factory=list)
@@ -81,8 +81,8 @@ class Weighed:
     @property
     def small(self) -> bool:
         """Whether it shares its tasks with others."""
-        few = len(self.ranges) == 1 and len(self.files) + len(self.history) <= MOST_FILES
-        return few and self.ranges[0].bytes <= SMALL_BYTES
+        few = len(self.pieces) == 1 and len(self.files) + len(self.history) <= MOST_FILES
+        return few and self.pieces[0].bytes <= SMALL_BYTES
 
     @property
     def source(self) -> Reduced:
@@ -101,39 +101,32 @@ class Bench:
     store: Store
     name: str
     jobs: Jobs
-    identity: Identity
-    address: Sealed
+    access: SourceAccess
     key: Key
-    snapshot_id: str
     shown: ByXid
     connections: int
     decoder: Decoder  # prints what differs
 
     # --- the source -----------------------------------------------------------------------------
 
-    def ranges(self, pieces: Sequence[tuple[Sieve, CopyRange]]) -> tuple[Answer, ...]:
-        """Ranges of tables' pages, read one after another."""
-        task = RangesTask(self._side, tuple(pieces))
-        [answer] = self.jobs.run(partial(read_ranges, self.key), [pack(task)])
+    def pieces(self, pieces: Sequence[tuple[Sieve, Piece]]) -> tuple[Answer, ...]:
+        """Pieces of tables, read one after another."""
+        task = PiecesTask(self.access, tuple(pieces))
+        [answer] = self.jobs.run(partial(read_pieces, self.key), [pack(task)])
         return answers(answer)
 
-    def range(self, table: Weighed, sieve: Sieve, number: int) -> Reduced:
-        """A range of the table's pages."""
-        [answer] = self.ranges([(sieve, table.ranges[number])])
+    def piece(self, table: Weighed, sieve: Sieve, number: int) -> Reduced:
+        """A piece of the table."""
+        [answer] = self.pieces([(sieve, table.pieces[number])])
         if isinstance(answer, HeadraceError):
             raise answer
         return answer
 
     def rows_of(self, table: Weighed, sieve: Sieve, keys: Keys) -> Mapping[int, Reduced]:
-        """The rows of these keys, by the range that they are in."""
-        lows = tuple(each.low_page for each in table.ranges)
-        task = KeysTask(self._side, sieve, table.ranges[0], keys)
-        [answer] = self.jobs.run(partial(read_keys, self.key, lows), [pack(task)])
+        """The rows of these keys, by the piece that they are in."""
+        task = KeysTask(self.access, sieve, tuple(table.pieces), keys)
+        [answer] = self.jobs.run(partial(read_keys, self.key), [pack(task)])
         return dict(unpack(answer, Found).parts)
-
-    @property
-    def _side(self) -> Side:
-        return Side(self.identity, self.address, self.snapshot_id)
 
     # --- the lake -------------------------------------------------------------------------------
 

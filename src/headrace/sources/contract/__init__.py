@@ -2,8 +2,13 @@
 
     source      a kind of source: its addresses, its connections, what a check of it finds
     session     one connection: who is there, what is made upstream, how far the source is
+    copying     one moment of the source, read in pieces by others; or ranges of keys, each of its own moment
+    tables      what a table is, and how big
     stream      the stream, as a receiver reads it, and the half of a source that it needs
     received    what a read of the stream brings
+    waiting     how a wait for others is borne
+    errors      those that are reacted to by their class
+    record      `Json`
     decoder     from the stream's bytes to changes, and from values to the texts that the source prints
 
 `Json` is the source's own wherever it stands here: it is stored in the lake and handed back, and nobody

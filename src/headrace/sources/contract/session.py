@@ -9,14 +9,15 @@ A session belongs to one thread. Whatever fails is a coded error; one that means
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.core.errors import Transient
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.sources.contract.copying import Contents
 from headrace.sources.contract.record import Json
+from headrace.sources.contract.waiting import Waiting
 
 
 class Address(Protocol):
@@ -31,25 +32,6 @@ class Address(Protocol):
 
     def without_secrets(self) -> str:
         """The address as it may be written down; with the password it is enough to connect."""
-
-
-def _nobody() -> None:
-    """Nobody wants to end the wait before its time."""
-
-
-def _unheard(reason: Transient) -> None:
-    """Nobody asks what is waited for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """How a wait for other transactions is borne by whoever wants what comes after it."""
-
-    check: Callable[[], None] = _nobody  # raises when it is not wanted any more
-    tell: Callable[[Transient], None] = _unheard  # hears every few seconds what is waited for
-
-
-ALONE = Waiting()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +133,8 @@ class Session(Protocol):
 
     def health(self, upstream: Json) -> Health:
         """What the source holds for us. Raises where it would wait for us, or could not let us go on."""
+
+    # --- what its tables hold ---------------------------------------------------------------------
+
+    def contents(self, upstream: Json) -> Contents:
+        """What the tables hold that are mirrored through these objects, to be copied or compared."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+import pyarrow as pa
+
+from headrace.core.chunks import Bound
 from headrace.core.position import Position
+from headrace.core.schema import TableSchema
+from headrace.sources.contract.copying import Reader
 from headrace.sources.contract.decoder import Decoder
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address, Session
@@ -49,3 +54,12 @@ class Source(Protocol):
         `reference` is what the newest look at the source said of its transactions: by it a source whose
         stream shortens their ids tells them apart. Without it they are as the stream has them.
         """
+
+    def reader(self, address: Address, identity: Json, ticket: Json, *, role: str) -> Reader:
+        """Make a reader of what the ticket is for; it connects when it is first asked for something.
+
+        `identity` is that of the session that the ticket came from.
+        """
+
+    def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
+        """The bounds of ranges at these keys, as the lake has them; None where the source can't read one."""

@@ -20,7 +20,8 @@ from psycopg import pq
 
 from headrace.core.errors import Transient
 from headrace.core.names import quote_identifier
-from headrace.sources.contract.session import ALONE, Health, Waiting
+from headrace.sources.contract.session import Health
+from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.protocol.stream_errors import slot_lost, slot_taken, slot_unfit
 from headrace.sources.postgres.session.address import Address

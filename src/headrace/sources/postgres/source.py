@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace.core.chunks import Bound
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.core.schema import Column
+from headrace.core.schema import Column, TableSchema
 from headrace.core.truncation import Truncations
 from headrace.decode import printing
 from headrace.decode.kernel import Bytes
@@ -26,8 +27,9 @@ from headrace.sources.contract.decoder import (
 )
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address as AnyAddress
-from headrace.sources.contract.session import Health, Origin, Reading, Waiting
+from headrace.sources.contract.session import Health, Origin, Reading
 from headrace.sources.contract.source import Source
+from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres import decoding, slicing, spark_casts
 from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.context import OpenTransaction, StreamContext, newest, own
@@ -37,6 +39,11 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify, prove
 from headrace.sources.postgres.session.statements import Session as Connection
 from headrace.sources.postgres.slot import health, slot_state
+from headrace.sources.postgres.snapshot import key_range
+from headrace.sources.postgres.snapshot.contents import Contents
+from headrace.sources.postgres.snapshot.follower import Follower
+from headrace.sources.postgres.snapshot.plan import Server
+from headrace.sources.postgres.snapshot.reader import Reader
 from headrace.sources.postgres.stream import slot_peek, synchronous
 from headrace.sources.postgres.upstream import Upstream
 
@@ -159,6 +166,12 @@ class PostgresSession:
         synchronous.refuse(self.connection)
         return health(slot_state(self.connection, Upstream.of(upstream).slot))
 
+    # --- what its tables hold
+
+    def contents(self, upstream: Json) -> Contents:
+        server = Server(self.address, self.found, Upstream.of(upstream))
+        return Contents(self.connection, server)
+
 
 @dataclass(frozen=True, slots=True)
 class PostgresSource:
@@ -197,6 +210,12 @@ class PostgresSource:
 
     def decoder(self, reference: int = 0) -> PostgresDecoder:
         return PostgresDecoder(reference)
+
+    def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> Reader:
+        return Reader(Follower(Address(address.text), Identity(**identity), role=role), ticket)
+
+    def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
+        return key_range.bounds(schema, keys)
 
 
 SOURCE: Source = PostgresSource()

@@ -22,7 +22,8 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Positio
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.session import Origin, Waiting
+from headrace.sources.contract.session import Origin
+from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.objects import Upstream as Upstream  # whose record is made here
 from headrace.sources.postgres.protocol.stream_errors import publication_missing

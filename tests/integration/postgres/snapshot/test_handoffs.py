@@ -26,6 +26,7 @@ from headrace.core.handoff import Handoff
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.sources.contract.copying import KeyRange
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.lsn import Lsn
@@ -37,7 +38,7 @@ from headrace.sources.postgres.session.identity import Identity, identify
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.slot import ensure_slot
 from headrace.sources.postgres.snapshot.follower import copy
-from headrace.sources.postgres.snapshot.key_range import KeyRange, bound, chunk
+from headrace.sources.postgres.snapshot.key_range import bound, chunk
 from headrace.sources.postgres.snapshot.leader import By, lead
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.sources.postgres.snapshot.visibility import page_start

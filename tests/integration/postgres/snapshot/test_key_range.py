@@ -23,6 +23,8 @@ from headrace.decode import copytext
 from headrace.decode.values import decode_column
 from headrace.pipeline.copy.chunked import Walk
 from headrace.pipeline.state.choice import chosen
+from headrace.sources.contract.copying import KeyRange
+from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.preflight import Level, Wish, examine
@@ -30,14 +32,13 @@ from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.key_range import (
-    KeyRange,
-    StepTooLong,
     bounds,
     chunk,
     disorder,
     next_bound,
     prepare,
 )
+from headrace.sources.postgres.snapshot.plan import KeyWalk
 from headrace.testing.postgres import Database
 from tests.places import place_at
 
@@ -186,7 +187,7 @@ def test_a_walk_that_takes_too_long_is_cancelled_and_goes_half_as_far(
     monkeypatch.setattr("headrace.sources.postgres.snapshot.key_range.BOUND_SECONDS", 0.03)
     with pytest.raises(StepTooLong):
         next_bound(session, schema, T, Span(), 499_999)
-    walk = Walk(session, chosen(look, place_at(0)), 499_999, lambda: None)
+    walk = Walk(KeyWalk(session, 0), chosen(look, place_at(0)).definition, 499_999, lambda: None)
     bound = walk.next(Span(), 0)
     assert bound is not None
     assert walk.step < 499_999

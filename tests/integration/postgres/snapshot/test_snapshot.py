@@ -15,8 +15,10 @@ import pytest
 from headrace.core.chunks import Span
 from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.core.names import TableName
+from headrace.sources.contract.copying import KeyRange
+from headrace.sources.contract.errors import TableBusy
 from headrace.sources.postgres.catalog.definitions import look_by_name
-from headrace.sources.postgres.catalog.locks import TableBusy, measured
+from headrace.sources.postgres.catalog.locks import measured
 from headrace.sources.postgres.catalog.sizes import Size, sizes
 from headrace.sources.postgres.catalog.table_def import TableLook, schema_of
 from headrace.sources.postgres.session.address import Address
@@ -26,7 +28,7 @@ from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot import follower as pages
 from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot.follower import Follower, copy, following
-from headrace.sources.postgres.snapshot.key_range import KeyRange, chunk, prepare
+from headrace.sources.postgres.snapshot.key_range import chunk, prepare
 from headrace.sources.postgres.snapshot.leader import By, Leader, lead
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, ranges
 from headrace.sources.postgres.snapshot.table_access import prove
@@ -98,7 +100,7 @@ ALL = sorted(f"{i}\trow {i}" for i in range(1, 20001))
 @pytest.mark.parametrize("target", [10**9, 200_000, 20_000])
 def test_ranges_of_any_size_hold_every_row_once(source: Source, target: int) -> None:
     look = source.look()
-    cut = ranges([look], sizes(source.session, [look.oid]), target)
+    cut = ranges(T, look.oid, sizes(source.session, [look.oid])[look.oid], target)
     assert (len(cut) == 1) == (target == 10**9)
     with source.lead() as leader:
         assert source.rows(leader, cut) == ALL
@@ -106,9 +108,7 @@ def test_ranges_of_any_size_hold_every_row_once(source: Source, target: int) -> 
 
 @pytest.mark.parametrize("pages", [0, 1, 7, 100_000])
 def test_wrong_statistics_only_skew_the_work(source: Source, pages: int) -> None:
-    cut = ranges(
-        [source.look()], {source.look().oid: Size(pages, pages * 8192, 5)}, 4 * 8192 * (pages // 20 + 1)
-    )
+    cut = ranges(T, source.look().oid, Size(pages, pages * 8192, 5), 4 * 8192 * (pages // 20 + 1))
     with source.lead() as leader:
         assert source.rows(leader, cut) == ALL
 
@@ -116,7 +116,7 @@ def test_wrong_statistics_only_skew_the_work(source: Source, pages: int) -> None
 @pytest.mark.parametrize("by", ["slot", "xid"])
 def test_what_happens_after_the_leader_is_not_in_the_copy(source: Source, by: By) -> None:
     look = source.look()
-    cut = ranges([look], sizes(source.session, [look.oid]), 100_000)
+    cut = ranges(T, look.oid, sizes(source.session, [look.oid])[look.oid], 100_000)
     with source.lead(by) as leader:
         source.database.execute(
             "DELETE FROM t WHERE id % 2 = 0; UPDATE t SET v = 'changed'; INSERT INTO t"
@@ -128,7 +128,7 @@ def test_what_happens_after_the_leader_is_not_in_the_copy(source: Source, by: By
 
 def test_an_empty_table_is_one_empty_range(source: Source) -> None:
     look = source.look(TableName("public", "other"))
-    (piece,) = ranges([look], sizes(source.session, [look.oid]), 100_000)
+    (piece,) = ranges(look.name, look.oid, sizes(source.session, [look.oid])[look.oid], 100_000)
     with source.lead() as leader:
         assert source.rows(leader, [piece]) == []
 

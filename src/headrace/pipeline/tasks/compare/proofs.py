@@ -1,21 +1,20 @@
 """Tasks of verify: rows of either side become checksums, or, where these differ, come along themselves.
 
-    source   a range of pages, under the leader's snapshot ─ COPY, decode ─┐
-             the rows of some keys, by the key's index      ─ COPY, decode ─┤
+    source   a piece of a table, as the snapshot shows it ──────────────────┐
+             the rows of some keys, by the key's index                      ┤
     lake     a file of the table at a mark                                  ├─ sieve ─► Reduced
              a file of its history: what the snapshot does not show, undone ┘
 
-The sieve is one function for all four, and the source's rows come out of the very decoders of the copy:
+The sieve is one function for all four, and the source's rows come out of the very readers of the copy:
 what is equal in the lake is equal here, bit for bit, and nothing else is. Values without a lake form are
 NULL in the rows of both sides; their texts come along as they stand in `errors/`.
 
-Called by `verify.proof` and `verify.drill_down`, on Spark. The address travels sealed; nothing is written
-anywhere.
+Called by `verify.proof` and `verify.drill_down`, on Spark. Nothing is written anywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,26 +28,19 @@ from headrace.core.collection import between, consolidate, negate, with_diff
 from headrace.core.columns import Ints, contiguous
 from headrace.core.errors import HeadraceError
 from headrace.core.handoff import ByXid
-from headrace.core.schema import Column, TableSchema
-from headrace.decode import copyrows
-from headrace.decode.kernel import Bytes
+from headrace.core.schema import TableSchema
+from headrace.decode.copyrows import CopiedRows
 from headrace.lake.format import datafile
 from headrace.pipeline.tasks.compare.checksums import ByDigest, Checksums, LakeFile
 from headrace.pipeline.tasks.key_text import key_texts
+from headrace.pipeline.tasks.source_access import SourceAccess
 from headrace.pipeline.tasks.table_task import from_ipc, pack, to_ipc, unpack
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.snapshot import key_range
-from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
-from headrace.sources.postgres.snapshot.follower import Follower, copy, following
-from headrace.sources.postgres.snapshot.page_ranges import CopyRange
-from headrace.spark.secrets import Key, Sealed
+from headrace.sources.contract.copying import Key as KeyTexts
+from headrace.sources.contract.copying import Piece, Reader
+from headrace.spark.secrets import Key
 
 MOST_BYTES = 16 << 20  # of rows that one task may bring along
-ROLE = "verify"
 TEXTS = pa.schema([("key", pa.string()), ("column", pa.string()), ("raw", pa.string())])
-_PAGE = Column("\0page", pa.int64(), "int", "bigint")  # no identifier of a source holds a NUL
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,33 +90,21 @@ def _joined(tables: list[bytes]) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """The source, as the leader's snapshot shows it."""
+class PiecesTask:
+    """Pieces of tables, as the snapshot shows them."""
 
-    identity: Identity
-    address: Sealed
-    snapshot_id: str
-
-    def follower(self, key: Key) -> Follower:
-        return Follower(Address(self.address.open(key)), self.identity, role=ROLE)
-
-
-@dataclass(frozen=True, slots=True)
-class RangesTask:
-    """Ranges of pages."""
-
-    side: Side
-    ranges: tuple[tuple[Sieve, CopyRange], ...]
+    access: SourceAccess
+    pieces: tuple[tuple[Sieve, Piece], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class KeysTask:
-    """The rows of some keys, as the source prints them."""
+    """The rows of some keys of a table, as the source prints them."""
 
-    side: Side
+    access: SourceAccess
     sieve: Sieve
-    range: CopyRange  # any of the table
-    keys: tuple[tuple[str, ...], ...]
+    pieces: tuple[Piece, ...]  # all of the table's
+    keys: tuple[KeyTexts, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +130,7 @@ class HistoryTask:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rows of some keys: what became of those on each page, by the range that the page is in."""
+    """What became of the rows of some keys, by the number of the piece that they are in."""
 
     parts: tuple[tuple[int, Reduced], ...]
 
@@ -158,7 +138,7 @@ class Found:
 # --- the source -----------------------------------------------------------------------------------
 
 
-# What comes back of a table, or of a range of one; an error is its own, and not that of the others.
+# What comes back of a table, or of a piece of one; an error is its own, and not that of the others.
 Answer = Reduced | HeadraceError
 
 
@@ -175,65 +155,47 @@ def _answered(one: Callable[[], Reduced]) -> Answer:
         return error
 
 
-def read_ranges(key: Key, item: bytes) -> bytes:
-    """Reduce ranges of pages, one after another over one connection."""
-    task = unpack(item, RangesTask)
-    with task.side.follower(key) as follower:
-
-        def one(sieve: Sieve, piece: CopyRange) -> Reduced:
-            columns = sieve.schema.columns
-            names = [column.name for column in columns]
-            with closing(copy(follower.connection, task.side.snapshot_id, names, piece)) as buffers:
-                pieces = _decoded(sieve, columns, buffers)
-                reduced = (_reduced(sieve, rows, _ones(rows), texts) for rows, texts in pieces)
-                return united(reduced, sieve.buckets)
-
-        return pack(tuple(_answered(partial(one, *each)) for each in task.ranges))
+def read_pieces(key: Key, item: bytes) -> bytes:
+    """Reduce pieces, one after another over one connection."""
+    task = unpack(item, PiecesTask)
+    with task.access.reader(key) as reader:
+        return pack(tuple(_answered(partial(_piece, reader, *each)) for each in task.pieces))
 
 
-def read_keys(key: Key, lows: tuple[int, ...], item: bytes) -> bytes:
-    """Reduce the rows of some keys; `lows` are the first pages of the table's ranges."""
+def _piece(reader: Reader, sieve: Sieve, piece: Piece) -> Reduced:
+    with reader.read(sieve.schema.columns, piece) as reading:
+        reduced = (
+            _reduced(sieve, copied.rows, _ones(copied.rows), _texts(sieve, copied)) for copied in reading.rows
+        )
+        return united(reduced, sieve.buckets)
+
+
+def read_keys(key: Key, item: bytes) -> bytes:
+    """Reduce the rows of some keys."""
     task = unpack(item, KeysTask)
-    columns = (_PAGE, *task.sieve.schema.columns)
-    names = task.sieve.schema.names
     found: dict[int, list[Reduced]] = {}
-    statement = key_range.paged_copy(names, task.range.table, task.sieve.schema.key, task.keys)
-    with task.side.follower(key) as follower:
-        connection = follower.connection
-        with (
-            following(connection, task.side.snapshot_id, task.range),
-            closing(_by_key(connection, statement)) as buffers,
-        ):
-            for rows, _ in _decoded(task.sieve, columns, buffers):
-                which = np.searchsorted(lows, rows.column(0).to_numpy(), side="right") - 1
-                for number in np.unique(which):
-                    mine = rows.filter(pa.array(which == number)).remove_column(0)
-                    found.setdefault(int(number), []).append(_reduced(task.sieve, mine, _ones(mine)))
+    with (
+        task.access.reader(key) as reader,
+        closing(reader.look_up(task.sieve.schema, task.pieces, task.keys)) as rows_by_piece,
+    ):
+        for number, rows in rows_by_piece:
+            found.setdefault(number, []).append(_reduced(task.sieve, rows, _ones(rows)))
     united_by = {number: united(parts, task.sieve.buckets) for number, parts in found.items()}
     return pack(Found(tuple(united_by.items())))
-
-
-def _by_key(connection: Session, statement: str) -> Stream:
-    query(connection, "SET LOCAL enable_seqscan = off")
-    yield from stream_copy(connection.pgconn, statement)
 
 
 def _ones(rows: pa.Table) -> Ints:
     return np.ones(rows.num_rows, np.int64)
 
 
-def _decoded(
-    sieve: Sieve, columns: tuple[Column, ...], buffers: Iterable[Bytes]
-) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Rows as the lake types them, and the texts of values that it has no form for."""
-    for data in buffers:
-        copied = copyrows.decode(data, columns)
-        said = [TEXTS.empty_table()]
-        for values in copied.unrepresentable:
-            keys = key_texts(sieve.schema, copied.those(values)).to_arrow().cast(pa.string())
-            names = pa.array([columns[values.column].name] * len(values.rows), pa.string())
-            said.append(pa.table([keys, names, values.texts], schema=TEXTS))
-        yield copied.rows, pa.concat_tables(said)
+def _texts(sieve: Sieve, copied: CopiedRows) -> pa.Table:
+    """The texts of values that the lake has no form for."""
+    said = [TEXTS.empty_table()]
+    for values in copied.unrepresentable:
+        keys = key_texts(sieve.schema, copied.those(values)).to_arrow().cast(pa.string())
+        names = pa.array([sieve.schema.names[values.column]] * len(values.rows), pa.string())
+        said.append(pa.table([keys, names, values.texts], schema=TEXTS))
+    return pa.concat_tables(said)
 
 
 # --- the lake -------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import Transient
 from headrace.core.names import TableName
+from headrace.sources.contract.errors import TableBusy
 from headrace.sources.postgres.catalog.sizes import Size, sizes
 from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, query
@@ -30,10 +31,6 @@ PUBLISHERS_WAIT_FOR = (
     "ExclusiveLock",
     "AccessExclusiveLock",
 )
-
-
-class TableBusy(Transient):
-    """One table cannot be read just now: it is tried again, and no other table waits for it."""
 
 
 def transaction(

@@ -1,7 +1,11 @@
 """snapshot: one moment of the source, copied in ranges, and which transactions it holds.
 
+    contents      the contract, implemented
+    plan          what a copy waits for, and how it is joined to the stream
+    measure       how big tables are, and how they are cut
     leader        the moment, held open in the driver
-    follower      ranges of it, read on executors
+    reader        pieces of it as rows of the lake, read on executors
+    follower      its connection, and ranges as COPY's text
     page_ranges   the ranges: so many pages of a table, one COPY
     key_range     ranges of a key instead, each of a moment of its own
     copy_out      the bytes of COPY, in pieces of whole lines

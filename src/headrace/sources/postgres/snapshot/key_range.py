@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +31,9 @@ from headrace.core.keycode import keycode
 from headrace.core.names import TableName, quote_identifier
 from headrace.core.schema import TableSchema
 from headrace.decode import copyrows
+from headrace.sources.contract.copying import Key, KeyRange
+from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.postgres.catalog.definitions import look
-from headrace.sources.postgres.catalog.locks import TableBusy
 from headrace.sources.postgres.catalog.table_def import TableLook, schema_of
 from headrace.sources.postgres.session.refusals import Cancelled
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
@@ -46,8 +46,6 @@ _ORDERED = frozenset((21, 23, 20, 1082, 1114, 1184, 2950, 17))
 _TEXTS = frozenset((25, 1043))  # text, varchar
 
 BOUND_SECONDS = 300.0  # for the walk to the end of one chunk
-
-Row = Sequence[str]  # the texts of a key's columns
 
 _BY_BYTES = """
 SELECT a.attrelid::bigint, a.attname
@@ -84,18 +82,6 @@ def _disorder(look: TableLook, by_bytes: frozenset[tuple[int, str]]) -> str | No
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """A chunk to be copied, or several in one snapshot, with estimates of what they hold."""
-
-    table: TableName
-    oid: int  # of the table: a name may lead to another one
-    key: tuple[str, ...]
-    spans: tuple[Span, ...]
-    rows: int
-    bytes: int
-
-
 # --- planning -----------------------------------------------------------------------------------
 
 
@@ -106,10 +92,6 @@ def _nobody() -> None:
 def prepare(connection: Session) -> None:
     """Let the planner use the key's index for what this session asks."""
     query(connection, "SET enable_seqscan = off")
-
-
-class StepTooLong(TableBusy):
-    """The walk over so many rows took more than its time."""
 
 
 def next_bound(
@@ -226,17 +208,17 @@ def chunk(connection: Session, columns: Sequence[str], piece: KeyRange) -> Itera
     The connection is one that `prepare` was called for. No transaction of W may be open any more: the
     caller has waited for them.
     """
-    with reading(connection, piece.table, piece.oid):
+    with reading(connection, piece.table, piece.number):
         ask(connection.pgconn, BEGIN)
         # Before the snapshot is taken: one that is older than a TRUNCATE would find the table empty.
         lock(connection, piece.table)
-        prove(connection, piece.table, piece.oid)
-        _refuse_other_order(connection, piece.oid)
+        prove(connection, piece.table, piece.number)
+        _refuse_other_order(connection, piece.number)
         handoff = see(connection.pgconn, frozenset())
         listed = ", ".join(map(quote_identifier, columns))
         statement = f"COPY (SELECT {listed} FROM ONLY {piece.table}{where(piece.key, piece.spans)}) TO STDOUT"
         yield handoff, stream_copy(connection.pgconn, statement)
-        confirm(connection, piece.table, piece.oid)
+        confirm(connection, piece.table, piece.number)
 
 
 def _refuse_other_order(connection: Session, oid: int) -> None:
@@ -249,7 +231,7 @@ def _refuse_other_order(connection: Session, oid: int) -> None:
         )
 
 
-def paged_copy(columns: Sequence[str], table: TableName, key: Sequence[str], texts: Sequence[Row]) -> str:
+def paged_copy(columns: Sequence[str], table: TableName, key: Sequence[str], texts: Sequence[Key]) -> str:
     """The COPY of the rows with these keys (as the source prints them), each behind its page."""
     listed = ", ".join(map(quote_identifier, columns))
     row = f"ROW({', '.join(map(quote_identifier, key))})"

@@ -33,7 +33,7 @@ from psycopg import pq
 from headrace.core.errors import Transient
 from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.names import quote_identifier
-from headrace.sources.contract.session import ALONE, Waiting
+from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect, plain, replication

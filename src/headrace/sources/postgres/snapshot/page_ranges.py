@@ -6,12 +6,14 @@ the last range has no end. Planned by the driver, copied by a `follower`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.core.names import TableName, quote_identifier
+from headrace.sources.contract.copying import Piece
 from headrace.sources.postgres.catalog.sizes import Size
-from headrace.sources.postgres.catalog.table_def import TableLook
+from headrace.sources.shares import SMALL_BYTES, shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +28,12 @@ class CopyRange:
     bytes: int
 
 
-def ranges(looks: Sequence[TableLook], sizes: Mapping[int, Size], target_bytes: int) -> list[CopyRange]:
-    """Cut the tables into ranges of about `target_bytes` each, TOAST included; every page is in one."""
-    return [piece for look in looks for piece in _cut(look.name, look.oid, sizes[look.oid], target_bytes)]
-
-
-def _cut(table: TableName, oid: int, size: Size, target_bytes: int) -> Iterator[CopyRange]:
+def ranges(table: TableName, oid: int, size: Size, target_bytes: int) -> list[CopyRange]:
+    """Cut a table into ranges of about `target_bytes` each, TOAST included; every page is in one."""
     count = max(1, min(size.pages, round(size.bytes / target_bytes)))
     edges = [size.pages * k // count for k in range(count)]
-    for k, low in enumerate(edges):
-        yield CopyRange(
+    return [
+        CopyRange(
             table=table,
             oid=oid,
             low_page=low,
@@ -43,6 +41,20 @@ def _cut(table: TableName, oid: int, size: Size, target_bytes: int) -> Iterator[
             rows=size.rows * (k + 1) // count - size.rows * k // count,
             bytes=size.bytes * (k + 1) // count - size.bytes * k // count,
         )
+        for k, low in enumerate(edges)
+    ]
+
+
+def shares(pieces: Sequence[Piece], readers: int) -> list[list[Piece]]:
+    """Deal ranges to readers, small tables first: some small ranges together, the others alone."""
+    held: Counter[TableName] = Counter()
+    for piece in pieces:
+        held[piece.table] += piece.bytes
+    by_size = sorted(pieces, key=lambda piece: held[piece.table])
+    small = [piece for piece in by_size if piece.bytes <= SMALL_BYTES]
+    large = [piece for piece in by_size if piece.bytes > SMALL_BYTES]
+    some = shared(len(small), readers)
+    return [small[at : at + some] for at in range(0, len(small), some)] + [[one] for one in large]
 
 
 def copy_statement(columns: Sequence[str], piece: CopyRange) -> str:

@@ -30,7 +30,8 @@ from psycopg import pq
 
 from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.core.names import TableName, quote_identifier
-from headrace.sources.postgres.catalog.locks import TableBusy, holders, locked
+from headrace.sources.contract.errors import TableBusy
+from headrace.sources.postgres.catalog.locks import holders, locked
 from headrace.sources.postgres.session.refusals import (
     Cancelled,
     LockTimeout,

@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.sizes import Size
-from headrace.sources.postgres.catalog.table_def import ReplicaIdentity, TableLook
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement, ranges
 
 TABLE = TableName("public", "t")
-
-
-def look(oid: int = 1) -> TableLook:
-    return TableLook(oid, TABLE, 1, "r", "p", ReplicaIdentity("d", 0, ()), (), (), (), False, ())
 
 
 sizes = st.builds(Size, st.integers(0, 10**7), st.integers(0, 10**11), st.integers(0, 10**9))
@@ -26,7 +21,7 @@ sizes = st.builds(Size, st.integers(0, 10**7), st.integers(0, 10**11), st.intege
 def test_ranges_cover_every_page_once_and_the_last_has_no_end(size: Size, target: int) -> None:
     # A million ranges would prove nothing that a thousand do not.
     target = max(target, size.bytes // 1000, 1)
-    cut = ranges([look()], {1: size}, target)
+    cut = ranges(TABLE, 1, size, target)
     assert cut[0].low_page == 0
     assert cut[-1].high_page is None
     for before, after in pairwise(cut):
@@ -37,7 +32,7 @@ def test_ranges_cover_every_page_once_and_the_last_has_no_end(size: Size, target
 
 
 def test_ranges_are_about_as_big_as_asked_for() -> None:
-    cut = ranges([look()], {1: Size(pages=10_000, bytes=80_000_000, rows=1_000_000)}, 8_000_000)
+    cut = ranges(TABLE, 1, Size(pages=10_000, bytes=80_000_000, rows=1_000_000), 8_000_000)
     assert len(cut) == 10
     assert {piece.bytes for piece in cut} == {8_000_000}
 

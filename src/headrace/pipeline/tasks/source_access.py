@@ -1,0 +1,31 @@
+"""How a task reaches the source: a value in an item, and a reader where the task runs.
+
+The address travels sealed; the key comes another way (`spark.secrets`). Called by the tasks that copy and
+compare, and by the driver, which makes the value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.sources import registry
+from headrace.sources.contract.copying import Reader
+from headrace.sources.contract.record import Json
+from headrace.spark.secrets import Key, Sealed
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAccess:
+    """Which kind of source it is, where, which server it has to be, and what may be read there."""
+
+    kind: str
+    identity: Json
+    address: Sealed
+    ticket: Json
+    role: str
+
+    def reader(self, key: Key) -> Reader:
+        """A reader; it connects when it is first asked for something."""
+        source = registry.by_kind(self.kind)
+        address = source.address(self.address.open(key))
+        return source.reader(address, self.identity, self.ticket, role=self.role)

@@ -1,0 +1,13 @@
+"""Errors of a source that those above react to, each by its class. They load no Arrow."""
+
+from __future__ import annotations
+
+from headrace.core.errors import Transient
+
+
+class TableBusy(Transient):
+    """One table cannot be read just now: it is tried again, and no other table waits for it."""
+
+
+class StepTooLong(TableBusy):
+    """The walk along a table's key, over so many rows, took more than its time."""

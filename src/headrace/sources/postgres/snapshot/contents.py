@@ -1,0 +1,29 @@
+"""What tables hold as `sources.contract` asks for it: what the modules beside this one do. No logic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.sources.contract.copying import CopyOrder
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.snapshot.measure import MeasuredTables, measure
+from headrace.sources.postgres.snapshot.plan import HeldSnapshot, Plan, Server, plan, to_compare
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the tables of one mirror hold."""
+
+    connection: Session
+    server: Server
+
+    def measure(self, tables: Sequence[TableDef]) -> MeasuredTables:
+        return measure(self.connection, tables)
+
+    def plan_copy(self, order: CopyOrder) -> Plan:
+        return plan(self.connection, self.server, order)
+
+    def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> HeldSnapshot:
+        return to_compare(self.server, readers, seconds)

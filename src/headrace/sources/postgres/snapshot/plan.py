@@ -1,0 +1,170 @@
+"""What a copy waits for, and how it is joined to the stream: by slot, by xid, or chunk by chunk.
+
+    plan        W, the transactions that no snapshot may miss; which tables can be read in ranges of keys
+    snapshot    a leader under the contract's names, for a copy or to compare with
+    key_walk    the driver's half of reading ranges: a connection that no snapshot needs any more
+
+W is asked for after the permanent slot is made: what holds a write lock then began before it. For ranges of
+keys it is waited for once, before the first: every snapshot after that one shows it.
+
+Called by `source`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+
+from headrace.core.chunks import Bound, Span
+from headrace.core.errors import Misconfigured
+from headrace.core.handoff import ByPosition, ByXid, moved
+from headrace.core.names import TableName
+from headrace.sources.contract.copying import CopyOrder, Piece
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.postgres.catalog import definitions
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify, verify
+from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.snapshot import key_range
+from headrace.sources.postgres.snapshot.leader import By, Leader, lead, until_shown
+from headrace.sources.postgres.snapshot.page_ranges import shares
+from headrace.sources.postgres.snapshot.table_access import reading
+from headrace.sources.postgres.snapshot.visibility import refuse_standby, see
+from headrace.sources.postgres.upstream import Upstream
+from headrace.sources.postgres.writers import writers
+
+CHUNKS = "chunks"
+BY: Mapping[str, By] = {"slot": "slot", "xid": "xid", CHUNKS: "xid"}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a copy reads: which server, and the objects there that its stream is read through."""
+
+    address: Address
+    identity: Identity
+    upstream: Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A copy of tables that can be read, as far as it can be foreseen."""
+
+    server: Server
+    order: CopyOrder
+    by_ranges: frozenset[TableName]
+    barred: frozenset[int]  # W
+
+    def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> HeldSnapshot:
+        """Take a snapshot; it shows all tables."""
+        by = BY[self.order.handoff]
+        return _held(self.server, by, self.order.readers, self.barred, math.inf, waiting)
+
+    def key_walk(self, waiting: Waiting) -> KeyWalk:
+        """Open the walk's connection, and wait until a snapshot shows all of W."""
+        connection = connect(self.server.address, role="chunks")
+        try:
+            verify(identify(connection), self.server.identity)
+            refuse_standby(self.server.identity)
+            waiting.check()
+            until_shown(partial(see, connection.pgconn, self.barred), waiting)
+            key_range.prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return KeyWalk(connection, self.server.upstream.base)
+
+
+def plan(connection: Session, server: Server, order: CopyOrder) -> Plan:
+    """Foresee a copy of these tables, which can be read."""
+    numbers = [table.number for table in order.tables]
+    by_ranges: frozenset[TableName] = frozenset()
+    if order.handoff == CHUNKS:
+        looks = list(definitions.look(connection, numbers).values())
+        disorder = key_range.disorder(connection, looks)
+        by_ranges = frozenset(table.name for table in order.tables if table.name not in disorder)
+    return Plan(server, order, by_ranges, frozenset(writers(connection, numbers)))
+
+
+def to_compare(server: Server, readers: int, seconds: float) -> HeldSnapshot:
+    """Take a snapshot of which it is known which transactions it shows; none is waited for."""
+    if server.identity.standby:
+        raise Misconfigured(
+            "VERIFY_STANDBY",
+            "the server is a standby, of which it cannot be told which transactions a snapshot shows",
+            detail="a standby does not list the transactions that run",
+            hint="give the address of the primary",
+        )
+    return _held(server, "xid", readers, frozenset(), seconds, ALONE)
+
+
+def _held(
+    server: Server, by: By, readers: int, barred: frozenset[int], seconds: float, waiting: Waiting
+) -> HeldSnapshot:
+    leader = lead(
+        server.address,
+        server.identity,
+        server.upstream.slot,
+        by=by,
+        barred=barred,
+        seconds=seconds,
+        waiting=waiting,
+    )
+    return HeldSnapshot(leader, moved(leader.handoff, server.upstream.base), readers)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSnapshot:
+    """A leader's snapshot, in the life of the server that the mirror is in."""
+
+    leader: Leader
+    handoff: ByPosition | ByXid
+    readers: int
+
+    def __enter__(self) -> HeldSnapshot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leader.close()
+
+    @property
+    def ticket(self) -> Json:
+        return {"snapshot": self.leader.snapshot_id, "handoff": self.handoff.as_record()}
+
+    def shares(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
+        return shares(pieces, self.readers)
+
+    def alive(self) -> bool:
+        return self.leader.alive()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWalk:
+    """The walk along keys, over a connection of its own."""
+
+    connection: Session
+    base: int
+
+    def __enter__(self) -> KeyWalk:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.connection.close()
+
+    @property
+    def ticket(self) -> Json:
+        return {"base": self.base}
+
+    def next_bound(self, table: TableDef, span: Span, rows: int, check: Callable[[], None]) -> Bound | None:
+        with reading(self.connection, table.name, table.number):
+            return key_range.next_bound(self.connection, table.schema, table.name, span, rows, check)

@@ -1,0 +1,93 @@
+"""The reader of a copy: ranges of pages or of keys, over one connection, as rows of the lake.
+
+    ticket   of a snapshot    its id and its handoff     ─► pages, as the leader sees them   (`follower`)
+             of a key walk    the life of the server     ─► ranges of keys, as they are now  (`key_range`)
+
+A ticket is made by `plan`, in the driver; it travels as JSON. Rows come through COPY and `decode.copyrows`,
+whichever piece they are of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.handoff import handoff_from_record, moved
+from headrace.core.schema import Column, TableSchema
+from headrace.decode import copyrows
+from headrace.decode.copyrows import CopiedRows
+from headrace.decode.kernel import Bytes
+from headrace.sources.contract.copying import Key, KeyRange, Piece, Reading
+from headrace.sources.contract.record import Json
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.snapshot import key_range
+from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
+from headrace.sources.postgres.snapshot.follower import Follower, copy, following
+from headrace.sources.postgres.snapshot.page_ranges import CopyRange
+
+_PAGE = Column("\0page", pa.int64(), "int", "bigint")  # no identifier of a source holds a NUL
+
+
+class Reader:
+    """A connection over which pieces are read one after another, by a ticket."""
+
+    def __init__(self, follower: Follower, ticket: Json) -> None:
+        self._follower = follower
+        self._ticket = ticket
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._follower.__exit__(kind, error, trace)
+
+    @contextmanager
+    def read(self, columns: Sequence[Column], piece: Piece) -> Iterator[Reading]:
+        """Read these columns of a piece."""
+        names = [column.name for column in columns]
+        connection = self._follower.connection
+        if isinstance(piece, KeyRange):
+            key_range.prepare(connection)
+            with key_range.chunk(connection, names, piece) as (seen, buffers), closing(buffers):
+                yield Reading(moved(seen, self._ticket["base"]), _decoded(columns, buffers))
+            return
+        handoff = handoff_from_record(self._ticket["handoff"])
+        with closing(copy(connection, self._ticket["snapshot"], names, _pages(piece))) as buffers:
+            yield Reading(handoff, _decoded(columns, buffers))
+
+    def look_up(
+        self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]
+    ) -> Generator[tuple[int, pa.Table], None, None]:
+        """Find the rows with these keys by the key's index, and the piece of each by its page."""
+        ranges = [_pages(piece) for piece in pieces]
+        lows = [piece.low_page for piece in ranges]
+        statement = key_range.paged_copy(schema.names, ranges[0].table, schema.key, keys)
+        connection = self._follower.connection
+        with (
+            following(connection, self._ticket["snapshot"], ranges[0]),
+            closing(_by_key(connection, statement)) as buffers,
+        ):
+            for copied in _decoded((_PAGE, *schema.columns), buffers):
+                which = np.searchsorted(lows, copied.rows.column(0).to_numpy(), side="right") - 1
+                for number in np.unique(which).tolist():
+                    yield number, copied.rows.filter(pa.array(which == number)).remove_column(0)
+
+
+def _decoded(columns: Sequence[Column], buffers: Iterable[Bytes]) -> Iterator[CopiedRows]:
+    return (copyrows.decode(buffer, columns) for buffer in buffers)
+
+
+def _pages(piece: Piece) -> CopyRange:
+    assert isinstance(piece, CopyRange), "a snapshot is cut into ranges of pages"
+    return piece
+
+
+def _by_key(connection: Session, statement: str) -> Stream:
+    query(connection, "SET LOCAL enable_seqscan = off")
+    yield from stream_copy(connection.pgconn, statement)

@@ -1,0 +1,15 @@
+"""Shares: small parts of tables that are read together, since a task of its own would cost more than they do.
+
+Called by sources, which say who reads what of a snapshot, and by the pipeline for ranges of keys and files of
+the lake. Pure.
+"""
+
+from __future__ import annotations
+
+SMALL_BYTES = 4 << 20  # of a part that shares its task with others
+MOST_SHARED = 32
+
+
+def shared(number: int, connections: int) -> int:
+    """How many of so many small parts make a task: few tasks, but one for each connection."""
+    return max(1, min(MOST_SHARED, -(-number // connections)))
