@@ -53,8 +53,7 @@ def _as_left(mirrors: Mirrors, start: Position, monkeypatch: pytest.MonkeyPatch)
 
     def of_then(record: TableRecord) -> dict[str, Any]:
         told = written(record)
-        waits = told["state"] == "chosen"
-        return told | {"kept": False} if waits else told
+        return told | {"held_back": True} if told["state"] == "pending" else told
 
     with monkeypatch.context() as patch:
         patch.setattr(TableRecord, "as_record", of_then)

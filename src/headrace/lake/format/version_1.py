@@ -83,7 +83,27 @@ def _table(record: Mapping[str, Json], positions: _Positions) -> Json:
     moved = {name: positions.read(record[name]) for name in ("applied", "stopped_at") if name in record}
     if isinstance(record.get("handoff"), Mapping):
         moved["handoff"] = _handoff(record["handoff"], positions)
-    return {**record, **moved}
+    return _words({**record, **moved}) if "shadows" in record else {**record, **moved}
+
+
+def _words(record: Mapping[str, Json]) -> Json:
+    """A table's record in today's words. One that had to wait, and was kept nothing of, was held back."""
+    word, renewed = record["state"], record.get("stage") is not None
+    kept = record.get("kept", False)
+    states = {
+        "chosen": "pending",
+        "joining": "catching_up" if kept else "joining",
+        "live": "ready" if renewed else "live",
+    }
+    waits = {"held_back": True} if word == "chosen" and not kept else {}
+    moved = {
+        "state": states.get(word, word),
+        "raw_columns": record["shadows"],
+        "added_live": record.get("late", False),
+        "copy_id": record.get("stage"),
+    }
+    left = ("shadows", "late", "kept", "stage")
+    return {name: value for name, value in record.items() if name not in left} | moved | waits
 
 
 def _handoff(record: Mapping[str, Json], positions: _Positions) -> Json:

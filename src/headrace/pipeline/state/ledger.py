@@ -120,7 +120,7 @@ class Ledger:
         self.source = source_of(self._catalog.records)
         self.last_commits = last_commits_of(self._catalog.records)
         self.kept = kept_of(self._catalog.records)
-        self.held_back = frozenset(k for k, r in self._catalog.records.items() if held_back(r))
+        self.held_back = held_back(self._catalog.records)
         stray = {key.rpartition("/")[2] for key in store.list(layout.late_folder(name))} - self.kept.keys()
         self._stray = tuple(sorted(stray))  # of epochs that came to nothing
         self._inherited = tuple(self.kept)  # an earlier attempt may have met a disk that refused them

@@ -138,7 +138,7 @@ class TableRecord:
     def as_record(self) -> dict[str, Any]:
         return {
             "name": str(self.name),
-            "state": _STORED[self.state],
+            "state": self.state.value,
             "oid": self.oid,
             "schema": self.schema.as_record(),
             "look": dict(self.look),
@@ -146,19 +146,18 @@ class TableRecord:
             "handoff": None if self.handoff is None else self.handoff.as_record(),
             "since": self.since,
             "held": self.held,
-            "shadows": list(self.shadows),
+            "raw_columns": list(self.shadows),
             "error": None if self.error is None else self.error.as_record(),
             "stopped_at": _position_record(self.stopped_at),
-            "late": self.late,
-            "kept": self.state.keeps_stream,
-            "stage": self.stage,
+            "added_live": self.late,
+            "copy_id": self.stage,
         }
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TableRecord:
         return cls(
             name=TableName.parse(record["name"]),
-            state=_state(record),
+            state=State(record["state"]),
             oid=record["oid"],
             schema=TableSchema.from_record(record["schema"]),
             look=record["look"],
@@ -166,38 +165,18 @@ class TableRecord:
             handoff=None if record["handoff"] is None else _handoff(record["handoff"]),
             since=record["since"],
             held=record["held"],
-            shadows=tuple(record["shadows"]),
+            shadows=tuple(record["raw_columns"]),
             error=None if record["error"] is None else from_record(record["error"]),
             stopped_at=_position(record.get("stopped_at")),
-            late=record.get("late", False),
-            stage=record.get("stage"),
+            late=record["added_live"],
+            stage=record["copy_id"],
         )
 
 
-# As versions before this one wrote it: what sets the states of one word apart stands beside it.
-_STORED = {
-    State.PENDING: "chosen",
-    State.CATCHING_UP: "joining",
-    State.JOINING: "joining",
-    State.LIVE: "live",
-    State.READY: "live",
-    State.STOPPED: "stopped",
-}
-
-
-def _state(record: Mapping[str, Any]) -> State:
-    """The state of a table, from the catalog's word and what stands beside it."""
-    word, renewed = record["state"], record.get("stage") is not None
-    if word == "joining":
-        return State.CATCHING_UP if record.get("kept", False) else State.JOINING
-    if word == "live":
-        return State.READY if renewed else State.LIVE
-    return {"chosen": State.PENDING, "stopped": State.STOPPED}[word]
-
-
-def held_back(record: Mapping[str, Any]) -> bool:
-    """Tell whether an earlier version let this table wait and kept nothing of the stream for it."""
-    return "state" in record and record["state"] == "chosen" and not record.get("kept", False)
+def held_back(catalog: Mapping[str, Any]) -> frozenset[str]:
+    """The keys of the tables that version 1 let wait and kept nothing of the stream for."""
+    tables = (key for key in catalog if key.startswith((TABLE_PREFIX, STAGED_PREFIX)))
+    return frozenset(key for key in tables if catalog[key].get("held_back"))
 
 
 def tables_of(catalog: Mapping[str, Any], prefix: str = TABLE_PREFIX) -> dict[TableName, TableRecord]:
