@@ -101,6 +101,11 @@ class ByXid:
     def __str__(self) -> str:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.xip))}"
 
+    @property
+    def floor(self) -> int:
+        """All transactions with a lower number are held."""
+        return self.xmin
+
     def held(self, times: Any, names: Any) -> pa.BooleanArray:
         visible = self._visible(contiguous(names))
         return visible if self.settled is None else pc.and_(visible, self.settled.mask(times))
@@ -123,6 +128,14 @@ class BySet:
     gtids: GtidSet
     settled: Position | None = None
 
+    def __str__(self) -> str:
+        return str(self.gtids)
+
+    @property
+    def floor(self) -> None:
+        """Its transactions have no common order, so that none is the lowest."""
+        return None
+
     def held(self, times: Any, names: Any) -> pa.BooleanArray:
         executed = self.gtids.mask(names)
         return executed if self.settled is None else pc.and_(executed, self.settled.mask(times))
@@ -132,7 +145,17 @@ class BySet:
         return {"by": "set", "gtids": str(self.gtids), "settled": settled}
 
 
-AnySnapshot = ByPosition | ByXid | BySet
+ByName = ByXid | BySet
+AnySnapshot = ByPosition | ByName
+
+
+def by_name(handoff: Handoff) -> ByName:
+    """The same test without its time: whom a snapshot shows, whenever he is said to have committed.
+
+    A snapshot that knows nothing but how far it reaches has no such test.
+    """
+    assert isinstance(handoff, ByXid | BySet)
+    return replace(handoff, settled=None)
 
 
 def moved(handoff: ByPosition | ByXid, by: int) -> ByPosition | ByXid:

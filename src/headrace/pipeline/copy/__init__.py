@@ -1,7 +1,7 @@
 """The copy of tables that wait for it, beside the stream.
 
     scheduler      the copies that are under way, and the connections that they share
-    snapshot       one snapshot, read in parallel: leader and followers
+    snapshot       one moment of the source, held open and read in parallel
     chunked        key ranges, each under a short snapshot of its own
     context        what both share: where from, where to, and what comes out
     copied_parts   what came out, made into one epoch

@@ -30,7 +30,7 @@ import polars as pl
 from headrace.core.checksum import bucket_count
 from headrace.core.chunks import exact_from
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
-from headrace.core.handoff import ByXid
+from headrace.core.handoff import by_name
 from headrace.core.names import TableName
 from headrace.lake.format import layout
 from headrace.lake.log import catalog, errors_table, histories, horizon
@@ -151,9 +151,7 @@ class Comparison:
         snapshot: Snapshot,
         before: Mark,
     ) -> None:
-        handoff = snapshot.handoff
-        assert isinstance(handoff, ByXid)
-        self.handoff = handoff
+        self.handoff = snapshot.handoff
         self._place = place
         self._source = source
         self._session = session
@@ -179,8 +177,8 @@ class Comparison:
                 self._source.kind, self._session.identity, sealed, self._snapshot.ticket, "verify"
             ),
             key=key,
-            # Times do not matter: who is told by history and shown by the snapshot is so by its xid.
-            shown=replace(self.handoff, settled=None),
+            # Times do not matter: who is told by history and shown by the snapshot is so by his name.
+            shown=by_name(self.handoff),
             connections=self._place.config.snapshot_connections,
             decoder=registry.by_kind(self._source.kind).decoder(),
         )

@@ -3,8 +3,9 @@
     C(S)  =  C(mark)  −  Σ { history of transactions that the snapshot S does not show }
     checksum of the source under S   =?=   checksum of the mark's files  −  checksum of that history
 
-The mark lies behind all that S shows, so it holds all of S and perhaps more; what more is told by xid, and
-history has the xids. Of history only files that reach S's xmin are read: all older transactions are shown.
+The mark lies behind all that S shows, so it holds all of S and perhaps more; what more is told by the names
+of transactions, which history has. Where they are numbers, only files of history that reach the lowest one
+that S may not show are read: all below it are shown.
 
 Nothing here decides what is to be compared, or when: see `proof`. Who looks into a difference:
 `drill_down`.
@@ -18,7 +19,7 @@ from functools import partial
 
 from headrace.core.checksum import Sums
 from headrace.core.errors import Definite, HeadraceError
-from headrace.core.handoff import ByXid
+from headrace.core.handoff import ByName
 from headrace.core.names import TableName
 from headrace.lake.format import layout
 from headrace.lake.log import histories
@@ -103,7 +104,7 @@ class Bench:
     jobs: Jobs
     access: SourceAccess
     key: Key
-    shown: ByXid
+    shown: ByName
     connections: int
     decoder: Decoder  # prints what differs
 
@@ -151,8 +152,13 @@ class Bench:
                 self.shown,
             )
             for part in parts
-            for path in part.reaching(self.shown.xmin)
+            for path in self._reaching(part)
         ]
+
+    def _reaching(self, part: histories.Part) -> Sequence[str]:
+        """The files that may have what the snapshot does not show."""
+        floor = self.shown.floor
+        return part.paths if floor is None else part.reaching(floor)
 
     def lake(self, table: Weighed, sieve: Sieve) -> Reduced:
         """What the lake holds of the table, without what the snapshot does not show."""

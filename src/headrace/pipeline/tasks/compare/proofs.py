@@ -27,7 +27,7 @@ from headrace.core.checksum import Sums
 from headrace.core.collection import between, consolidate, negate, with_diff
 from headrace.core.columns import Ints, contiguous
 from headrace.core.errors import HeadraceError
-from headrace.core.handoff import ByXid
+from headrace.core.handoff import ByName
 from headrace.core.schema import TableSchema
 from headrace.decode.copyrows import CopiedRows
 from headrace.lake.format import datafile
@@ -125,7 +125,7 @@ class HistoryTask:
     own: dict[str, str] = field(repr=False)
     after: int
     until: int
-    shown: ByXid
+    shown: ByName
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +236,9 @@ def read_history(item: bytes) -> bytes:
 
 def _undone(task: HistoryTask) -> Reduced:
     told = task.file.rows(task.schema)
-    time, xids = told[task.own["_time"]], told[task.own["_xid"]]
+    time, names = told[task.own["_time"]], told[task.own["_xid"]]
     within = pc.and_(pc.greater(time, task.after), pc.less_equal(time, task.until))
-    hidden = pc.invert(task.shown.held(contiguous(time), contiguous(xids)))
+    hidden = pc.invert(task.shown.held(contiguous(time), contiguous(names)))
     told = told.filter(pc.and_(within, contiguous(hidden)))
     diffs = -contiguous(told[task.own["_diff"]]).to_numpy()
     rows = datafile.conform(told, task.sieve.schema.arrow())

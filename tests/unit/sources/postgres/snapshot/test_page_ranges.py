@@ -1,4 +1,4 @@
-"""Ranges cover every page of a table once."""
+"""Ranges cover every page of a table once, and each is read by one reader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.sizes import Size
-from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement, ranges
+from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement, ranges, shares
+from headrace.sources.shares import MOST_SHARED, SMALL_BYTES
 
 TABLE = TableName("public", "t")
 
@@ -46,3 +47,22 @@ def test_the_copy_of_a_range_bounds_it_by_page() -> None:
     middle = copy_statement(["id"], CopyRange(odd, 1, 5, 9, 0, 0))
     assert "ctid >= '(5,0)'::tid AND ctid < '(9,0)'::tid" in middle
     assert "ctid <" not in copy_statement(["id"], CopyRange(odd, 1, 5, None, 0, 0))
+
+
+@given(st.lists(st.integers(0, 2 * SMALL_BYTES), max_size=200), st.integers(1, 8))
+def test_each_range_is_in_one_share_and_large_ones_are_alone(bytes_of: list[int], readers: int) -> None:
+    pieces = [CopyRange(TableName("public", f"t{n}"), n, 0, None, 0, size) for n, size in enumerate(bytes_of)]
+    dealt = shares(pieces, readers)
+    assert [piece.bytes for share in dealt for piece in share] == sorted(bytes_of)
+    assert {piece for share in dealt for piece in share} == set(pieces)
+    small = sum(size <= SMALL_BYTES for size in bytes_of)
+    for share in dealt:
+        assert 1 <= len(share) <= min(MOST_SHARED, max(1, -(-small // readers)))
+        assert len(share) == 1 or all(piece.bytes <= SMALL_BYTES for piece in share)
+
+
+def test_a_table_of_many_ranges_comes_after_all_that_is_smaller() -> None:
+    """Its last range may be small by itself."""
+    large = [CopyRange(TABLE, 1, n, n + 1, 0, size) for n, size in enumerate([SMALL_BYTES + 1, 1])]
+    other = CopyRange(TableName("public", "u"), 2, 0, None, 0, SMALL_BYTES)
+    assert shares([*large, other], 1) == [[other, large[1]], [large[0]]]
