@@ -20,7 +20,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.core.errors import Definite, PositionDoubtful
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Position
 from headrace.pipeline.commands.serve import Desk
@@ -51,12 +50,6 @@ from headrace.sources.postgres.upstream import Upstream, remade
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 5.0
 CLOCK_SECONDS = 1.0
-
-
-class TooMuchRetained(Definite, PositionDoubtful):
-    """The source holds back more log for us than it may."""
-
-    codes = ("PG_MAX_WAL",)
 
 
 @dataclass(slots=True)
@@ -259,16 +252,9 @@ class Run:
         self.watched_at = now
         assert self.ledger.source is not None
         self.read_clock()
-        health = self.session.health(self.ledger.source.upstream)
+        health = self.session.health(self.ledger.source.upstream, self.place.config.max_wal)
         self.reporter.health(health)
-        limit = self.place.config.max_wal
-        retained = health.retained_bytes
-        if limit is not None and retained is not None and retained > limit:
+        if health.excess is not None:
             if self.place.config.on_max_wal == "stop":
-                raise TooMuchRetained(
-                    "PG_MAX_WAL",
-                    "the source holds back more log for us than max_wal allows",
-                    detail=f"{retained} bytes, {limit} allowed",
-                    hint="raise max_wal to keep the mirror, or free the source with `headrace drop`",
-                )
-            self.reporter.warn("PG_MAX_WAL", f"the source holds back {retained} bytes of log for us")
+                raise health.excess
+            self.reporter.warn(health.excess.code, f"{health.excess.primary}: {health.excess.detail}")

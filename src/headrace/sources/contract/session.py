@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.copying import Contents
@@ -62,11 +63,11 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the source holds for us: the bytes that it can't let go, its own figures, and lines for people."""
+    """What the source holds for us: its figures, and lines for people; an error where it is too much."""
 
-    retained_bytes: int | None = None
     figures: Mapping[str, Any] | None = None
     lines: tuple[str, ...] = ()
+    excess: HeadraceError | None = None
 
 
 class Session(Protocol):
@@ -131,8 +132,8 @@ class Session(Protocol):
     def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
         """Tell whether no captured transaction lies in [reached, wanted); only while nobody streams."""
 
-    def health(self, upstream: Json) -> Health:
-        """What the source holds for us. Raises where it would wait for us, or could not let us go on."""
+    def health(self, upstream: Json, limit: int | None = None) -> Health:
+        """What the source holds for us, which may be so many bytes. Raises where it would wait for us."""
 
     # --- what its tables hold ---------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from psycopg import pq
 
-from headrace.core.errors import Transient
+from headrace.core.errors import Definite, PositionDoubtful, Transient
 from headrace.core.names import quote_identifier
 from headrace.sources.contract.session import Health
 from headrace.sources.contract.waiting import ALONE, Waiting
@@ -90,7 +90,24 @@ def slot_state(connection: Session, name: str) -> SlotState | None:
     )
 
 
-def health(slot: SlotState | None) -> Health:
+class TooMuchRetained(Definite, PositionDoubtful):
+    """The source holds back more log for us than it may."""
+
+    codes = ("PG_MAX_WAL",)
+
+
+def _excess(retained: int | None, limit: int | None) -> TooMuchRetained | None:
+    if limit is None or retained is None or retained <= limit:
+        return None
+    return TooMuchRetained(
+        "PG_MAX_WAL",
+        "the source holds back more log for us than max_wal allows",
+        detail=f"{retained} bytes, {limit} allowed",
+        hint="raise max_wal to keep the mirror, or free the source with `headrace drop`",
+    )
+
+
+def health(slot: SlotState | None, limit: int | None) -> Health:
     """What the server holds for us: the log that the slot keeps, and what `status` shows of it."""
     if slot is None:
         return Health()
@@ -103,7 +120,7 @@ def health(slot: SlotState | None) -> Health:
         "catalog_xmin_age": slot.catalog_xmin_age,
         **slot.traffic,
     }
-    return Health(slot.retained_bytes, figures, tuple(_said(figures)))
+    return Health(figures, tuple(_said(figures)), _excess(slot.retained_bytes, limit))
 
 
 def _said(slot: Mapping[str, Any]) -> Iterator[str]:

@@ -162,9 +162,9 @@ class PostgresSession:
     def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
         return slot_peek.quiet(self.connection, Upstream.of(upstream), reached, wanted)
 
-    def health(self, upstream: Json) -> Health:
+    def health(self, upstream: Json, limit: int | None = None) -> Health:
         synchronous.refuse(self.connection)
-        return health(slot_state(self.connection, Upstream.of(upstream).slot))
+        return health(slot_state(self.connection, Upstream.of(upstream).slot), limit)
 
     # --- what its tables hold
 
