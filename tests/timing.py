@@ -26,6 +26,7 @@ DOUBT = 2.0  # by how much one run differs from another on a machine that others
 
 # Seconds of a lane, of which there are two. They may only shrink: a lane has twenty minutes for its rooms.
 SHARES: Mapping[str, float] = {
+    "conformance": 60,  # for each source
     "guarantees": 600,
     "integration/pipeline": 600,
     "integration/lake": 240,

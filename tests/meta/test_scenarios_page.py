@@ -1,4 +1,7 @@
-"""The page of scenarios says where each is tested, and the tests that are marked as one stand on it."""
+"""The page of scenarios says where each is tested, and the tests that are marked as one stand on it.
+
+So do the behaviours that every source passes, and what a source lacks of them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance.rows import CASES
+from tests.conformance.sources import SOURCES, SourceUnderTest
 from tests.meta.tracked import ROOT, python_files, relative, tree
 
 PAGE = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
@@ -70,3 +75,25 @@ def test_those_that_were_worked_through_have_a_test_that_says_so(number: str) ->
 @pytest.mark.parametrize(("number", "place"), MARKED)
 def test_each_test_that_is_marked_stands_in_its_row(number: str, place: str) -> None:
     assert f"`{place}`" in ROWS[number]
+
+
+BEHAVIOURS = {
+    node.name: f"{relative(path)}::{node.name}"
+    for path in python_files("tests/conformance")
+    for node in ast.walk(tree(path))
+    if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+}
+
+
+@pytest.mark.parametrize("place", BEHAVIOURS.values(), ids=BEHAVIOURS)
+def test_every_behaviour_of_the_list_stands_on_the_page(place: str) -> None:
+    assert f"`{place}`" in PAGE.partition("## What every source passes")[2]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.kind)
+def test_what_a_source_lacks_is_of_the_list_and_stands_on_the_page(source: SourceUnderTest) -> None:
+    assert source.lacks.keys() <= BEHAVIOURS.keys() | {case.name for case in CASES}
+    row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{source.kind}` | "))
+    told = row.removeprefix(f"| `{source.kind}` | ").removesuffix(" |")
+    expected = "; ".join(f"`{name}`: {reason}" for name, reason in source.lacks.items())
+    assert told == (expected or "nothing")

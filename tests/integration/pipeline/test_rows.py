@@ -1,4 +1,7 @@
-"""What can happen to rows, straight through: snapshot, then stream, compared with the source."""
+"""What can happen to rows of PostgreSQL, straight through: snapshot, then stream, compared with the source.
+
+What can happen to those of any source is in `tests/conformance`.
+"""
 
 from __future__ import annotations
 
@@ -18,36 +21,6 @@ def _same(mirrors: Mirrors) -> None:
     assert validators.exact(lake, mirrors.database.url(), values=True) == []
     assert validators.definite(lake) == []
     assert validators.travelled(lake) == []
-
-
-@pytest.mark.parametrize("driver_epochs", [pytest.param(0, marks=pytest.mark.full), 20_000])
-def test_a_table_with_a_key_is_followed_through_every_kind_of_change(
-    mirrors: Mirrors, database: Database, driver_epochs: int
-) -> None:
-    mirrors.options["driver_epochs"] = driver_epochs
-    database.execute("CREATE TABLE t (id int PRIMARY KEY, n int, s text)", user="app")
-    database.execute("INSERT INTO t SELECT i, i, 'row ' || i FROM generate_series(1, 500) i", user="app")
-    _same(mirrors)
-    database.execute("UPDATE t SET n = n + 1 WHERE id % 2 = 0", user="app")
-    database.execute("DELETE FROM t WHERE id % 5 = 0", user="app")
-    database.execute("INSERT INTO t SELECT i, i, NULL FROM generate_series(501, 600) i", user="app")
-    _same(mirrors)
-    database.execute("UPDATE t SET id = id + 1000 WHERE id < 50", user="app")
-    database.execute("DELETE FROM t WHERE id = 1001; INSERT INTO t VALUES (1001, 0, 'again')", user="app")
-    _same(mirrors)
-    database.execute("DELETE FROM t", user="app")
-    _same(mirrors)
-    assert mirrors.lake.at().arrow("public.t").num_rows == 0
-
-
-def test_keys_are_swapped_and_chained_within_one_transaction(mirrors: Mirrors, database: Database) -> None:
-    database.execute("CREATE TABLE t (id int PRIMARY KEY, s text)", user="app")
-    database.execute("INSERT INTO t VALUES (1, 'one'), (2, 'two'), (3, 'three')", user="app")
-    _same(mirrors)
-    with database.connect(user="app") as connection, connection.transaction():
-        for old, new in ((1, 100), (2, 1), (100, 2), (3, 4), (4, 5), (5, 3)):
-            connection.execute("UPDATE t SET id = %s WHERE id = %s", [new, old])
-    _same(mirrors)
 
 
 def test_unchanged_toast_is_never_lost(mirrors: Mirrors, database: Database) -> None:

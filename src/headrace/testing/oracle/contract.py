@@ -55,7 +55,7 @@ class Dialect:
     """How a server spells what every server has. `{t}` is a table, `{c}` a column, both quoted."""
 
     quote: str
-    types: Mapping[str, str]  # by what a column is for: "int", "bigint", "text", "key text", ...
+    types: Mapping[str, str]  # by what a column is for: "text", "key_text", "moment", ...
     whole_rows: str  # makes changes of a table carry the whole old row; "" where they always do
     out_of_line: str  # keeps long values of a column apart from its row; "" where there is no such thing
     keyed: Sequence[str]  # what happens to rows of `workload.Keyed`, a statement each; likewise the others

@@ -68,14 +68,11 @@ _LARGE = (
     "DELETE FROM {t} WHERE id BETWEEN %(low)s AND %(high)s AND id %% 3 = %(n)s %% 3",
 )
 _TYPES = {
-    "int": "int",
-    "bigint": "bigint",
     "text": "text",
-    "key text": "text",
+    "key_text": "text",
     "bool": "boolean",
     "decimal": "numeric(12,2)",
     "double": "double precision",
-    "date": "date",
     "moment": "timestamp(6)",
     "bytes": "bytea",
 }

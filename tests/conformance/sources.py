@@ -1,0 +1,119 @@
+"""The sources that pass the list, one value each: how its server is had, and what it lacks.
+
+    SOURCES[kind]    server     the fixture of the resident server (`headrace.testing.fixtures`)
+                     place      a database of its own on that server, for a test or a scene
+                     lost       the code when the place in the source's log is gone
+                     elsewhere  the code when another server answers
+                     lacks      behaviours that it has not, by the names of tests or cases, each with a reason
+
+What a source lacks stands in docs/scenarios.md, too. A further source is a value more; no test changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headrace.core.names import TableName
+from headrace.testing.oracle.contract import Session
+from headrace.testing.oracle.registry import oracle_of
+from headrace.testing.postgres import Database, Server
+from headrace.testing.postmaster import wait_for
+
+
+class Place(Protocol):
+    """A database, and a user who owns it."""
+
+    @property
+    def url(self) -> str:
+        """The address as that user, with a password."""
+
+    @property
+    def password(self) -> str: ...
+
+    def table(self, name: str) -> TableName:
+        """The table of that name, as the lake calls it."""
+
+    def lose_position(self) -> None:
+        """Make the source forget what of its log a mirror has not read; nobody reads it now."""
+
+    def elsewhere(self) -> AbstractContextManager[Place]:
+        """An empty place on another server."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUnderTest:
+    """A source, as the list asks for it."""
+
+    kind: str
+    server: str
+    place: Callable[[Any], AbstractContextManager[Place]]
+    lost: str
+    elsewhere: str
+    lacks: Mapping[str, str] = field(default_factory=dict)
+
+
+def session(place: Place) -> AbstractContextManager[Session]:
+    """A connection that writes there."""
+    return oracle_of(place.url).session(place.url)
+
+
+def execute(place: Place, *statements: str) -> None:
+    """Run statements as one transaction."""
+    with session(place) as writer:
+        for statement in statements:
+            writer.execute(statement)
+        writer.commit()
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresPlace:
+    """A database of PostgreSQL."""
+
+    database: Database
+
+    @property
+    def url(self) -> str:
+        return self.database.url(user="app")
+
+    @property
+    def password(self) -> str:
+        return self.database.server.password
+
+    def table(self, name: str) -> TableName:
+        return TableName("public", name)
+
+    def lose_position(self) -> None:
+        active = "SELECT FROM pg_replication_slots WHERE active AND database = current_database()"
+        wait_for(lambda: not self.database.execute(active), "nobody uses a slot")
+        self.database.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+            " WHERE database = current_database()"
+        )
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[Place]:
+        # A server is told by its system identifier and the database: another database is as good.
+        with self.database.server.database() as other:
+            yield PostgresPlace(other)
+
+
+@contextmanager
+def postgres_place(server: Server) -> Iterator[Place]:
+    """A database of the server, which is started if a test left it down."""
+    server.start()
+    with server.database() as database:
+        yield PostgresPlace(database)
+
+
+SOURCES = (
+    SourceUnderTest(
+        kind="postgres",
+        server="postgres_server",
+        place=postgres_place,
+        lost="PG_SLOT_MISSING",
+        elsewhere="PG_ANOTHER_SERVER",
+    ),
+)

@@ -1,0 +1,96 @@
+"""What breaks, and what is there afterwards: a kill at any durable step, a lost position, another server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from headrace.testing import validators
+from headrace.testing.mirrored import Mirrored, Program
+from tests.conformance.conftest import Mirror
+from tests.conformance.sources import Place, SourceUnderTest, execute
+
+pytestmark = pytest.mark.server
+
+_OPERATE = Path(__file__).parents[2] / "docs/operate.md"
+_STEPS = re.findall(
+    r"^- `((?:lake\.(?:plan|table|mark|sync)|acknowledge|copy\.(?:snapshot|range))\.[a-z.]+)`",
+    _OPERATE.read_text(),
+    re.M,
+)
+_ORDINARY = "lake.table.after"  # one of two tables is committed, no mark says so
+
+
+def _exact(mirror: Mirror) -> None:
+    assert validators.exact(mirror.lake, mirror.place.url, values=True) == []
+    assert validators.definite(mirror.lake) == []
+
+
+def _fill(place: Place) -> None:
+    for table in ("t", "u"):
+        execute(place, f"CREATE TABLE {table} (id int PRIMARY KEY, n int)")
+        rows = ", ".join(f"({i}, 0)" for i in range(200))
+        execute(place, f"INSERT INTO {table} VALUES {rows}")
+
+
+@pytest.fixture
+def filled(mirror: Mirror) -> Mirror:
+    """Two tables that nobody mirrors yet."""
+    _fill(mirror.place)
+    return mirror
+
+
+def _change(mirror: Mirror) -> None:
+    execute(mirror.place, "UPDATE t SET n = n + 1", "DELETE FROM u WHERE id < 50", "UPDATE u SET n = 7")
+
+
+@pytest.mark.parametrize(
+    "step", [step if step == _ORDINARY else pytest.param(step, marks=pytest.mark.full) for step in _STEPS]
+)
+def test_a_kill_at_any_durable_step_costs_nothing(filled: Mirror, program: Program, step: str) -> None:
+    if not step.startswith("copy."):
+        filled.once()
+        _change(filled)
+    mirrored = Mirrored(filled.path, filled.place.url, *filled.patterns, program=program)
+    try:
+        mirrored.start("--once", environment={"HEADRACE_FAILPOINT": f"{step}=kill"})
+        assert mirrored.wait() == -9, mirrored.log()
+    finally:
+        mirrored.close()
+    _change(filled)
+    filled.once()
+    _exact(filled)
+
+
+def test_a_lost_position_stops_the_source_and_is_healed_on_request(
+    filled: Mirror, source: SourceUnderTest
+) -> None:
+    """Nothing is skipped: what was lost with the log comes as a difference, in one mark."""
+    last = filled.once().at().mark
+    _change(filled)
+    filled.place.lose_position()
+    _change(filled)
+    error = filled.stops()
+    assert (error.code, "--reconcile" in error.hint) == (source.lost, True)
+    assert filled.lake.at().mark.versions == last.versions
+    filled.once(heal=True)
+    _exact(filled)
+    assert filled.lake.at(epoch=last.epoch).arrow(str(filled.place.table("u"))).num_rows == 200
+    _change(filled)
+    filled.once()
+    _exact(filled)
+
+
+def test_another_server_is_never_followed_by_itself(filled: Mirror, source: SourceUnderTest) -> None:
+    """Though it has the same tables."""
+    last = filled.once().at().mark
+    with filled.place.elsewhere() as other:
+        _fill(other)
+        # Not even where it may heal what was lost: the address may be wrong.
+        assert filled.stops(url=other.url, reconcile="auto").code == source.elsewhere
+    assert filled.lake.at().mark.versions == last.versions
+    _change(filled)
+    filled.once()
+    _exact(filled)

@@ -1,0 +1,126 @@
+"""What happens to tables while others go on: one comes late, one is dropped, two stop, one comes back.
+
+t         ──────────────────────────────────────────────────────────▶
+late             made, written, added, written ── copied ───────────▶
+gone      ─────────── dropped
+changed   ─────────────────── another column: stops ── dropped
+renamed   ─────────────────── no longer there: stops ── back, resync ─▶
+         first                                stopped              newest      marks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from headrace.core.errors import Definite, HeadraceError
+from headrace.lake.log.marks import Mark
+from headrace.testing import validators
+from tests.conformance.conftest import Mirror, mirror_of
+from tests.conformance.sources import Place, SourceUnderTest, execute
+
+pytestmark = pytest.mark.server
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A mirror at the end of that story."""
+
+    mirror: Mirror
+    error: HeadraceError  # of the run in which tables stopped
+    first: Mark
+    stopped: Mark
+
+    def name(self, table: str) -> str:
+        return str(self.mirror.place.table(table))
+
+    def having(self, table: str) -> list[int]:
+        """The epochs of the marks that have the table."""
+        return [mark.epoch for mark in self.mirror.lake.marks() if self.name(table) in mark.versions]
+
+    def numbers(self, mark: Mark, table: str) -> list[int]:
+        rows = self.mirror.lake.at(epoch=mark.epoch).arrow(self.name(table))
+        return sorted(rows["n"].to_pylist())
+
+
+def _make(place: Place, *tables: str) -> None:
+    for table in tables:
+        execute(
+            place,
+            f"CREATE TABLE {table} (id int PRIMARY KEY, n int)",
+            f"INSERT INTO {table} VALUES (1, 1), (2, 2), (3, 3)",
+        )
+
+
+def _change(place: Place, number: int, *tables: str) -> None:
+    for table in tables:
+        rows = f"INSERT INTO {table} VALUES ({number}0, 0)"
+        execute(place, f"UPDATE {table} SET n = {number} WHERE id < 3", rows)
+
+
+@pytest.fixture(scope="module")
+def scene(
+    request: pytest.FixtureRequest, source: SourceUnderTest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
+    with mirror_of(request, source, tmp_path_factory.mktemp("tables") / "lake") as mirror:
+        place = mirror.place
+        _make(place, "t", "gone", "changed", "renamed")
+        first = mirror.once().at().mark
+        _make(place, "late")
+        _change(place, 2, "t", "gone", "changed", "renamed", "late")
+        mirror.ask("tables.drop", "gone")
+        mirror.ask("tables.add", "late")
+        _change(place, 3, "t", "gone", "late")
+        execute(place, "ALTER TABLE changed DROP COLUMN n", "ALTER TABLE changed ADD COLUMN m int")
+        execute(place, "INSERT INTO changed VALUES (4, 4)")
+        execute(place, "ALTER TABLE renamed RENAME TO away")
+        error, stopped = mirror.stops(), mirror.lake.at().mark
+        execute(place, "ALTER TABLE away RENAME TO renamed")
+        _change(place, 4, "t", "late", "renamed")
+        mirror.ask("tables.drop", "changed")
+        mirror.ask("resync", "renamed")
+        mirror.once()
+        _change(place, 5, "t", "late", "renamed")
+        mirror.once()
+        yield Scene(mirror, error, first, stopped)
+
+
+def test_tables_that_are_followed_equal_their_source_whatever_becomes_of_others(scene: Scene) -> None:
+    lake, names = scene.mirror.lake, {scene.name(table) for table in ("t", "late", "renamed")}
+    assert set(lake.at().mark.versions) == names
+    assert validators.exact(lake, scene.mirror.place.url, values=True) == []
+    assert validators.definite(lake) == []
+    assert validators.travelled(lake, tables=names) == []
+    assert scene.having("t") == [mark.epoch for mark in lake.marks()][-len(scene.having("t")) :]
+
+
+def test_a_table_that_comes_late_joins_the_marks_once_it_is_copied(scene: Scene) -> None:
+    """It was written to before it was asked for, between that and its copy, and after."""
+    assert min(scene.having("late")) > scene.first.epoch
+    assert scene.having("late") == scene.having("t")[-len(scene.having("late")) :]
+
+
+def test_a_dropped_table_stays_readable_where_it_was(scene: Scene) -> None:
+    assert scene.numbers(scene.first, "gone") == [1, 2, 3]
+    assert max(scene.having("gone")) < scene.stopped.epoch
+    with pytest.raises(HeadraceError) as caught:
+        scene.mirror.lake.at().arrow(scene.name("gone"))
+    assert caught.value.code == "LAKE_TABLE_UNKNOWN"
+
+
+def test_a_table_whose_columns_changed_stops_and_publishes_nothing_wrong(scene: Scene) -> None:
+    assert isinstance(scene.error, Definite)
+    assert "headrace tables" in scene.error.hint
+    assert scene.numbers(scene.first, "changed") == [1, 2, 3]
+    for epoch in scene.having("changed"):
+        assert scene.mirror.lake.at(epoch=epoch).arrow(scene.name("changed")).column_names == ["id", "n"]
+    assert max(scene.having("changed")) < scene.stopped.epoch
+
+
+def test_a_stopped_table_is_reconciled(scene: Scene) -> None:
+    """It is as it was again. What it missed comes in one mark, and changes none before that."""
+    assert scene.stopped.epoch not in scene.having("renamed")
+    assert scene.numbers(scene.first, "renamed") == [1, 2, 3]
+    assert scene.numbers(scene.mirror.lake.at().mark, "renamed") == [0, 0, 0, 3, 5, 5]
