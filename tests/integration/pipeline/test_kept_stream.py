@@ -214,7 +214,10 @@ def test_truncations_and_large_transactions_across_a_first_copy_are_kept_whole(
 def test_a_table_of_which_a_damaged_file_was_kept_stops_alone(
     mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here it is a new copy that stops: its table stays what it was, and so do the others."""
+    """Here it is a new copy that stops: its table stays what it was, and so do the others.
+
+    A table that is copied as well, and for which the file holds nothing, goes on with its new copy.
+    """
     database, damaged = mirrors.database, set[str]()
 
     def damage(name: str, place: str = "") -> None:
@@ -224,15 +227,17 @@ def test_a_table_of_which_a_damaged_file_was_kept_stops_alone(
             path.write_bytes(b"\0" + path.read_bytes()[1:])
 
     mirrors.once()
-    ask.ask(str(mirrors.path), "resync", {"tables": ["keyed"]}, url=database.url(user="app"))
+    ask.ask(str(mirrors.path), "resync", {"tables": ["keyed", "emptied"]}, url=database.url(user="app"))
     monkeypatch.setattr("headrace.pipeline.loop.failpoint", damage)
-    with held_up(mirrors, POINT["slot"], "public.keyed", monkeypatch, **BY["slot"]):
-        _change(database, 1)
+    together = {"handoff": "slot", "snapshot_connections": 1}
+    with held_up(mirrors, POINT["slot"], "public.keyed", monkeypatch, **together):
+        database.execute(CHANGE.format("keyed", 1), user="app")
         _is_acknowledged(database)
     assert damaged
     _exact(mirrors)
     assert set(mirrors.lake.at().marks["main"].versions) == {f"public.{name}" for name in NAMES}
-    assert "staged/public.keyed" not in mirrors.lake.catalog()
+    assert not {"staged/public.keyed", "staged/public.emptied"} & mirrors.lake.catalog().keys()
+    assert [mark.kind for mark in mirrors.lake.marks()].count("reconcile") == 1
 
 
 @pytest.mark.parametrize(("handoff", "where"), FAILING)

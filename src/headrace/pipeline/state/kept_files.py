@@ -1,6 +1,6 @@
 """The files that keep the stream for tables which are still being copied, as the catalog names them.
 
-    late/<name>    a record per file: which tables it is for, how far it reaches, how large it is
+    late/<name>    a record per file: the tables it holds something for, how far it reaches, how large it is
 
 A file goes with the epoch after which no table needs it. Here is only what the catalog says of them; what
 they hold is written and read in `stream.late_stream`.

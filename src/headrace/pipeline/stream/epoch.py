@@ -267,10 +267,10 @@ def _kept(
     waiting = [r for r in keeping if (r.applied or frontier) < frontier]
     if not waiting or not len(batch.transactions):
         return None
-    oids, names = {r.oid for r in waiting}, frozenset(r.name for r in waiting)
+    tables = {record.name: record.oid for record in waiting}
     slices = batches.slices(workshop.reader, batch.transactions, workshop.decoder(look))
     place = (ledger.store, ledger.name, ledger.mark.epoch + 1, frontier)
-    return late_stream.keep(*place, oids, names, slices, workshop.reader)
+    return late_stream.keep(*place, tables, slices, workshop.reader)
 
 
 def _retaken(

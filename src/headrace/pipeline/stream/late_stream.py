@@ -44,6 +44,7 @@ class _Account:
     """What is said of a file's pieces, and what they come to."""
 
     pieces: list[dict[str, Any]]
+    tables: frozenset[int] = frozenset()
     size: int = 0
     changes: int = 0
     truncates: bool = False
@@ -54,16 +55,16 @@ def keep(
     source: str,
     epoch: int,
     reached: Position,
-    numbers: Collection[int],
-    names: frozenset[TableName],
+    tables: Mapping[TableName, int],
     slices: Iterable[Slice],
     reader: SpoolReader,
 ) -> Kept | None:
-    """Write down what these slices have for the tables; None where they have nothing.
+    """Write down what these slices have for the tables, by their numbers; None where they have nothing.
 
-    Two of the names may be of one number, while it is not known yet that one of them is not it any more.
+    The file names those for which it holds something: no other table needs it. Two of the names may be of one
+    number, while it is not known yet that one of them is not it any more.
     """
-    pieces = _selected(slices, reader, numbers)
+    pieces = _selected(slices, reader, frozenset(tables.values()))
     first = next(pieces, None)
     if first is None:
         return None
@@ -75,11 +76,13 @@ def keep(
             sink.write(piece.data.data)
             account.pieces.append(_told(piece, account.size))
             account.size += len(piece.data)
+            account.tables |= piece.tables
             account.changes += piece.changes
             account.truncates |= piece.truncates
         footer = json.dumps(account.pieces).encode()
         sink.write(footer + len(footer).to_bytes(FOOTER_BYTES, "big"))
     failpoint("late.keep.after")
+    names = frozenset(name for name, number in tables.items() if number in account.tables)
     return Kept(name, reached, names, account.size, account.changes, account.truncates)
 
 

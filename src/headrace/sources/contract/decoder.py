@@ -95,6 +95,7 @@ class Selected:
 
     data: Bytes
     context: Context
+    tables: frozenset[int]  # of which something is in them, as the stream numbers them
     changes: int
     truncates: bool
 

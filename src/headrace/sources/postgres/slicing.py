@@ -64,27 +64,33 @@ def _counted(inside: OpenTransaction, data: Bytes, messages: Messages) -> OpenTr
 def select(data: Bytes, context: StreamContext, tables: Collection[int]) -> Selected | None:
     """The messages that say something of the tables, and the begins of their transactions."""
     messages = scan(data, in_stream=context.inside is not None and context.inside.streamed)
-    wanted = _of_tables(messages, np.array(sorted(tables), np.int64))
-    if not wanted.any():
+    ours = np.isin(messages.relation, np.array(sorted(tables), np.int64))
+    changed = np.isin(messages.kind, _CHANGES) & ours
+    emptied = {oid: rows for oid, rows in truncates(data, messages).items() if oid in tables}
+    concerned = frozenset({*map(int, np.unique(messages.relation[changed])), *emptied})
+    if not concerned:
         return None
-    kinds = messages.kind[wanted]
+    truncated = np.zeros(len(messages), np.bool_)
+    for rows in emptied.values():
+        truncated[rows] = True
+    layouts = (messages.kind == _RELATION) & ours
     return Selected(
-        data=_only(data, messages, wanted),
+        data=_only(data, messages, _with_begins(messages, changed | truncated) | layouts),
         context=context.only(tables),
-        changes=int(np.isin(kinds, _CHANGES).sum()),
-        truncates=bool((kinds == _TRUNCATE).any()),
+        tables=concerned,
+        changes=int(changed.sum()),
+        truncates=bool(emptied),
     )
 
 
-def _of_tables(messages: Messages, oids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Flags:
-    kind, ours = messages.kind, np.isin(messages.relation, oids)
-    changes = (np.isin(kind, _CHANGES) & ours) | (kind == _TRUNCATE)
-    begun = kind == _BEGIN
+def _with_begins(messages: Messages, changes: Flags) -> Flags:
+    """These changes, and the begins of their transactions."""
+    begun = messages.kind == _BEGIN
     # Which transaction a message stands in: 0 is the one that was open before.
     number = np.cumsum(begun)
     concerned = np.zeros(int(number[-1]) + 1 if len(number) else 1, np.bool_)
     concerned[number[changes]] = True
-    return np.asarray(changes | ((kind == _RELATION) & ours) | (begun & concerned[number]), np.bool_)
+    return np.asarray(changes | (begun & concerned[number]), np.bool_)
 
 
 def _only(data: Bytes, messages: Messages, wanted: Flags) -> Bytes:

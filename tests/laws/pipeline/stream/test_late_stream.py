@@ -22,6 +22,7 @@ from headrace.pipeline.state import kept_files
 from headrace.pipeline.stream import late_stream
 from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import LakeAddress
+from headrace.sources.postgres.context import StreamContext
 from headrace.spool.reader import SpoolReader
 from tests.laws.sources.streams import DECODER, NAMES, TABLES, begin, insert, piece, plain, said, streamed
 from tests.places import place_at
@@ -33,24 +34,34 @@ def _said(each: Slice, oids: tuple[int, ...]) -> list[tuple[int, object]]:
     return list(said(each.read(NOBODY), each.context, oids))
 
 
+def _rolled_back(each: Slice) -> bool:
+    """Whether something of it was rolled back."""
+    assert isinstance(each.context, StreamContext)
+    return each.context.inside is not None and bool(each.context.inside.aborted)
+
+
 @given(pieces=st.lists(st.one_of(plain(), streamed()), max_size=4), count=st.integers(1, 3))
 def test_what_is_kept_says_the_same_of_its_tables(pieces: list[Slice], count: int) -> None:
     oids = TABLES[:count]
-    names = frozenset(NAMES[oid] for oid in oids)
+    tables = {NAMES[oid]: oid for oid in oids}
     with tempfile.TemporaryDirectory() as folder:
-        kept = late_stream.keep(LocalStore(folder), "main", 1, place_at(9000), oids, names, pieces, NOBODY)
+        kept = late_stream.keep(LocalStore(folder), "main", 1, place_at(9000), tables, pieces, NOBODY)
         files = [] if kept is None else [kept]
         again = late_stream.slices_of(LakeAddress(folder), "main", files, DECODER)
         found = [_said(each, oids) for each in again]
     expected = [told for each in pieces if (told := _said(each, oids))]
     assert [told for told in found if told] == expected
+    of = {NAMES[oid] for told in expected for oid, _ in told}
+    named = frozenset() if kept is None else kept.tables
+    # What subtransactions did that were rolled back is kept, and says nothing.
+    assert of == named or (of < named and any(_rolled_back(each) for each in pieces))
 
 
 def test_a_piece_that_a_disk_made_up_is_refused(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     damaged = piece(begin(1, 7) + insert(TABLES[0], b"x"), None)
-    names = frozenset(NAMES.values())
-    kept = late_stream.keep(store, "main", 1, place_at(9), NAMES, names, [damaged], NOBODY)
+    tables = {name: oid for oid, name in NAMES.items()}
+    kept = late_stream.keep(store, "main", 1, place_at(9), tables, [damaged], NOBODY)
     assert kept is not None
     path = tmp_path / layout.late_key("main", kept.name)
     raw = bytearray(path.read_bytes())

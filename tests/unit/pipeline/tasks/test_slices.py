@@ -50,8 +50,8 @@ def test_a_slice_is_read_where_it_lies_and_where_it_was_sent(spool: SpoolReader,
     small = Small(RAN, len(PART), WITHIN)
     common = Slice(DECODER, BETWEEN, 0, len(WHOLE))
     store = open_store(tmp_path / "lake")
-    names = frozenset([NAMES[TABLES[0]]])
-    kept = late_stream.keep(store, "main", 1, place_at(9), TABLES[:1], names, [common], spool)
+    tables = {NAMES[TABLES[0]]: TABLES[0]}
+    kept = late_stream.keep(store, "main", 1, place_at(9), tables, [common], spool)
     assert kept is not None
     [of_lake] = late_stream.slices_of(LakeAddress(str(tmp_path / "lake")), "main", [kept], DECODER)
     as_whole = begin(2000, RAN.number, time=7) + insert(TABLES[0], b"b")
