@@ -3,6 +3,7 @@
     contract   what every store promises, and the errors that they share
     local      a directory
     s3         a bucket
+    many       many requests at once
     open       from an address to its store; the only one that knows the others
 
 Called by all of `lake` and by the tasks. Nothing here looks into what a store holds.

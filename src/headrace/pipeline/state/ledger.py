@@ -30,6 +30,7 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable, LiveFile
 from headrace.lake.log.unseen import Stretch
 from headrace.lake.store.contract import Store
+from headrace.lake.store.many import at_once
 from headrace.pipeline.ingest.last_commits import COMMITS_KEY, LastCommits, last_commits_of
 from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.kept_files import KEY, Kept, kept_of
@@ -286,14 +287,15 @@ class Ledger:
         places = {name: layout.late_key(self.name, name) for name in (*names, *self._stray)}
         came = [name for name, record in names.items() if record is not None]
         came += self._inherited if plan is None else ()
-        late = (layout.late_key(self.name, name) for name in came)
-        self.store.sync([key for key in late if self.store.exists(key)])
+        late = [layout.late_key(self.name, name) for name in came]
+        there = at_once(self.store.exists, late)
+        self.store.sync([key for key, is_there in zip(late, there, strict=True) if is_there])
         self.log.sync(plan)
         gone = [place for name, place in places.items() if names.get(name) is None]
         if gone:
             failpoint("late.remove.before")
-        for place in gone:
-            self.store.delete(place)
+        for _ in at_once(self.store.delete, gone):
+            pass
         self._stray = ()
 
     def _move_on(self, epoch: Epoch, after: _Records, source: SourceRecord | None) -> None:

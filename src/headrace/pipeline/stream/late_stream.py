@@ -11,6 +11,9 @@ it. A file goes with the epoch after which no table needs it; the catalog says w
 A file holds the raw bytes of its pieces, one after the other, then what each piece must be told (its
 context), as JSON, its length in the last eight bytes. Each piece has a checksum: rows are never made of what
 a disk made up. What is kept is chosen by the source's decoder, whole buffers at a time, and no row is read.
+
+A copy that takes hours beside small epochs leaves thousands of small files. They are read in the driver, many
+at once and each by one request, and their slices carry what they hold.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from __future__ import annotations
 import json
 import uuid
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -30,11 +34,14 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
+from headrace.lake.store.many import at_once
 from headrace.pipeline.state.kept_files import FOOTER_BYTES, Kept, needed
-from headrace.pipeline.tasks.slices import KeptPiece, Slice, damaged_file, opened
+from headrace.pipeline.tasks.slices import KeptPiece, Slice, damaged_file, opened, verify
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.contract.decoder import Decoder, Selected
 from headrace.spool.reader import SpoolReader
+
+SMALL_BYTES = 128 << 10  # of a file that is read at once
 
 # --- writing ------------------------------------------------------------------------------------
 
@@ -131,20 +138,37 @@ def portion(
     return Portion(taken, frontier if over else taken[-1].reached, over)
 
 
-def slices_of(lake: LakeAddress, source: str, files: Sequence[Kept], decoder: Decoder) -> Iterator[Slice]:
+def slices_of(lake: LakeAddress, source: str, files: Iterable[Kept], decoder: Decoder) -> Iterator[Slice]:
     """The pieces of the files, in order."""
-    store = lake.open()
-    for file in files:
-        key = layout.late_key(source, file.name)
-        for piece in _footer(store, key, file.size):
-            place = KeptPiece(lake, key, piece["crc"])
-            yield Slice(decoder, decoder.restored(piece), piece["start"], piece["stop"], kept=place)
+    for pieces in at_once(partial(_pieces, lake, source, decoder), files):
+        yield from pieces
 
 
-def _footer(store: Store, key: str, size: int) -> list[dict[str, Any]]:
-    with opened(store, key) as file:
-        file.seek(size)
-        told = file.read()
+def _pieces(lake: LakeAddress, source: str, decoder: Decoder, file: Kept) -> list[Slice]:
+    store, key = lake.open(), layout.late_key(source, file.name)
+    if file.size > SMALL_BYTES:
+        with opened(store, key) as found:
+            found.seek(file.size)
+            told, data = found.read(), None
+    else:
+        raw = store.get(key)
+        if raw is None:
+            raise damaged_file(key)
+        told, data = raw[file.size :], raw[: file.size]
+    return [_slice(decoder, KeptPiece(lake, key, each["crc"]), each, data) for each in _footer(key, told)]
+
+
+def _slice(decoder: Decoder, place: KeptPiece, told: dict[str, Any], data: bytes | None) -> Slice:
+    """A piece as a slice; of a small file it carries its bytes, which are verified now."""
+    context, start, stop = decoder.restored(told), told["start"], told["stop"]
+    if data is None:
+        return Slice(decoder, context, start, stop, kept=place)
+    own = data[start:stop]
+    verify(place, own, stop - start)
+    return Slice(decoder, context, start, stop, data=own)
+
+
+def _footer(key: str, told: bytes) -> list[dict[str, Any]]:
     footer, length = told[:-FOOTER_BYTES], int.from_bytes(told[-FOOTER_BYTES:], "big")
     try:
         pieces: list[dict[str, Any]] = json.loads(footer)

@@ -96,9 +96,14 @@ def read_piece(piece: KeptPiece, start: int, stop: int) -> Bytes:
     with opened(piece.lake.open(), piece.key) as file:
         file.seek(start)
         data = file.read(stop - start)
-    if len(data) != stop - start or zlib.crc32(data) != piece.crc:
-        raise damaged_file(piece.key)
+    verify(piece, data, stop - start)
     return np.frombuffer(data, np.uint8)
+
+
+def verify(piece: KeptPiece, data: bytes, size: int) -> None:
+    """Refuse what is not what was written."""
+    if len(data) != size or zlib.crc32(data) != piece.crc:
+        raise damaged_file(piece.key)
 
 
 def damaged_file(key: str) -> KeptDamaged:

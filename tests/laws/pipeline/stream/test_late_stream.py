@@ -7,6 +7,7 @@ decoded from the whole bytes and from what was kept of them.
 from __future__ import annotations
 
 import tempfile
+import threading
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from headrace.core.errors import Definite
 from headrace.lake.format import layout
 from headrace.lake.store.local import LocalStore
+from headrace.lake.store.many import AT_ONCE
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import kept_files
 from headrace.pipeline.stream import late_stream
@@ -57,7 +59,7 @@ def test_what_is_kept_says_the_same_of_its_tables(pieces: list[Slice], count: in
     assert of == named or (of < named and any(_rolled_back(each) for each in pieces))
 
 
-def test_a_piece_that_a_disk_made_up_is_refused(tmp_path: Path) -> None:
+def test_a_piece_that_a_disk_made_up_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(tmp_path)
     damaged = piece(begin(1, 7) + insert(TABLES[0], b"x"), None)
     tables = {name: oid for oid, name in NAMES.items()}
@@ -67,10 +69,47 @@ def test_a_piece_that_a_disk_made_up_is_refused(tmp_path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[40] ^= 1
     path.write_bytes(raw)
-    [again] = late_stream.slices_of(LakeAddress(str(tmp_path)), "main", [kept], DECODER)
-    with pytest.raises(Definite) as caught:
-        again.read(NOBODY)
-    assert caught.value.code == "LATE_DAMAGED"
+    for small in (0, 1 << 20):  # read piece by piece, or at once
+        monkeypatch.setattr(late_stream, "SMALL_BYTES", small)
+        with pytest.raises(Definite) as caught:
+            _read([kept], tmp_path)
+        assert caught.value.code == "LATE_DAMAGED"
+
+
+def test_thousands_of_small_files_are_asked_for_many_at_once_and_each_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a bucket's answers, one after the other, would take minutes."""
+    store, tables = LocalStore(str(tmp_path)), {NAMES[TABLES[0]]: TABLES[0]}
+    written = piece(begin(1, 7) + insert(TABLES[0], b"x"), None)
+    kept = [
+        late_stream.keep(store, "main", epoch, place_at(epoch), tables, [written], NOBODY)
+        for epoch in range(3 * AT_ONCE)
+    ]
+    bucket = _Bucket(store)
+    monkeypatch.setattr(LakeAddress, "open", lambda _: bucket)
+    found = _read([file for file in kept if file is not None], tmp_path)
+    assert found == [written.read(NOBODY).tobytes()] * 3 * AT_ONCE
+    assert len(bucket.asked) == 3 * AT_ONCE
+
+
+def _read(files: list[kept_files.Kept], folder: Path) -> list[bytes]:
+    slices = late_stream.slices_of(LakeAddress(str(folder)), "main", files, DECODER)
+    return [each.read(NOBODY).tobytes() for each in slices]
+
+
+class _Bucket:
+    """A store that answers only when it is asked for much at once."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self._store = store
+        self._all = threading.Barrier(AT_ONCE)
+        self.asked: list[str] = []
+
+    def get(self, key: str) -> bytes | None:
+        self._all.wait(timeout=60)
+        self.asked.append(key)
+        return self._store.get(key)
 
 
 def test_a_portion_is_a_prefix_of_what_its_tables_need() -> None:

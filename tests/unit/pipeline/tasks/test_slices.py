@@ -46,13 +46,17 @@ def spool(tmp_path: Path) -> Iterator[SpoolReader]:
         yield SpoolReader(folder)
 
 
-def test_a_slice_is_read_where_it_lies_and_where_it_was_sent(spool: SpoolReader, tmp_path: Path) -> None:
+def test_a_slice_is_read_where_it_lies_and_where_it_was_sent(
+    spool: SpoolReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small = Small(RAN, len(PART), WITHIN)
     common = Slice(DECODER, BETWEEN, 0, len(WHOLE))
     store = open_store(tmp_path / "lake")
     tables = {NAMES[TABLES[0]]: TABLES[0]}
     kept = late_stream.keep(store, "main", 1, place_at(9), tables, [common], spool)
     assert kept is not None
+    [carried] = late_stream.slices_of(LakeAddress(str(tmp_path / "lake")), "main", [kept], DECODER)
+    monkeypatch.setattr(late_stream, "SMALL_BYTES", 0)
     [of_lake] = late_stream.slices_of(LakeAddress(str(tmp_path / "lake")), "main", [kept], DECODER)
     as_whole = begin(2000, RAN.number, time=7) + insert(TABLES[0], b"b")
     for piece, expected in (
@@ -60,6 +64,7 @@ def test_a_slice_is_read_where_it_lies_and_where_it_was_sent(spool: SpoolReader,
         (Slice(DECODER, WITHIN, 0, len(PART), own=RAN), PART),
         (Slice(DECODER, DECODER.between(()), 0, 2 * len(PART), several=(small, small)), 2 * as_whole),
         (of_lake, WHOLE),
+        (carried, WHOLE),
     ):
         assert piece.read(spool).tobytes() == expected
         assert piece.read(spool, 30).tobytes() == expected[:30]
