@@ -21,8 +21,8 @@ the life of the source that `upstream` is of. The laws:
 * What is true of one table alone is `TableBusy` (it is tried again, later) or a `Definite` (it stops).
   Whatever else is raised concerns the whole source.
 
-Who reads what is the source's to say (`shares`): a source whose readers have to be there when the moment is
-taken gives each of them its share of the pieces, and the handoff is not asked for before they were begun.
+Who reads what is the source's to say (`shares`): one whose readers have to be there when the moment is taken
+gives each of them its share of the pieces. A copy does not ask for the handoff before they were begun.
 
 Called by `pipeline.copy`, `pipeline.verify` and their tasks. Nothing is written upstream.
 """
