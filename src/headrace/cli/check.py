@@ -11,7 +11,7 @@ from rich.console import Console
 from headrace.pipeline.state.config import CHOICES
 
 if TYPE_CHECKING:
-    from headrace.sources.postgres.preflight import Finding, Report
+    from headrace.sources.contract.findings import Finding, Report
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for all this.
     from headrace.pipeline.state import choice
     from headrace.pipeline.state.config import SourceConfig
-    from headrace.sources.postgres.preflight import script
+    from headrace.sources import registry
 
     wanted = SourceConfig(
         url=args.url,
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_record(report)))
     elif args.sql:
-        for statement in script(report.findings):
+        for statement in registry.by_address(args.url).script(report):
             print(statement if statement.startswith("--") else f"{statement};")
     else:
         _show(report)
@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _record(report: Report) -> dict[str, Any]:
     return {
-        "version": report.identity.version,
-        "tables": [str(look.name) for look in report.tables],
+        "version": report.version,
+        "tables": [str(table.name) for table in report.tables],
         "rows": report.rows,
         "bytes": report.bytes,
         "left_out": {str(name): error.code for name, error in report.left_out.items()},

@@ -28,13 +28,10 @@ from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
+from headrace.sources.contract.findings import Report
 from headrace.sources.contract.session import Session
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.patterns import Pattern
-from headrace.sources.postgres.bridge import connection_of
-from headrace.sources.postgres.catalog import definitions
-from headrace.sources.postgres.preflight import Report
-from headrace.sources.postgres.upstream import Upstream
 
 
 def preflight(config: SourceConfig) -> Report:
@@ -88,16 +85,17 @@ def begin(met: Met) -> None:
     """Choose the tables, make what is needed upstream, and publish the source's first records."""
     place, session = met.place, met.session
     report = preflight(place.config)
-    names = [look.name for look in report.tables]
+    names = [table.name for table in report.tables]
     source = _source(met)
     # From here on there may be something upstream, of which `headrace drop` must know.
     last_config.remember(place.store, place.name, place.config, place.lake)
     origin = session.establish(source.upstream, names, met.waiting, undo=True)
     source = replace(source, identity=origin.identity, upstream=origin.upstream, start=origin.start)
-    publication = Upstream.of(source.upstream).publication
-    looks = definitions.look(connection_of(session), [look.oid for look in report.tables], [publication])
+    found = session.tables(source.upstream).define(report.tables)
+    for error in found.errors.values():
+        raise error
     late = not origin.fresh
-    records = tuple(replace(chosen(look, source.start), late=late) for look in looks.values())
+    records = tuple(replace(chosen(table, source.start), late=late) for table in found.defs.values())
     commits = LastCommits(source.start.time)
     met.ledger.publish(
         Epoch("open", source.start, records=records, source=source, commits=commits, begun=origin.begun)

@@ -44,8 +44,6 @@ from headrace.pipeline.stream.epoch import Workshop, catch_up, stream_epoch
 from headrace.pipeline.stream.source_clock import SourceClock
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.session import Session
-from headrace.sources.postgres.bridge import connection_of
-from headrace.sources.postgres.upstream import Upstream, remade
 
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 5.0
@@ -208,14 +206,12 @@ class Run:
         return True
 
     def look(self, records: Sequence[TableRecord]) -> schema_check.Look:
-        """The look that every mark needs; a publication that was made again concerns all tables."""
+        """The look that every mark needs; objects upstream that were made again concern all tables."""
         assert self.ledger.source is not None
-        look = schema_check.look(
-            connection_of(self.session), self.ledger.source, records, self.ledger.position
-        )
-        lost = remade(Upstream.of(self.ledger.source.upstream), look.publication_oid)
-        if lost is not None:
-            raise lost
+        tables = self.session.tables(self.ledger.source.upstream)
+        look = schema_check.look(tables, records, self.ledger.position)
+        if look.broken is not None:
+            raise look.broken
         return look
 
     def reach(self, frontier: Position) -> None:

@@ -18,26 +18,20 @@ them that lie behind all that was reached, and counts another life (`contract.se
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionDoubtful, PositionLost
-from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
-from headrace.pipeline.commands.resync import Examined
 from headrace.pipeline.first_run import Met
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.session import Origin
-from headrace.sources.postgres.bridge import connection_of
-from headrace.sources.postgres.preflight import unfit_members
-from headrace.sources.postgres.publication import publication_oid
-from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.upstream import Upstream
+from headrace.sources.contract.tables import Examined
 from headrace.spool.layout import erase
 
 
@@ -89,24 +83,22 @@ def _note(source: SourceRecord) -> bytes:
 def begin(met: Met) -> None:
     """Leave the lost position: publication and slot as on a first run, new copies for all tables."""
     ledger, place, session = met.ledger, met.place, met.session
-    connection = connection_of(session)
     source = ledger.source
     assert source is not None
     known = _concerned(ledger)
-    found = _examined(connection, source, [record.name for record in known])
+    found = session.tables(source.upstream).examine([record.name for record in known])
     _copied_anew(ledger, known, found, ledger.position)  # else nothing is let go
     # From here on the slot is another, and until a durable mark says so nobody else knows that it is ours.
     note = layout.healing_key(ledger.name)
     place.store.put(note, _note(source))
     place.store.sync([note])
     session.leave(source.upstream)
-    limited = _limited(connection, source, found)
     origin = session.establish(
-        source.upstream, found.fit, met.waiting, anew=limited, reached=ledger.position, left=source.identity
+        source.upstream, found.fit, met.waiting, reached=ledger.position, left=source.identity
     )
     erase(place.spool)
     again = renewed(source, origin)
-    found = resync.published(connection, source, found)
+    found = found.then(session.tables(again.upstream).define(found.fit_defs))
     records = _copied_anew(ledger, known, found, again.start)
     anew = {record.name for record in records if record.stage is not None}
     gone = tuple(copy for name, copy in ledger.staged.items() if name not in anew)
@@ -123,21 +115,6 @@ def begin(met: Met) -> None:
     )
     ledger.sync(plan)
     place.store.delete(note)
-
-
-def _examined(connection: Session, source: SourceRecord, names: Sequence[TableName]) -> Examined:
-    """The tables, and what speaks against each: also what a publication of the user's does not send."""
-    found = resync.examined(connection, source, names)
-    owned = Upstream.of(source.upstream).owns_publication
-    return found if owned else resync.published(connection, source, found)
-
-
-def _limited(connection: Session, source: SourceRecord, found: Examined) -> Collection[TableName]:
-    """The tables of which our publication sends only a part: somebody altered it."""
-    publication = Upstream.of(source.upstream).publication
-    if not publication_oid(connection, publication):
-        return ()
-    return unfit_members(connection, publication, [found.looks[name] for name in found.fit])
 
 
 def _copied_anew(

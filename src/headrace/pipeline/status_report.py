@@ -79,9 +79,9 @@ class Beside:
         """Ask the source what the patterns match by now."""
         # Late: this module is loaded before Spark is told to start, and that one takes a second.
         from headrace.pipeline.state.choice import unmirrored
-        from headrace.sources.postgres.bridge import connection_of
 
-        self.unmirrored = unmirrored(connection_of(session), config, ledger.tables)
+        assert ledger.source is not None
+        self.unmirrored = unmirrored(session.tables(ledger.source.upstream), config, ledger.tables)
         self._looked = time.monotonic()
 
 

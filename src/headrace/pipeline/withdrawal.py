@@ -23,9 +23,8 @@ from headrace.core.errors import HeadraceError
 from headrace.pipeline.commands.serve import Desk
 from headrace.pipeline.resync.new_copy import CopyRun
 from headrace.pipeline.state.stops import stop_copies, stop_tables
-from headrace.sources.postgres.bridge import connection_of
-from headrace.sources.postgres.publication import withdraw_by_oid, without_identity
-from headrace.sources.postgres.upstream import Upstream
+from headrace.sources import registry
+from headrace.sources.contract.tables import Tables
 
 LOOK_SECONDS = 1.0
 LONGEST_PAUSE = 30.0
@@ -55,21 +54,23 @@ class Withdrawal:
         if run.desk.in_hand is not None:
             self.out = frozenset()  # it may put something in, and be refused after that
             return
-        if not Upstream.of(source.upstream).owns_publication or now < self.again_at:
+        ours = registry.by_kind(source.kind).owns_capture(source.upstream)
+        if not ours or now < self.again_at:
             return
         stopped = _stopped(run)
         self.out &= stopped
+        tables = run.session.tables(source.upstream)
         flawed: frozenset[int] = frozenset()
         if now - self.looked_at >= LOOK_SECONDS:
             self.looked_at = now
-            flawed = without_identity(connection_of(run.session), Upstream.of(source.upstream).publication)
+            flawed = tables.unwritable()
         if leaving := (stopped - self.out) | flawed:
-            self._withdraw(run, Upstream.of(source.upstream).publication, leaving)
+            self._withdraw(run, tables, leaving)
             _stop(run, flawed)
 
-    def _withdraw(self, run: TableRun, publication: str, leaving: frozenset[int]) -> None:
+    def _withdraw(self, run: TableRun, tables: Tables, leaving: frozenset[int]) -> None:
         try:
-            withdraw_by_oid(connection_of(run.session), publication, leaving)
+            tables.release_now(leaving)
         except HeadraceError as error:
             if run.session.closed:
                 raise

@@ -24,6 +24,7 @@ from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.postgres import slot
 from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.session import statements
 from headrace.sources.postgres.session.address import Address
@@ -67,7 +68,7 @@ class Scene:
             looks = look_by_name(connection, names, ["mine"]).values()
             start = Log().position(wal_end(connection))
             self.source = replace(_source(self), start=start)
-            self.records = [choice.chosen(look, start) for look in looks]
+            self.records = [choice.chosen(definition(look), start) for look in looks]
         self.store = open_store(str(self.lake))
 
     def copying(self, *names: str, connections: int = 2) -> Copying:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.sources.postgres.preflight import Report, Wish, examine, script
+from headrace.sources.contract.findings import Report
+from headrace.sources.postgres.preflight import PostgresWish, examine, script
 from headrace.sources.postgres.session.address import Address
 from headrace.status.picture import pictures
 from headrace.testing import regression, validators
@@ -37,7 +38,7 @@ def suite() -> Iterator[Database]:
 
 
 def _examined(database: Database) -> Report:
-    return examine(Address.parse(database.url()), Wish(("*.*",)))
+    return examine(Address.parse(database.url()), PostgresWish(("*.*",)))
 
 
 def test_every_table_of_the_suite_that_can_be_mirrored_is_exact_before_and_after_changes(

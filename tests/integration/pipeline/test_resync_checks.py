@@ -8,7 +8,6 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.pipeline.commands import resync
-from headrace.pipeline.commands.resync import Examined
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.upstream import Upstream
 from headrace.testing.postgres import Database
@@ -33,8 +32,8 @@ def examined(
     """What `tables resync` finds against each of the tables; of one that is fit nothing."""
     address = Address.parse(database.url(user="app"))
     source = source_record(upstream=Upstream("none", publication, ours, ours))
-    found: Examined = resync.prepare(address, source, [TableName("public", name) for name in names])
-    assert {str(name) for name in found.looks} == {f"public.{name}" for name in names if name != "gone"}
+    found = resync.prepare(address, source, [TableName("public", name) for name in names])
+    assert {str(name) for name in found.defs} == {f"public.{name}" for name in names if name != "gone"}
     return {name.name: error.code for name, error in found.errors.items()}
 
 

@@ -11,7 +11,7 @@ from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.sizes import sizes
 from headrace.sources.postgres.catalog.table_def import schema_of
-from headrace.sources.postgres.preflight import Wish, examine
+from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
@@ -39,7 +39,7 @@ def test_a_table_is_checked_published_and_copied_whole(any_database: Database) -
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v numeric(8, 2))", user="app")
     database.execute("INSERT INTO t SELECT g, g / 4.0 FROM generate_series(1, 20000) g")
     address = Address.parse(database.url(user="app"))
-    report = examine(address, Wish(("public.t",)))
+    report = examine(address, PostgresWish(("public.t",)))
     assert report.errors == ()
     with closing(connect(address, role="test")) as session:
         identity = identify(session)
@@ -67,7 +67,7 @@ def test_full_identity_with_generated_columns_is_refused_where_the_server_refuse
     """From 18 on the application's UPDATE would fail once the table is published; before it would not."""
     any_database.execute(GENERATED, user="app")
     address = Address.parse(any_database.url(user="app"))
-    report = examine(address, Wish(("public.g",)))
+    report = examine(address, PostgresWish(("public.g",)))
     refused = int(any_database.server.version) >= 18
     assert bool(report.errors) == refused
     with closing(connect(address, role="test")) as session:

@@ -5,27 +5,24 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from headrace.core.names import TableName
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.withdrawal import Withdrawal
 from tests.records import source_record
 
 
-def test_a_table_that_a_request_put_back_in_vain_leaves_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_a_request_put_back_in_vain_leaves_again() -> None:
     """A resync publishes the table before it finds that its columns are others than those of its history."""
     taken: list[list[int]] = []
-    monkeypatch.setattr("headrace.pipeline.withdrawal.without_identity", lambda *_: frozenset())
-    monkeypatch.setattr(
-        "headrace.pipeline.withdrawal.withdraw_by_oid", lambda _, __, oids: taken.append(sorted(oids))
+    tables = SimpleNamespace(
+        unwritable=lambda: frozenset(), release_now=lambda numbers: taken.append(sorted(numbers))
     )
     name = TableName("public", "t")
     stopped = SimpleNamespace(name=name, oid=7, state=State.STOPPED)
     source = source_record()
     ledger = SimpleNamespace(source=source, tables={name: stopped}, staged={}, healing=False)
     desk = SimpleNamespace(in_hand=None)
-    run: Any = SimpleNamespace(ledger=ledger, desk=desk, session=SimpleNamespace(connection=None))
+    run: Any = SimpleNamespace(ledger=ledger, desk=desk, session=SimpleNamespace(tables=lambda _: tables))
     withdrawal = Withdrawal()
     for in_hand in (None, None, object(), None, None):
         desk.in_hand = in_hand

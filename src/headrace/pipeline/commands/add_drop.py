@@ -20,8 +20,8 @@ A publication of the user's is never altered: a table has to be in it before it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -42,59 +42,74 @@ from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Errors, Outcome
+from headrace.sources import registry
+from headrace.sources.contract.findings import Report, Wish
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.session import Address, Session
+from headrace.sources.contract.source import Source
+from headrace.sources.contract.tables import Examined, TableDef
 from headrace.sources.patterns import Pattern, select
-from headrace.sources.postgres import publication
-from headrace.sources.postgres.bridge import address_of, identity_of
-from headrace.sources.postgres.catalog import table_def
-from headrace.sources.postgres.catalog.definitions import look_by_name
-from headrace.sources.postgres.preflight import Report, Wish, examine
-from headrace.sources.postgres.publication import ensure_publication, withdraw
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify, verify
-from headrace.sources.postgres.session.log_end import behind_all
-from headrace.sources.postgres.upstream import Upstream
 
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """Tables that are in the publication, and a position that was read after."""
+    """Tables whose changes are captured, and a position that was read after."""
 
-    looks: tuple[table_def.TableLook, ...]
+    found: Examined
     position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The source as the owner has it, for work on a connection of its own."""
+
+    source: Source
+    address: Address
+    identity: Json
+    upstream: Json
+
+    @classmethod
+    def of(cls, owner: Owner) -> _Place:
+        known = _source(owner.ledger)
+        source = registry.by_kind(known.kind)
+        return cls(source, owner.session.address, owner.session.identity, known.upstream)
+
+    @contextmanager
+    def connected(self) -> Iterator[Session]:
+        with closing(self.source.connect(self.address, role="publish")) as session:
+            session.prove(self.identity)
+            yield session
 
 
 def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Choose further tables: those that the patterns name and that are not mirrored yet."""
     resync.refuse_while_healing(owner.ledger)
     patterns = tuple(arguments["tables"])
-    ledger, source = owner.ledger, _source(owner.ledger)
-    upstream = Upstream.of(source.upstream)
-    site = (address_of(owner.session.address), identity_of(owner.session))
+    ledger, place = owner.ledger, _Place.of(owner)
     wish = Wish(
-        patterns=patterns,
-        publication=None if upstream.owns_publication else upstream.publication,
-        slot=upstream.slot,
-        handoff=owner.place.config.handoff,
+        patterns,
+        {"handoff": owner.place.config.handoff},
         connections=owner.place.config.snapshot_connections,
-        expected=identity_of(owner.session),
+        upstream=place.upstream,
+        identity=place.identity,
     )
-    report = yield partial(examine, address_of(owner.session.address), wish)
+    report = yield partial(place.source.examine, place.address, wish)
     already = select(patterns, ledger.tables).names
     report = _of_new(report, ledger)
     if report.errors or not already:
         choice.refuse(report)
-    names = [look.name for look in report.tables]
-    published = yield partial(_publish, *site, source, names)
+    published = yield partial(_publish, place, [table.name for table in report.tables])
     failpoint("tables.add.before")
-    new = [look for look in published.looks if look.name not in ledger.tables]
+    for error in published.found.errors.values():
+        raise error
+    new = [table for name, table in published.found.defs.items() if name not in ledger.tables]
     if new:
         start = max(published.position, ledger.frontier)
-        owner.publish(_epoch(ledger, [_arrival(ledger, look, start) for look in new]))
+        owner.publish(_epoch(ledger, [_arrival(ledger, table, start) for table in new]))
     last_config.tables_come(owner.place.store, ledger.name, patterns)
     failpoint("tables.add.after")
     return {
-        "added": [str(look.name) for look in new],
+        "added": [str(table.name) for table in new],
         "already": _standing(ledger, already),
         "left_out": {str(name): error.as_record() for name, error in report.left_out.items()},
     }
@@ -106,8 +121,9 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     ledger, source = owner.ledger, _source(owner.ledger)
     chosen = select(arguments["tables"], ledger.tables).checked()
     leaving = chosen.names
+    ours = registry.by_kind(source.kind).owns_capture(source.upstream)
     unknown = [pattern.text for pattern in chosen.empty if not pattern.excludes]
-    if unknown and not Upstream.of(source.upstream).owns_publication:
+    if unknown and not ours:
         raise _not_mirrored(unknown[0])
     if leaving:
         time = ledger.frontier.time  # behind the last mark that names them, at which the texts stand
@@ -117,9 +133,8 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         owner.publish(Epoch("drop", ledger.frontier, outcomes=told, removed=tuple(gone)))
     last_config.tables_go(owner.place.store, ledger.name, leaving)
     failpoint("tables.drop.between")
-    if Upstream.of(source.upstream).owns_publication:
-        site = (address_of(owner.session.address), identity_of(owner.session))
-        yield partial(_withdraw, *site, source, leaving, unknown)
+    if ours:
+        yield partial(_withdraw, _Place.of(owner), leaving, unknown)
     return {"dropped": [str(name) for name in leaving]}
 
 
@@ -135,27 +150,21 @@ def _of_new(report: Report, ledger: Ledger) -> Report:
     """What the preflight found of tables that are not mirrored yet and that the lake can take."""
     new = replace(
         report,
-        tables=tuple(look for look in report.tables if look.name not in ledger.tables),
+        tables=tuple(table for table in report.tables if table.name not in ledger.tables),
         findings=tuple(f for f in report.findings if not f.concerned or f.concerned - ledger.tables.keys()),
     )
-    return new.without(layout.unfit_tables([look.name for look in new.tables], ledger.tables))
+    return new.without(layout.unfit_tables([table.name for table in new.tables], ledger.tables))
 
 
 def _standing(ledger: Ledger, names: Sequence[TableName]) -> dict[str, str]:
     return {str(name): ledger.tables[name].state.value for name in sorted(names)}
 
 
-def _publish(
-    address: Address, identity: Identity, source: SourceRecord, names: Sequence[TableName]
-) -> _Published:
-    """See that the publication holds the tables; committed when this returns."""
-    with closing(connect(address, role="publish")) as connection:
-        verify(identify(connection), identity)
-        if Upstream.of(source.upstream).owns_publication and names:
-            ensure_publication(connection, Upstream.of(source.upstream).publication, names, make=False)
-        looks = look_by_name(connection, names, [Upstream.of(source.upstream).publication])
-        position = behind_all(connection)
-    return _Published(tuple(looks.values()), Upstream.of(source.upstream).position(position))
+def _publish(place: _Place, names: Sequence[TableName]) -> _Published:
+    """See that changes of the tables are captured; committed when this returns."""
+    with place.connected() as session:
+        found = session.tables(place.upstream).capture(names)
+        return _Published(found, session.behind_all(place.upstream))
 
 
 def _epoch(ledger: Ledger, arrivals: Sequence[_Arrival]) -> Epoch:
@@ -179,9 +188,9 @@ class _Arrival:
     other_columns: bool  # the folder's newest version gets these columns
 
 
-def _arrival(ledger: Ledger, look: table_def.TableLook, start: Position) -> _Arrival:
-    record = replace(choice.chosen(look, start), late=True)
-    name, table = look.name, ledger.table(layout.table_folder(ledger.name, look.name))
+def _arrival(ledger: Ledger, arriving: TableDef, start: Position) -> _Arrival:
+    record = replace(choice.chosen(arriving, start), late=True)
+    name, table = arriving.name, ledger.table(layout.table_folder(ledger.name, arriving.name))
     other = table.version >= 0 and not _alike(table.schema(), record.schema.arrow())
     live = tuple(table.files())
     schema = replace(record.schema, version=_history_version(ledger, name, record.schema))
@@ -224,20 +233,13 @@ def _without_errors(ledger: Ledger, record: TableRecord, time: int) -> Outcome:
     return Outcome(record.name, errors=standing)
 
 
-def _withdraw(
-    address: Address,
-    identity: Identity,
-    source: SourceRecord,
-    leaving: Sequence[TableName],
-    unknown: Sequence[str],
-) -> None:
-    """Take tables out of our publication; of `unknown`, those that a drop left there when it was ended."""
-    with closing(connect(address, role="publish")) as connection:
-        verify(identify(connection), identity)
-        listed = publication.published(connection, Upstream.of(source.upstream).publication) or frozenset()
+def _withdraw(place: _Place, leaving: Sequence[TableName], unknown: Sequence[str]) -> None:
+    """Capture tables no longer; of `unknown`, those that a drop left there when it was ended."""
+    with place.connected() as session:
+        tables = session.tables(place.upstream)
+        listed = tables.captured()
         left = {text: Pattern.parse(text).of(listed) for text in unknown}
-        names = [*leaving, *(name for found in left.values() for name in found)]
-        withdraw(connection, Upstream.of(source.upstream).publication, names)
+        tables.release([*leaving, *(name for found in left.values() for name in found)])
     for text, found in left.items():
         if not found:
             raise _not_mirrored(text)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,16 +23,9 @@ from headrace.pipeline.resync import replacement
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import SourceRecord, TableRecord
-from headrace.sources.postgres.bridge import address_of
-from headrace.sources.postgres.catalog import definitions, table_def
-from headrace.sources.postgres.catalog.definitions import look_by_name
-from headrace.sources.postgres.catalog.table_def_record import to_record
-from headrace.sources.postgres.preflight import unfit_members, unfit_tables
-from headrace.sources.postgres.publication import ensure_publication
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.upstream import Upstream
+from headrace.sources import registry
+from headrace.sources.contract.session import Address
+from headrace.sources.contract.tables import Examined
 
 
 def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
@@ -43,7 +36,7 @@ def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     refuse_while_healing(ledger)
     names = [find(ledger, text) for text in arguments["tables"]]
     wanted = [name for name in names if name not in ledger.staged]
-    found = yield partial(prepare, address_of(owner.session.address), source, wanted)
+    found = yield partial(prepare, owner.session.address, source, wanted)
     records, refusals = [], []
     for name in wanted:
         try:
@@ -96,50 +89,18 @@ def find(ledger: Ledger, text: str) -> TableName:
     return found[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
-    """How tables look at the source, and why some of them can't be mirrored."""
-
-    looks: Mapping[TableName, table_def.TableLook]
-    errors: Mapping[TableName, HeadraceError]
-
-    @property
-    def fit(self) -> list[TableName]:
-        return sorted(self.looks.keys() - self.errors.keys())
-
-
 def prepare(address: Address, source: SourceRecord, names: Sequence[TableName]) -> Examined:
-    """See that the tables that are fit for it are published, and wholly."""
-    with closing(connect(address, role="resync")) as connection:
-        found = examined(connection, source, names)
-        if Upstream.of(source.upstream).owns_publication and found.fit:
-            limited = unfit_members(
-                connection, Upstream.of(source.upstream).publication, [found.looks[n] for n in found.fit]
-            )
-            publication = Upstream.of(source.upstream).publication
-            ensure_publication(connection, publication, found.fit, make=False, anew=limited)
-        return published(connection, source, found)
-
-
-def examined(connection: Session, source: SourceRecord, names: Sequence[TableName]) -> Examined:
-    """The tables as they are, before they are published."""
-    looks = look_by_name(connection, names, [Upstream.of(source.upstream).publication])
-    return Examined(looks, unfit_tables(connection, list(looks.values())))
-
-
-def published(connection: Session, source: SourceRecord, found: Examined) -> Examined:
-    """The same tables as members of the source's publication, which has to send all of them."""
-    oids = [look.oid for look in found.looks.values()]
-    publication = Upstream.of(source.upstream).publication
-    looks = definitions.look(connection, oids, [publication])
-    fit = [look for name, look in looks.items() if name not in found.errors]
-    return Examined(looks, {**found.errors, **unfit_members(connection, publication, fit)})
+    """See that the tables that are fit for it are captured, and wholly."""
+    with closing(registry.by_kind(source.kind).connect(address, role="resync")) as session:
+        tables = session.tables(source.upstream)
+        found = tables.examine(names)
+        return found.then(tables.capture(found.fit))
 
 
 def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord:
     """The record of the new copy of a table."""
-    look = found.looks.get(record.name)
-    if look is None:
+    table = found.defs.get(record.name)
+    if table is None:
         raise Definite(
             "RESYNC_TABLE_GONE",
             f"{record.name} is not at the source any more",
@@ -147,10 +108,8 @@ def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord
         )
     if record.name in found.errors:
         raise found.errors[record.name]
-    schema = table_def.schema_of(look)
-    replacement.refuse_other_columns(record.name, record.schema, schema)
-    schema = replace(schema, version=record.schema.version)
-    fresh = replace(record, oid=look.oid, look=to_record(look), schema=schema)
+    replacement.refuse_other_columns(record.name, record.schema, table.schema)
+    fresh = record.defined(replace(table, schema=replace(table.schema, version=record.schema.version)))
     return replacement.staged(fresh, stage_of(ledger, record.name), ledger.position)
 
 

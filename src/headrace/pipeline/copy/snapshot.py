@@ -56,7 +56,6 @@ from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address, Session
 from headrace.sources.contract.tables import TableDef
-from headrace.sources.postgres.bridge import connection_of
 from headrace.spark.jobs import Jobs
 
 
@@ -162,8 +161,8 @@ class Copying:
     def _same(self, session: Session) -> list[TableDef]:
         """The tables that are still what was recorded; the others are refused."""
         known = [self._records[name] for name in sorted(self._records)]
-        look = schema_check.look(connection_of(session), self._source, known, self._source.start)
-        changed = look.changed(known)
+        tables = session.tables(self._source.upstream)
+        changed = schema_check.look(tables, known, self._source.start).changed(known)
         for name, error in changed.items():
             self.site.finished.put(Refused(name, self._tables[name].task.folder, error))
         return [record.definition for record in known if record.name not in changed]

@@ -19,50 +19,43 @@ from headrace.lake.format import layout
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import Event, State, after
-from headrace.sources.postgres.catalog import table_def
-from headrace.sources.postgres.catalog.table_def_record import to_record
-from headrace.sources.postgres.preflight import Report, Wish, examine
-from headrace.sources.postgres.preflight import unmirrored as preflight_of_others
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.statements import Session
+from headrace.sources import registry
+from headrace.sources.contract.findings import Report, Wish
+from headrace.sources.contract.tables import TableDef, Tables
 
 NOT_ADDED = "TABLE_NOT_ADDED"
 
 
 def wish(config: SourceConfig) -> Wish:
-    """What the configuration asks of the source; a publication alone means all that it holds."""
-    return Wish(
-        patterns=config.tables or (("*.*",) if config.publication else ()),
-        publication=config.publication,
-        slot=config.slot,
-        handoff=config.handoff,
-        connections=config.snapshot_connections,
-    )
+    """What the configuration asks of the source."""
+    options = {**config.options, "handoff": config.handoff}
+    return Wish(config.tables, options, connections=config.snapshot_connections)
 
 
 def examined(config: SourceConfig) -> Report:
     """What a preflight of the source finds, and which of its tables have no place in a lake."""
-    report = examine(Address.parse(config.url), wish(config))
-    meant_first = sorted((look.name for look in report.tables), key=lambda name: name not in report.meant)
+    source = registry.by_address(config.url)
+    report = source.examine(source.address(config.url), wish(config))
+    meant_first = sorted((table.name for table in report.tables), key=lambda name: name not in report.meant)
     return report.without(layout.unfit_tables(meant_first))
 
 
-def unmirrored(connection: Session, config: SourceConfig, mirrored: Collection[TableName]) -> dict[str, str]:
+def unmirrored(tables: Tables, config: SourceConfig, mirrored: Collection[TableName]) -> dict[str, str]:
     """What the patterns match and nobody mirrors, each with the code that says why."""
-    reasons = preflight_of_others(connection, wish(config), mirrored)
+    reasons = tables.unmirrored(config.tables, mirrored)
     fit = [name for name, error in reasons.items() if error is None]
     reasons |= layout.unfit_tables(fit, mirrored)
     return {str(name): NOT_ADDED if error is None else error.code for name, error in reasons.items()}
 
 
-def chosen(look: table_def.TableLook, start: Position) -> TableRecord:
+def chosen(table: TableDef, start: Position) -> TableRecord:
     """The record of a table that waits for its copy."""
     return TableRecord(
-        name=look.name,
+        name=table.name,
         state=after(State.ABSENT, Event.CHOSEN),
-        oid=look.oid,
-        schema=table_def.schema_of(look),
-        look=to_record(look),
+        oid=table.number,
+        schema=table.schema,
+        look=table.record,
         applied=start,
     )
 

@@ -118,6 +118,10 @@ class TableRecord:
         """How the copy is joined to the stream: full before-images allow the exact rewind."""
         return "rewind" if self.schema.full else "skip"
 
+    def defined(self, table: TableDef) -> TableRecord:
+        """The record of the same table as it is defined by now."""
+        return replace(self, oid=table.number, schema=table.schema, look=table.record)
+
     def on(self, event: Event, **changes: Any) -> TableRecord:
         """The record after an event of `table_state`."""
         return replace(self, state=after(self.state, event), **changes)

@@ -78,7 +78,7 @@ class Workshop:
 
     def decoder(self, look: Look) -> Decoder:
         """The decoder of the source's stream, as of this look."""
-        return self.source.decoder(look.xid_reference)
+        return self.source.decoder(look.reference)
 
     def jobs(self, rows: int) -> Jobs:
         """Who does an epoch of so many rows; it is counted."""

@@ -56,7 +56,6 @@ from headrace.sources import registry
 from headrace.sources.contract.copying import Measured, Snapshot
 from headrace.sources.contract.session import Session
 from headrace.sources.patterns import select
-from headrace.sources.postgres.bridge import connection_of
 from headrace.spark.secrets import seal
 
 WAIT_SECONDS = 120.0
@@ -115,7 +114,8 @@ def _of_source(place: Place, asked: Asked) -> Verdict:
     kind = registry.by_kind(source.kind)
     with closing(kind.connect(kind.address(place.config.url), role="verify")) as session:
         session.prove(source.identity)
-        beside = {} if asked.tables else unmirrored(connection_of(session), place.config, tables_of(known))
+        mirrored = session.tables(source.upstream)
+        beside = {} if asked.tables else unmirrored(mirrored, place.config, tables_of(known))
         defs, readers = [record.definition for record in chosen], place.config.snapshot_connections
         with session.contents(source.upstream).snapshot(defs, readers, LEAD_SECONDS) as snapshot:
             comparison = Comparison(place, source, session, snapshot, newest)
@@ -186,7 +186,7 @@ class Comparison:
     def _begun(self, chosen: Sequence[TableRecord]) -> list[Weighed]:
         """The tables, with what keeps some of them from being compared."""
         live = [record for record in chosen if record.state is State.LIVE]
-        look = schema_check.look(connection_of(self._session), self._source, live, self._before.position)
+        look = schema_check.look(self._session.tables(self._source.upstream), live, self._before.position)
         errors = {record.name: _unfit(record) or _altered(record, look) for record in chosen}
         # Only those: of a table that somebody holds exclusively even the size is waited for.
         fit = [record.definition for record in chosen if errors[record.name] is None]

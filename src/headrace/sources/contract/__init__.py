@@ -3,7 +3,8 @@
     source      a kind of source: its addresses, its connections, what a check of it finds
     session     one connection: who is there, what is made upstream, how far the source is
     copying     one moment of the source, read in pieces by others; or ranges of keys, each of its own moment
-    tables      what a table is, and how big
+    tables      what a table is, whether it is still that, and whether its changes are captured
+    findings    what a check finds before anything is made: a wish, findings, their report
     stream      the stream, as a receiver reads it, and the half of a source that it needs
     received    what a read of the stream brings
     waiting     how a wait for others is borne

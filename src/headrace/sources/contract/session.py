@@ -9,7 +9,7 @@ A session belongs to one thread. Whatever fails is a coded error; one that means
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.copying import Contents
 from headrace.sources.contract.record import Json
+from headrace.sources.contract.tables import Tables
 from headrace.sources.contract.waiting import Waiting
 
 
@@ -70,8 +71,8 @@ class Health:
     excess: HeadraceError | None = None
 
 
-class Session(Protocol):
-    """One connection, pinned."""
+class Connection(Protocol):
+    """One connection, pinned, and who is at its other end."""
 
     @property
     def address(self) -> Address:
@@ -89,6 +90,10 @@ class Session(Protocol):
     def prove(self, known: Json) -> None:
         """Raise unless this is the server that `known` is of: an `identity`, or what of it lasts."""
 
+
+class Session(Connection, Protocol):
+    """A connection, and what a mirror asks over it."""
+
     # --- what is made upstream --------------------------------------------------------------------
 
     def establish(
@@ -98,15 +103,14 @@ class Session(Protocol):
         waiting: Waiting,
         *,
         undo: bool = False,
-        anew: Collection[TableName] = (),
         reached: Position | None = None,
         left: Json | None = None,
     ) -> Origin:
         """See that all changes of these tables are captured, then that there is a stream of them.
 
         With `undo` what was made goes again if it fails: while no record of the lake names it, nobody would
-        find it later. The tables `anew` are captured in part so far. Where a position was lost the stream
-        begins behind what had been `reached`, perhaps in another life than that of the server `left`.
+        find it later. Where a position was lost the stream begins behind what had been `reached`, perhaps in
+        another life than that of the server `left`.
         """
 
     def confirm(self, upstream: Json) -> None:
@@ -114,6 +118,9 @@ class Session(Protocol):
 
     def leave(self, upstream: Json) -> None:
         """Let a stream go whose position was lost: ours is removed, one of the user's must be made anew."""
+
+    def tables(self, upstream: Json) -> Tables:
+        """The tables that are mirrored through these objects."""
 
     # --- how far it is ----------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Reader
 from headrace.sources.contract.decoder import Decoder
+from headrace.sources.contract.findings import Report, Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address, Session
 
@@ -41,6 +42,15 @@ class Source(Protocol):
 
     def objects(self, upstream: Json) -> Mapping[str, str]:
         """The objects upstream, by the options that would name them."""
+
+    def owns_capture(self, upstream: Json) -> bool:
+        """Tell whether ours to change is which tables are captured; else the user's own objects say it."""
+
+    def examine(self, address: Address, wish: Wish) -> Report:
+        """Find what would go wrong later, before anything is made. Raises only if nobody can be asked."""
+
+    def script(self, report: Report) -> list[str]:
+        """The statements that mend what was found, in an order in which they can be run."""
 
     def drop(self, address: Address, upstream: Json) -> list[str]:
         """Remove what is ours of the objects upstream; what was removed, for people."""

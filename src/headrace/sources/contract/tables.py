@@ -1,14 +1,24 @@
-"""The tables of a source: what each is, and how big.
+"""The tables of a source: what each is, whether it is still that, and whether its changes are captured.
+
+    examine ─► capture ─► define ─► recorded ─► copied, followed ─► check, before each mark ─► release
+    fit?       upstream   in full?              (a `TableDef`)      locked, changed, news
 
 A definition is of one moment. Its `record` is the source's own: it is stored, handed back as what is `known`
-of the table, and compared by the source alone.
+of the table, and compared by the source alone. Which tables are captured may be the user's own affair
+(`Source.owns_capture`): then nothing here alters that.
+
+Called by the first run, by the commands that add, drop and renew tables, and before each mark.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
+from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.record import Json
 
@@ -29,3 +39,91 @@ class Size:
 
     bytes: int
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """Tables that are there, and what stands against mirroring some of them."""
+
+    defs: Mapping[TableName, TableDef]
+    errors: Mapping[TableName, HeadraceError]
+
+    @property
+    def fit(self) -> list[TableName]:
+        return sorted(self.defs.keys() - self.errors.keys())
+
+    @property
+    def fit_defs(self) -> list[TableDef]:
+        return [self.defs[name] for name in self.fit]
+
+    def then(self, later: Examined) -> Examined:
+        """The same, where those that were fit have been looked at again."""
+        unfit = {name: each for name, each in self.defs.items() if name in self.errors}
+        return Examined({**unfit, **later.defs}, {**self.errors, **later.errors})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What was done to a table, so that it is not what was recorded any more."""
+
+    what: str  # for a message
+    now: TableDef | None  # the same table as it is now, by whatever name; None: it is gone
+    mend: str | None = None  # a statement at the source that has to come before anything else
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaCheck:
+    """What one look at tables showed. By the keys of the caller, to whom a table may be two records."""
+
+    end: Position  # behind all that the stream can bring by now
+    reference: int  # what the source's decoder is made with
+    changes: Mapping[str, Change]
+    news: Mapping[str, TableDef]  # what is new of a table and means nothing to its rows
+    locked: frozenset[str]  # somebody may be changing it, and no look can see that yet
+    broken: HeadraceError | None = None  # the objects upstream are others now: it concerns all tables
+
+
+class Tables(Protocol):
+    """The tables of one mirror, asked about over one connection."""
+
+    def examine(self, names: Sequence[TableName]) -> Examined:
+        """Tell which of these tables are there, and what stands against mirroring them.
+
+        What `capture` puts right is not held against a table.
+        """
+
+    def capture(self, names: Sequence[TableName]) -> Examined:
+        """See that from here on all changes of these tables are captured; committed when it returns.
+
+        Those of which the user's own objects leave something out come with an error.
+        """
+
+    def define(self, tables: Iterable[TableDef]) -> Examined:
+        """Define the very same tables anew, now that they are captured; one that is gone is absent.
+
+        Those of which not all is captured come with an error.
+        """
+
+    def check(self, known: Mapping[str, TableDef]) -> SchemaCheck:
+        """Compare tables with what was recorded of them.
+
+        Whatever the stream brings of a table up to the `end` was made under the definition that is known, or
+        the table is among the changes or locked.
+        """
+
+    def unmirrored(
+        self, patterns: Sequence[str], mirrored: Collection[TableName]
+    ) -> dict[TableName, HeadraceError | None]:
+        """What patterns match and nobody mirrors, with what stands against it; None where nothing does."""
+
+    def captured(self) -> frozenset[TableName]:
+        """The tables whose changes are captured by name."""
+
+    def release(self, names: Sequence[TableName]) -> None:
+        """Capture the changes of these tables no longer; one that is not captured is nothing to do."""
+
+    def release_now(self, numbers: Collection[int]) -> None:
+        """The same of tables that may be called otherwise by now; where it has to wait it gives up."""
+
+    def unwritable(self) -> frozenset[int]:
+        """The tables, by number, of which the server refuses the application's own writes because of us."""

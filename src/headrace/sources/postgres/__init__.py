@@ -9,7 +9,9 @@
       context      what bytes must be told to be decoded
       spark_casts  a printed value as an expression of Spark's SQL
     stream_source  the half of the contract that a receiver needs
-    bridge         the connection behind a session of the contract, for callers that still want it
+      tables       the tables of a mirror, over these two:
+        capture       which tables the publication holds, and whether it sends all of each
+        schema_check  whether tables are what was recorded, before each mark
     upstream       publication and slot: their order, names, removal; that order proves that nothing is lost
     objects        the record of both, and of the life of the server that they are of
     publication    our publication, made and altered
@@ -20,7 +22,7 @@
     session/       a connection: pinned, proved, asked, bounded
     spelling, lsn  a position in the server's log, and how the server writes it
 
-Preflight and the source stand on top; snapshot, stream and slicing do not know each other.
+The source stands on top, then capture over preflight; snapshot, stream and slicing do not know each other.
 
 Everything runs with the rights of an ordinary user: LOGIN, REPLICATION, SELECT on the tables, and
 for a publication of our own also CREATE on the database and ownership of the tables.

@@ -25,14 +25,16 @@ from headrace.sources.contract.decoder import (
     TableFailure,
     Wanted,
 )
+from headrace.sources.contract.findings import Report, Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address as AnyAddress
 from headrace.sources.contract.session import Health, Origin, Reading
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.postgres import decoding, slicing, spark_casts
+from headrace.sources.postgres import capture, decoding, slicing, spark_casts
 from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.context import OpenTransaction, StreamContext, newest, own
+from headrace.sources.postgres.preflight import PostgresWish, examine, script
 from headrace.sources.postgres.session import clock, log_end
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
@@ -45,6 +47,7 @@ from headrace.sources.postgres.snapshot.follower import Follower
 from headrace.sources.postgres.snapshot.plan import Server
 from headrace.sources.postgres.snapshot.reader import Reader
 from headrace.sources.postgres.stream import slot_peek, synchronous
+from headrace.sources.postgres.tables import PostgresTables
 from headrace.sources.postgres.upstream import Upstream
 
 
@@ -130,12 +133,11 @@ class PostgresSession:
         waiting: Waiting,
         *,
         undo: bool = False,
-        anew: Collection[TableName] = (),
         reached: Position | None = None,
         left: Json | None = None,
     ) -> Origin:
-        wanted = upstreams.Wanted(names, anew, undo, reached, left)
         known = Upstream.of(upstream)
+        wanted = upstreams.Wanted(names, capture.partly(self.connection, known, names), undo, reached, left)
         return upstreams.establish(self.address, self.connection, self.found, known, wanted, waiting)
 
     def confirm(self, upstream: Json) -> None:
@@ -143,6 +145,9 @@ class PostgresSession:
 
     def leave(self, upstream: Json) -> None:
         upstreams.leave(self.address, self.connection, Upstream.of(upstream))
+
+    def tables(self, upstream: Json) -> PostgresTables:
+        return PostgresTables(self.connection, Upstream.of(upstream))
 
     # --- how far it is
 
@@ -201,6 +206,19 @@ class PostgresSource:
     def objects(self, upstream: Json) -> dict[str, str]:
         known = Upstream.of(upstream)
         return {"publication": known.publication, "slot": known.slot}
+
+    # --- which tables
+
+    def owns_capture(self, upstream: Json) -> bool:
+        return Upstream.of(upstream).owns_publication
+
+    def examine(self, address: AnyAddress, wish: Wish) -> Report:
+        return examine(Address(address.text), PostgresWish.of(wish))
+
+    def script(self, report: Report) -> list[str]:
+        return script(report.findings)
+
+    # ---
 
     def drop(self, address: AnyAddress, upstream: Json) -> list[str]:
         return upstreams.drop(Address(address.text), Upstream.of(upstream))

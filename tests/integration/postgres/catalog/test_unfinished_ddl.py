@@ -12,25 +12,24 @@ import pytest
 from headrace.core.names import TableName
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import chosen
-from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.catalog.candidates import candidates
 from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.preflight.tables import access
 from headrace.sources.postgres.preflight.upstream_objects import check_making, check_publication
 from headrace.sources.postgres.publication import published
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.slot import slot_state
 from headrace.sources.postgres.snapshot.key_range import disorder
+from headrace.sources.postgres.tables import PostgresTables
 from headrace.sources.postgres.upstream import Upstream
 from headrace.sources.postgres.writers import blockers, writers
 from headrace.testing.postgres import Database, Setting, postgres
 from headrace.testing.postmaster import wait_for
 from tests.places import place_at
-from tests.records import source_record
 
 pytestmark = pytest.mark.server
 
@@ -48,22 +47,17 @@ CREATE PUBLICATION p FOR TABLE root, listed WHERE (id < 100), plain, other;
 """
 
 
-def source(session: Session) -> SourceRecord:
-    known = identify(session)
-    return source_record(identity=known, upstream=Upstream("s", "p", owns_publication=False))
-
-
 class Watch:
     """The tables as they were recorded, and the looks at them."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.source = source(session)
+        self.tables = PostgresTables(session, Upstream("s", "p", owns_publication=False))
         looks = look_by_name(session, NAMES, ["p"])
-        self.records = [chosen(seen, place_at(0)) for seen in looks.values()]
+        self.records = [chosen(definition(seen), place_at(0)) for seen in looks.values()]
 
     def look(self) -> schema_check.Look:
-        return schema_check.look(self.session, self.source, self.records, place_at(0))
+        return schema_check.look(self.tables, self.records, place_at(0))
 
     @property
     def locked(self) -> set[str]:
@@ -213,7 +207,7 @@ def test_a_new_copy_and_its_table_are_compared_each_with_its_own_look(database: 
         plain = next(record for record in watch.records if record.name.name == "plain")
         database.execute("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
         seen = definitions.look(watch.session, [plain.oid], ["p"])[plain.name]
-        copy = replace(chosen(seen, place_at(0)), stage="1-0")
-        look = schema_check.look(watch.session, watch.source, [plain, copy], place_at(0))
+        copy = replace(chosen(definition(seen), place_at(0)), stage="1-0")
+        look = schema_check.look(watch.tables, [plain, copy], place_at(0))
         assert look.changed([plain]).keys() == {plain.name}
         assert look.changed([copy]) == {}

@@ -14,10 +14,12 @@ import pytest
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
-from headrace.sources.postgres.preflight import Finding, Level, Report, Wish, examine, script, unmirrored
+from headrace.sources.contract.findings import Finding, Level, Report
+from headrace.sources.postgres.preflight import PostgresWish, examine, script, unmirrored
 from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import identify
 from headrace.testing.postgres import Database, Setting, postgres
 from headrace.testing.postmaster import wait_for
 
@@ -34,7 +36,7 @@ def db(database: Database) -> Iterator[Database]:
 
 
 def check(db: Database, *patterns: str, publication: str | None = None, slot: str | None = None) -> Report:
-    wish = Wish(patterns or ("public.*",), publication=publication, slot=slot)
+    wish = PostgresWish(patterns or ("public.*",), publication=publication, slot=slot)
     return examine(Address.parse(db.url(user="app")), wish)
 
 
@@ -239,7 +241,7 @@ def test_what_a_wildcard_sweeps_in_and_cannot_be_mirrored_is_left_out_with_its_c
     db.execute("UPDATE keyless SET v = 2", user="app")
     # A run that goes on says the same of what it does not mirror, and that a table is new.
     with closing(connect(Address.parse(db.url(user="app")), role="test")) as session:
-        beside = unmirrored(session, Wish(("public.*",)), [])
+        beside = unmirrored(session, PostgresWish(("public.*",)), [])
     assert {str(name): error and error.code for name, error in beside.items()} == {
         "public.good": None,
         **CODES,
@@ -434,21 +436,21 @@ def test_the_statements_run_in_order_by_their_owner_leave_nothing_to_mend(db: Da
     db.execute(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'pw'")
     address = Address.parse(db.url(user=role, password="pw"))
     try:
-        report = examine(address, Wish(("public.*",)))
+        report = examine(address, PostgresWish(("public.*",)))
         assert report.tables == ()
         for statement in script(report.findings):
             db.execute(statement, user="app")
         db.execute("UPDATE keyless SET v = 2; DELETE FROM stored", user="app")
-        again = examine(address, Wish(("public.*",)))
+        again = examine(address, PostgresWish(("public.*",)))
         assert script(again.findings) == []
         assert the(again, "PG_PUBLICATION_PRIVILEGE").error.hint == "use --publication headrace"
-        last = examine(address, Wish(("public.*",), publication="headrace"))
+        last = examine(address, PostgresWish(("public.*",), publication="headrace"))
         assert (last.errors, [look.name.name for look in last.tables]) == ((), ["good", "keyless"])
         # One more table: what is offered now is not the whole again.
         db.execute("CREATE TABLE more (id int PRIMARY KEY); CREATE TABLE loose (v int)", user="app")
-        for statement in script(examine(address, Wish(("public.*",))).findings):
+        for statement in script(examine(address, PostgresWish(("public.*",))).findings):
             db.execute(statement, user="app")
-        named = examine(address, Wish(("public.*", "more", "loose"), publication="headrace"))
+        named = examine(address, PostgresWish(("public.*", "more", "loose"), publication="headrace"))
         assert named.errors == ()
     finally:
         db.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
@@ -542,8 +544,9 @@ def test_the_replication_attribute_is_asked_for_and_mended(db: Database) -> None
 
 def test_another_server_than_expected_is_an_error(db: Database) -> None:
     address = Address.parse(db.url(user="app"))
-    elsewhere = examine(Address.parse(db.server.url(user="app")), Wish(("*.*",))).identity
-    report = examine(address, Wish(("good",), expected=elsewhere))
+    with closing(connect(Address.parse(db.server.url(user="app")), role="test")) as session:
+        elsewhere = identify(session).as_record()
+    report = examine(address, PostgresWish(("good",), identity=elsewhere))
     assert [finding.code for finding in report.errors] == ["PG_ANOTHER_DATABASE"]
 
 
@@ -560,7 +563,7 @@ def test_a_server_that_is_not_set_up_is_told_how_to_be(capsys: pytest.CaptureFix
         report = check(db)
         assert {f.code for f in report.errors} == {"PG_WAL_LEVEL", "PG_SLOTS_FULL", "PG_SENDERS_FULL"}
         assert {"PG_SLOT_TIMEOUT", "PG_CONNECTIONS_FEW"} <= set(serious(report))
-        by_xid = examine(Address.parse(db.url(user="app")), Wish(("public.*",), handoff="xid"))
+        by_xid = examine(Address.parse(db.url(user="app")), PostgresWish(("public.*",), handoff="xid"))
         assert [f.code for f in by_xid.errors] == ["PG_WAL_LEVEL"], "it takes one of each"
         statements = script(report.findings)
         assert statements.index("-- restart the server") == len(statements) - 1
@@ -602,5 +605,5 @@ def test_transactions_that_a_slot_would_wait_for_are_named(
 def test_a_login_that_fails_is_raised_and_not_a_finding(db: Database) -> None:
     wrong = Address.parse(db.url(user="app", password="not it"))
     with pytest.raises(HeadraceError) as caught:
-        examine(wrong, Wish(("*.*",)))
+        examine(wrong, PostgresWish(("*.*",)))
     assert caught.value.code == "PG_PASSWORD_REFUSED"

@@ -30,7 +30,7 @@ from headrace.sources.contract.copying import KeyRange
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.preflight import Wish, examine
+from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
@@ -400,9 +400,9 @@ def test_on_a_standby_only_a_slot_is_offered(tmp_path: Path) -> None:
         with closing(connect(address, role="test")) as session:
             identity = identify(session)
         assert identity.standby
-        report = examine(address, Wish(("*.*",), handoff="xid"))
+        report = examine(address, PostgresWish(("*.*",), handoff="xid"))
         assert "PG_HANDOFF_STANDBY" in [finding.code for finding in report.errors]
-        assert "PG_HANDOFF_STANDBY" not in [f.code for f in examine(address, Wish(("*.*",))).errors]
+        assert "PG_HANDOFF_STANDBY" not in [f.code for f in examine(address, PostgresWish(("*.*",))).errors]
         with pytest.raises(Misconfigured) as caught:
             lead(address, identity, NAME, by="xid")
         assert caught.value.code == "PG_HANDOFF_STANDBY"

@@ -22,12 +22,13 @@ from headrace.core.schema import TableSchema
 from headrace.decode import copytext
 from headrace.decode.values import decode_column
 from headrace.pipeline.copy.chunked import Walk
-from headrace.pipeline.state.choice import chosen
 from headrace.sources.contract.copying import KeyRange
 from headrace.sources.contract.errors import StepTooLong
+from headrace.sources.contract.findings import Level
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.table_def import schema_of
-from headrace.sources.postgres.preflight import Level, Wish, examine
+from headrace.sources.postgres.catalog.table_def_record import definition
+from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session, query
@@ -40,7 +41,6 @@ from headrace.sources.postgres.snapshot.key_range import (
 )
 from headrace.sources.postgres.snapshot.plan import KeyWalk
 from headrace.testing.postgres import Database
-from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
@@ -187,7 +187,7 @@ def test_a_walk_that_takes_too_long_is_cancelled_and_goes_half_as_far(
     monkeypatch.setattr("headrace.sources.postgres.snapshot.key_range.BOUND_SECONDS", 0.03)
     with pytest.raises(StepTooLong):
         next_bound(session, schema, T, Span(), 499_999)
-    walk = Walk(KeyWalk(session, 0), chosen(look, place_at(0)).definition, 499_999, lambda: None)
+    walk = Walk(KeyWalk(session, 0), definition(look), 499_999, lambda: None)
     bound = walk.next(Span(), 0)
     assert bound is not None
     assert walk.step < 499_999
@@ -226,10 +226,10 @@ def test_of_other_tables_check_says_that_they_are_copied_in_one_snapshot(
     database.execute(WHOLE[kind], user="app")
     database.execute("CREATE TABLE u (a int PRIMARY KEY)", user="app")
     address = Address.parse(database.url(user="app"))
-    report = examine(address, Wish(("*.*",), handoff="chunks"))
+    report = examine(address, PostgresWish(("*.*",), handoff="chunks"))
     told = [(f.level, f.table) for f in report.findings if f.code == "PG_COPIED_WHOLE"]
     assert told == [(Level.INFO, T)]
-    assert not [f for f in examine(address, Wish(("*.*",))).findings if f.code == "PG_COPIED_WHOLE"]
+    assert not [f for f in examine(address, PostgresWish(("*.*",))).findings if f.code == "PG_COPIED_WHOLE"]
 
 
 def test_a_chunk_is_not_read_in_the_order_of_a_language(database: Database, session: Session) -> None:

@@ -15,7 +15,14 @@ from dataclasses import asdict
 from typing import Any
 
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.table_def import Attribute, Membership, ReplicaIdentity, TableLook
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.postgres.catalog.table_def import (
+    Attribute,
+    Membership,
+    ReplicaIdentity,
+    TableLook,
+    schema_of,
+)
 from headrace.sources.postgres.catalog.types import TypeLook, enum_of
 
 
@@ -27,6 +34,11 @@ def to_record(look: TableLook) -> dict[str, Any]:
     for of_the_moment in (record, *record["types"]):
         del of_the_moment["replacing"]
     return record
+
+
+def definition(look: TableLook) -> TableDef:
+    """The look as those above record it, with the columns that the lake will have."""
+    return TableDef(look.name, look.oid, schema_of(look), to_record(look))
 
 
 def from_record(record: Mapping[str, Any]) -> TableLook:

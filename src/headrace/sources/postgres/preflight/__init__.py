@@ -4,13 +4,14 @@
 finding is a value with a stable code and, where a statement mends it, that statement, so that a test
 can run it and look again.
 
-    findings   the values: Finding, Wish, Report
+    wish       what is wished for, in PostgreSQL's words
     server     settings, free slots and senders, standby, version, log that the copy will hold back
     tables     what a pattern names; identities, privileges, row security, types of each table
     leftovers  slots and publications that an earlier lake left
     upstream_objects  publication and slot: the user's own as they are, or whether ours can be made
     examination       all of it on one connection, in this order
     members    the same of tables that are mirrored already, table by table
+    script     the statements that mend what was found, in an order that works
 
 Nothing here changes the source. A table with an error is not among `Report.tables`, so it never gets
 into a publication, and the application's own UPDATE and DELETE never fail because of us. Where only a
@@ -18,14 +19,12 @@ wildcard names such a table it is left out (`Report.left_out`) and stands agains
 """
 
 from headrace.sources.postgres.preflight.examination import examine, unmirrored
-from headrace.sources.postgres.preflight.findings import Finding, Level, Report, Wish, script
 from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
+from headrace.sources.postgres.preflight.script import script
+from headrace.sources.postgres.preflight.wish import PostgresWish
 
 __all__ = [
-    "Finding",
-    "Level",
-    "Report",
-    "Wish",
+    "PostgresWish",
     "examine",
     "script",
     "unfit_members",

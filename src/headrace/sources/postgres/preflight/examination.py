@@ -13,13 +13,15 @@ from contextlib import closing
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
+from headrace.sources.contract.findings import Finding, Report, in_order
+from headrace.sources.contract.tables import Size as AnySize
 from headrace.sources.patterns import select
 from headrace.sources.postgres.catalog.candidates import candidates
 from headrace.sources.postgres.catalog.definitions import look
 from headrace.sources.postgres.catalog.locks import measured
 from headrace.sources.postgres.catalog.sizes import Size
 from headrace.sources.postgres.catalog.table_def import TableLook
-from headrace.sources.postgres.preflight.findings import Finding, Report, Wish, in_order
+from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.preflight.leftovers import check_leftovers
 from headrace.sources.postgres.preflight.server import check_server
 from headrace.sources.postgres.preflight.tables import (
@@ -35,6 +37,7 @@ from headrace.sources.postgres.preflight.upstream_objects import (
     check_own_slot,
     check_publication,
 )
+from headrace.sources.postgres.preflight.wish import PostgresWish
 from headrace.sources.postgres.publication import publication_oid
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
@@ -42,7 +45,7 @@ from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session
 
 
-def examine(address: Address, wish: Wish) -> Report:
+def examine(address: Address, wish: PostgresWish) -> Report:
     """Look at everything that the wish depends on. Raises only if the server cannot be asked at all."""
     with closing(connect(address, role="check")) as connection:
         identity = identify(connection)
@@ -66,9 +69,9 @@ def examine(address: Address, wish: Wish) -> Report:
         copy_bytes = sum(known[each.oid].bytes for each in tables)
         findings += check_server(address, connection, identity, wish, copy_bytes)
     return Report(
-        identity=identity,
-        tables=tables,
-        sizes={each.oid: known[each.oid] for each in tables},
+        version=identity.version,
+        tables=tuple(definition(each) for each in tables),
+        sizes={each.name: AnySize(known[each.oid].bytes, known[each.oid].rows) for each in tables},
         findings=in_order(findings),
         meant=meant,
     )
@@ -84,7 +87,7 @@ def _sizes(connection: Session, looks: list[TableLook]) -> dict[int, Size]:
 
 
 def unmirrored(
-    connection: Session, wish: Wish, mirrored: Collection[TableName]
+    connection: Session, wish: PostgresWish, mirrored: Collection[TableName]
 ) -> dict[TableName, HeadraceError | None]:
     """What the patterns match and nobody mirrors, with what stands against it; None where nothing does."""
     among = candidates(connection)
@@ -110,7 +113,7 @@ def _of_tables(
     connection: Session,
     looks: list[TableLook],
     rights: Mapping[int, Access],
-    wish: Wish,
+    wish: PostgresWish,
     meant: frozenset[TableName],
 ) -> list[Finding]:
     """What is to say of the tables by themselves, and as members of the user's publication."""
@@ -131,7 +134,7 @@ def _hopeless(findings: list[Finding]) -> frozenset[TableName]:
     return frozenset(name for finding in unmended for name in finding.concerned)
 
 
-def _looks(connection: Session, chosen: list[Choice], wish: Wish) -> list[TableLook]:
+def _looks(connection: Session, chosen: list[Choice], wish: PostgresWish) -> list[TableLook]:
     """The tables to examine; wildcards select within a publication that is named, and there."""
     meant = {choice.candidate.oid for choice in chosen if choice.meant}
     there = wish.publication is not None and publication_oid(connection, wish.publication)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
-from headrace.sources.postgres.preflight.findings import Finding, Level, Wish
+from headrace.sources.contract.findings import Finding, Level
+from headrace.sources.postgres.preflight.wish import PostgresWish
 from headrace.sources.postgres.session.log_end import WAL_END
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.upstream import OURS
@@ -30,7 +31,7 @@ SELECT p.pubname FROM pg_publication p
 """
 
 
-def check_leftovers(connection: Session, wish: Wish) -> Iterator[Finding]:
+def check_leftovers(connection: Session, wish: PostgresWish) -> Iterator[Finding]:
     """Slots of ours that nobody reads, and publications of ours in this database that have no slot."""
     for slot, database, retained in query(connection, _SLOTS, [OURS, wish.slot]):
         yield Finding(

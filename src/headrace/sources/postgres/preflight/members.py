@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
+from headrace.sources.contract.findings import Finding, Level
 from headrace.sources.postgres.catalog.candidates import Candidate
 from headrace.sources.postgres.catalog.table_def import TableLook
-from headrace.sources.postgres.preflight.findings import Finding, Level
 from headrace.sources.postgres.preflight.tables import Access, access, check_table, choose
-from headrace.sources.postgres.preflight.upstream_objects import check_publication
+from headrace.sources.postgres.preflight.upstream_objects import check_members, read_publication
 from headrace.sources.postgres.session.statements import Session
 
 
@@ -32,7 +32,10 @@ def unfit_members(
     connection: Session, publication: str, looks: Sequence[TableLook]
 ) -> dict[TableName, HeadraceError]:
     """The tables of which the publication does not send everything; `looks` are taken through it."""
-    found = {look.name: _first(check_publication(connection, publication, [look])) for look in looks}
+    if not looks:
+        return {}
+    whole = read_publication(connection, publication)
+    found = {look.name: _first(check_members(connection, publication, whole, [look])) for look in looks}
     return {name: error for name, error in found.items() if error is not None}
 
 

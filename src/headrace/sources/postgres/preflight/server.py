@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
-from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
+from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.postgres.preflight.wish import PostgresWish
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import replication
-from headrace.sources.postgres.session.identity import Identity, verify
+from headrace.sources.postgres.session.identity import Identity, prove
 from headrace.sources.postgres.session.minor_releases import late_tables_lost
 from headrace.sources.postgres.session.refusals import ReplicationRefused
 from headrace.sources.postgres.session.statements import Session, query
@@ -52,7 +53,7 @@ _SETTINGS = (
 
 
 def check_server(
-    address: Address, connection: Session, identity: Identity, wish: Wish, copy_bytes: int
+    address: Address, connection: Session, identity: Identity, wish: PostgresWish, copy_bytes: int
 ) -> Iterator[Finding]:
     """Everything about the server that a run depends on."""
     facts = _facts(connection)
@@ -83,16 +84,16 @@ def _facts(connection: Session) -> _Facts:
     return _Facts(dict(settings), slots, senders, sessions or 0, encoding, log_rate or 0.0)
 
 
-def _identity(identity: Identity, wish: Wish) -> Iterator[Finding]:
-    if wish.expected is None:
+def _identity(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
+    if wish.identity is None:
         return
     try:
-        verify(identity, wish.expected)
+        prove(identity, wish.identity)
     except HeadraceError as error:
         yield Finding(Level.ERROR, error)
 
 
-def check_version(identity: Identity, wish: Wish) -> Iterator[Finding]:
+def check_version(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
     """Whether this version of the server can be mirrored, and whether tables can be added later."""
     major = identity.version // 10000
     if major < OLDEST:
@@ -115,10 +116,10 @@ def check_version(identity: Identity, wish: Wish) -> Iterator[Finding]:
         )
     lost = late_tables_lost(identity.version)
     if lost is not None:
-        yield Finding(Level.WARNING if wish.expected is None else Level.ERROR, lost)
+        yield Finding(Level.WARNING if wish.identity is None else Level.ERROR, lost)
 
 
-def _standby(identity: Identity, wish: Wish) -> Iterator[Finding]:
+def _standby(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
     if identity.standby and identity.version < STANDBY_DECODES:
         yield Finding(
             Level.ERROR,
@@ -189,9 +190,9 @@ def _synchronous(connection: Session) -> Iterator[Finding]:
         yield Finding(Level.ERROR, error, mend=synchronous.statements(setting, sorted(known)))
 
 
-def _free(facts: _Facts, wish: Wish) -> Iterator[Finding]:
+def _free(facts: _Facts, wish: PostgresWish) -> Iterator[Finding]:
     # For the stream, unless the source runs already; a temporary one for a snapshot that a slot joins to it.
-    wanted = int(wish.expected is None) + int(wish.handoff == "slot")
+    wanted = int(wish.identity is None) + int(wish.handoff == "slot")
     more = _too_few(facts, "max_replication_slots", facts.slots, wanted)
     if more:
         yield Finding(
@@ -290,7 +291,7 @@ def _size(count: int) -> str:
     return f"{value:.3g} {units[0]}"
 
 
-def _waiting(connection: Session, wish: Wish) -> Iterator[Finding]:
+def _waiting(connection: Session, wish: PostgresWish) -> Iterator[Finding]:
     waiting = blockers(connection, older_than=_OLD_TRANSACTION)
     if waiting:
         yield Finding(

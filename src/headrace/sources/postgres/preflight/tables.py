@@ -8,6 +8,7 @@ from itertools import count
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
+from headrace.sources.contract.findings import Finding, Level, mended
 from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres.catalog.candidates import Candidate
 from headrace.sources.postgres.catalog.table_def import (
@@ -19,7 +20,6 @@ from headrace.sources.postgres.catalog.table_def import (
     schema_of,
 )
 from headrace.sources.postgres.catalog.types import doubtful_key
-from headrace.sources.postgres.preflight.findings import Finding, Level, mended
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.key_range import disorder
 

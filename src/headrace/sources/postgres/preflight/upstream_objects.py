@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName, quote_identifier
+from headrace.sources.contract.findings import Finding, Level, mended
 from headrace.sources.postgres.catalog.definitions import look as look_at
 from headrace.sources.postgres.catalog.table_def import TableLook, identity_flaw
-from headrace.sources.postgres.preflight.findings import Finding, Level, Wish, mended
 from headrace.sources.postgres.preflight.tables import Access
+from headrace.sources.postgres.preflight.wish import PostgresWish
 from headrace.sources.postgres.protocol.stream_errors import slot_active, slot_taken
 from headrace.sources.postgres.publication import publication_statement
 from headrace.sources.postgres.session.connection import application_name
@@ -21,7 +22,9 @@ ACTIONS = "insert, update, delete, truncate"
 
 
 @dataclass(frozen=True, slots=True)
-class _Publication:
+class Publication:
+    """How a publication publishes whatever it holds."""
+
     complete: bool  # publishes every action
     via_root: bool
     all_tables: bool
@@ -41,7 +44,17 @@ def check_publication(
 
     No statement publishes `hopeless` tables: what stands against them goes by no statement.
     """
-    publication = _publication(connection, name)
+    yield from check_members(connection, name, read_publication(connection, name), tables, hopeless)
+
+
+def check_members(
+    connection: Session,
+    name: str,
+    publication: Publication | None,
+    tables: Sequence[TableLook],
+    hopeless: frozenset[TableName] = frozenset(),
+) -> Iterator[Finding]:
+    """The same of a publication that has been read already; None where there is none of this name."""
     quoted = quote_identifier(name)
     if publication is None:
         fit, flawed = _by_identity(connection, tables, hopeless)
@@ -94,17 +107,18 @@ def _additions(name: str, tables: Sequence[TableName]) -> tuple[str, ...]:
     return tuple(f"ALTER PUBLICATION {quote_identifier(name)} ADD TABLE ONLY {table}" for table in tables)
 
 
-def _publication(connection: Session, name: str) -> _Publication | None:
+def read_publication(connection: Session, name: str) -> Publication | None:
+    """Ask for a publication; None where there is none of this name."""
     rows = query(
         connection,
         "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot, puballtables,"
         " COALESCE(to_jsonb(p) ->> 'pubgencols', 'n') <> 'n' FROM pg_publication p WHERE pubname = %s",
         [name],
     )
-    return _Publication(*rows[0]) if rows else None
+    return Publication(*rows[0]) if rows else None
 
 
-def _whole(name: str, publication: _Publication, tables: Sequence[TableLook]) -> Iterator[Finding]:
+def _whole(name: str, publication: Publication, tables: Sequence[TableLook]) -> Iterator[Finding]:
     alter = f"ALTER PUBLICATION {quote_identifier(name)} SET"
     if not publication.complete:
         mend = (f"{alter} (publish = '{ACTIONS}')",)
@@ -267,7 +281,7 @@ _THEIRS = "headrace"  # how a publication is called that somebody with more priv
 
 def _theirs(connection: Session, tables: Sequence[TableLook]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What their owner has to run for one publication of all tables, also where it is there already."""
-    if _publication(connection, _THEIRS) is None:
+    if read_publication(connection, _THEIRS) is None:
         fit, flawed = _by_identity(connection, tables, frozenset())
         return (_creation(_THEIRS, fit),), _additions(_THEIRS, flawed)
     there = look_at(connection, [each.oid for each in tables], [_THEIRS]).values()
@@ -279,7 +293,7 @@ def _theirs(connection: Session, tables: Sequence[TableLook]) -> tuple[tuple[str
 # --- slot ---------------------------------------------------------------------------------------
 
 
-def check_own_slot(connection: Session, wish: Wish, database: str) -> Iterator[Finding]:
+def check_own_slot(connection: Session, wish: PostgresWish, database: str) -> Iterator[Finding]:
     """A slot of the user's."""
     if wish.slot is None:
         return

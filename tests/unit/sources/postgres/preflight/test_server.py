@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sources.postgres.preflight.findings import Level, Wish
+from headrace.sources.contract.findings import Level
+from headrace.sources.postgres.preflight import PostgresWish
 from headrace.sources.postgres.preflight.server import check_version
 from headrace.sources.postgres.session.identity import Identity
 
 
 def found(version: int, *, runs: bool = False) -> list[tuple[str, Level]]:
     identity = Identity("1", 1, version, "db")
-    wish = Wish(("*.*",), expected=identity if runs else None)
+    wish = PostgresWish(("*.*",), identity=identity.as_record() if runs else None)
     return [(finding.code, finding.level) for finding in check_version(identity, wish)]
 
 

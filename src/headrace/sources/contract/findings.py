@@ -1,17 +1,36 @@
-"""The values of a preflight: what is wished for, what was found, and the report that holds it all."""
+"""What a check of a source finds before anything is made: what is wished for, findings, and their report.
+
+`headrace check` prints a report, `headrace run` refuses to start on an error in it. Each finding is a value
+with a stable code and, where statements mend it, those statements. Values only; a source makes them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.sizes import Size
-from headrace.sources.postgres.catalog.table_def import TableLook
-from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.tables import Size, TableDef
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody wants to mirror.
+
+    Without patterns all is meant that the user's own objects hold. `options` are the source's: how it is to
+    be mirrored, and objects upstream that are not to be the lake's own. A source that is mirrored already
+    says that of itself: `upstream`, and the `identity` of a connection to it.
+    """
+
+    patterns: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+    connections: int = 4  # that the copy may open
+    upstream: Json | None = None
+    identity: Json | None = None
 
 
 class Level(StrEnum):
@@ -46,7 +65,7 @@ class Finding:
 
     @property
     def concerned(self) -> frozenset[TableName]:
-        """The tables that it is about; none where it is about the server or the publication."""
+        """The tables that it is about; none where it is about the source as a whole."""
         return frozenset((*self.tables, *(() if self.table is None else (self.table,))))
 
     @property
@@ -86,52 +105,13 @@ def mended(statements: tuple[str, ...]) -> str:
     return "; ".join(statements)
 
 
-# A statement may need what one of an earlier kind does.
-_ORDER = (
-    "ALTER SYSTEM",
-    "SELECT pg_reload_conf",
-    "ALTER ROLE",
-    "GRANT",
-    "ALTER TABLE",
-    "CREATE PUBLICATION",
-    "ALTER PUBLICATION",
-    "SELECT pg_create_logical_replication_slot",
-)
-
-
-def script(findings: Iterable[Finding]) -> list[str]:
-    """The statements of all findings, each once, in an order in which they can be run."""
-    found = list(findings)
-    statements = sorted(dict.fromkeys(each for finding in found for each in finding.mend), key=_rank)
-    after = len([each for each in statements if _rank(each) < 2])
-    restart = ["-- restart the server"] if any(finding.restart for finding in found) else []
-    then = dict.fromkeys(each for finding in found for each in finding.then)
-    return [*statements[:after], *restart, *statements[after:], *then]
-
-
-def _rank(statement: str) -> int:
-    return next((number for number, kind in enumerate(_ORDER) if statement.startswith(kind)), len(_ORDER))
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What somebody wants to mirror."""
-
-    patterns: tuple[str, ...]
-    publication: str | None = None  # the user's own; None: ours, made for the lake
-    slot: str | None = None  # likewise
-    handoff: str = "slot"  # how the snapshot is joined to the stream
-    connections: int = 4  # that the copy may open
-    expected: Identity | None = None  # of the source that the lake already mirrors
-
-
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a preflight saw: the tables that can be mirrored, and all that was found."""
+    """What a check saw: the tables that can be mirrored, and all that was found."""
 
-    identity: Identity
-    tables: tuple[TableLook, ...]
-    sizes: Mapping[int, Size]  # by oid, of these tables
+    version: int  # of the server, as it numbers itself
+    tables: tuple[TableDef, ...]
+    sizes: Mapping[TableName, Size]  # of these tables
     findings: tuple[Finding, ...]
     meant: frozenset[TableName] = frozenset()  # what a pattern without wildcards names
 
@@ -153,7 +133,7 @@ class Report:
         more = (
             Finding(Level.ERROR, error, table=name).for_swept(self.meant) for name, error in unfit.items()
         )
-        tables = tuple(look for look in self.tables if look.name not in unfit)
+        tables = tuple(each for each in self.tables if each.name not in unfit)
         return replace(self, tables=tables, findings=in_order([*self.findings, *more]))
 
     @property

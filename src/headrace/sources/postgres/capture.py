@@ -1,0 +1,99 @@
+"""Capture: which tables the publication holds, and whether it sends all of each.
+
+    examine    fit by themselves; of the user's publication, which nobody alters, also wholly in it
+    capture    in our publication, wholly and committed ─► as `define`
+    define     the very same tables, as members
+    release    out of our publication again
+
+What somebody limited in our publication, by a filter or a list of columns, is put right where it is met. A
+publication of the user's is used as it is. Called through the contract (`tables`), by whoever begins, adds,
+drops or renews tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
+from headrace.sources.contract.tables import Examined, TableDef
+from headrace.sources.postgres.catalog.definitions import look, look_by_name
+from headrace.sources.postgres.catalog.table_def import TableLook
+from headrace.sources.postgres.catalog.table_def_record import definition
+from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
+from headrace.sources.postgres.publication import (
+    ensure_publication,
+    published,
+    withdraw,
+    withdraw_by_oid,
+    without_identity,
+)
+from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.upstream import Upstream
+
+
+def examine(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
+    """The tables as they are, before they are published; in the user's publication they already are."""
+    looks = list(look_by_name(connection, names, [upstream.publication]).values())
+    errors = unfit_tables(connection, looks)
+    if not upstream.owns_publication:
+        fit = [each for each in looks if each.name not in errors]
+        errors |= unfit_members(connection, upstream.publication, fit)
+    return _examined(looks, errors)
+
+
+def capture(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
+    """See that our publication holds the tables, wholly; committed when this returns."""
+    if upstream.owns_publication and names:
+        limited = partly(connection, upstream, names)
+        ensure_publication(connection, upstream.publication, names, make=False, anew=limited)
+    return _members(connection, upstream, look_by_name(connection, names, [upstream.publication]).values())
+
+
+def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) -> Examined:
+    """The very same tables by now, as members of the publication."""
+    numbers = [table.number for table in tables]
+    return _members(connection, upstream, look(connection, numbers, [upstream.publication]).values())
+
+
+def partly(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Collection[TableName]:
+    """The tables of which our publication sends only a part: somebody altered it."""
+    if not upstream.owns_publication:
+        return ()
+    looks = look_by_name(connection, names, [upstream.publication]).values()
+    members = [each for each in looks if each.memberships]
+    return unfit_members(connection, upstream.publication, members).keys()
+
+
+def _members(connection: Session, upstream: Upstream, looks: Iterable[TableLook]) -> Examined:
+    there = list(looks)
+    return _examined(there, unfit_members(connection, upstream.publication, there))
+
+
+def _examined(looks: Iterable[TableLook], errors: dict[TableName, HeadraceError]) -> Examined:
+    return Examined({each.name: definition(each) for each in looks}, errors)
+
+
+# --- whose changes are captured by now ----------------------------------------------------------
+
+
+def captured(connection: Session, upstream: Upstream) -> frozenset[TableName]:
+    """The tables that the publication lists."""
+    return published(connection, upstream.publication) or frozenset()
+
+
+def release(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> None:
+    """Take tables out of our publication."""
+    if upstream.owns_publication:
+        withdraw(connection, upstream.publication, names)
+
+
+def release_now(connection: Session, upstream: Upstream, oids: Collection[int]) -> None:
+    """Take tables out of our publication at once, whatever they are called now, or give up in a moment."""
+    if upstream.owns_publication:
+        withdraw_by_oid(connection, upstream.publication, oids)
+
+
+def unwritable(connection: Session, upstream: Upstream) -> frozenset[int]:
+    """The tables, by oid, whose UPDATE and DELETE the server refuses because our publication names them."""
+    return without_identity(connection, upstream.publication) if upstream.owns_publication else frozenset()

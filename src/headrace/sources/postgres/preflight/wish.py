@@ -1,0 +1,44 @@
+"""A wish in PostgreSQL's words: what is to be mirrored, and through which objects. All checks go by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headrace.sources.contract.findings import Wish
+from headrace.sources.contract.record import Json
+from headrace.sources.postgres.upstream import Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresWish:
+    """What somebody wants to mirror."""
+
+    patterns: Sequence[str]
+    publication: str | None = None  # the user's own; None: ours, made for the lake
+    slot: str | None = None  # likewise; of a source that is mirrored already, whosever it is
+    handoff: str = "slot"  # how the snapshot is joined to the stream
+    connections: int = 4  # that the copy may open
+    identity: Json | None = None  # of the source that the lake already mirrors
+
+    @classmethod
+    def of(cls, wish: Wish) -> PostgresWish:
+        """Read a wish: its options, or what the mirror has upstream already."""
+        handoff = wish.options.get("handoff", "slot")
+        if wish.upstream is not None:
+            known = cls.of_mirror(Upstream.of(wish.upstream), wish.patterns)
+            return replace(known, handoff=handoff, connections=wish.connections, identity=wish.identity)
+        publication, slot = wish.options.get("publication"), wish.options.get("slot")
+        patterns = _within(publication, wish.patterns)
+        return cls(patterns, publication, slot, handoff, wish.connections, wish.identity)
+
+    @classmethod
+    def of_mirror(cls, upstream: Upstream, patterns: Sequence[str]) -> PostgresWish:
+        """What a mirror with these objects means by patterns."""
+        publication = None if upstream.owns_publication else upstream.publication
+        return cls(_within(publication, patterns), publication, upstream.slot)
+
+
+def _within(publication: str | None, patterns: Sequence[str]) -> Sequence[str]:
+    """A publication alone means all that it holds."""
+    return patterns or (("*.*",) if publication else ())

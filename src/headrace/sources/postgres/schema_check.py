@@ -1,0 +1,108 @@
+"""The schema check: whether tables are what was recorded of them, and who may be changing one just now.
+
+A transaction gives up its locks, and makes its rows visible, only after its commit record is in the log
+(and, where a synchronous standby is away, long after). So the locks are read first, then the catalog: DDL
+that the stream holds already is seen in one of the two, or on the rows that it replaces
+(`catalog.unfinished_ddl`). One thing replaces no row: a partition that is a member by its root is listed
+itself, with a filter. Its lock is one that VACUUM takes too, but hardly ever beside a transaction id.
+
+    locked    somebody holds the table exclusively, or what makes it a member of the publication or a type of
+              it is being altered, for which no lock is kept
+    changes   it is not what was recorded (`catalog.alteration`)
+    news      what is new about it and means nothing
+
+The check also brings what only the server knows: how far it is, and a recent 64-bit transaction id, against
+which the 32 bits of the stream are widened. Called before each mark; it takes no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.core.names import quote_identifier
+from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
+from headrace.sources.postgres.catalog import definitions, table_def
+from headrace.sources.postgres.catalog.alteration import differs, is_news
+from headrace.sources.postgres.catalog.table_def import TableLook
+from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
+from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
+from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.session.log_end import WAL_END
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.upstream import Upstream, remade
+
+_SERVER = f"""
+with held as (
+    select l.relation::int8 as relation, l.mode, l.virtualtransaction
+      from pg_catalog.pg_locks l
+     where l.locktype = 'relation' and l.mode in ('AccessExclusiveLock', 'ShareUpdateExclusiveLock')
+       and l.granted and l.pid is distinct from pg_catalog.pg_backend_pid()
+       and l.database = (select oid from pg_catalog.pg_database
+                          where datname = pg_catalog.current_database()))
+select pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::int8,
+       pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::int8,
+       {WAL_END}::text,
+       array(select distinct relation from held where mode = 'AccessExclusiveLock'),
+       array(select distinct h.relation from held h
+               join pg_catalog.pg_locks x using (virtualtransaction)
+              where h.mode = 'ShareUpdateExclusiveLock'
+                and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock' and x.granted),
+       (select p.oid::int8 from pg_catalog.pg_publication p where p.pubname = %s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """The server before the catalog is read."""
+
+    xid: int
+    xmin: int
+    end: str
+    exclusive: list[int]  # tables that somebody holds so, by oid
+    shared: list[int]  # those whose lock and transaction are DDL's, or nearly never VACUUM's
+    publication: int | None
+
+
+def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]) -> SchemaCheck:
+    """Look at the server, then at these tables."""
+    [row] = query(connection, _SERVER, [upstream.publication])
+    server = _Server(*row)
+    numbers = sorted({table.number for table in known.values()})
+    looks = definitions.look(connection, numbers, [upstream.publication]).values()
+    now = {look.oid: look for look in looks}
+    changes, news = {}, {}
+    for key, table in known.items():
+        last, seen = from_record(table.record), now.get(table.number)
+        what = "it was dropped" if seen is None else differs(last, seen)
+        if what is not None:
+            mend = None if seen is None else _mend(connection, upstream, table, seen)
+            changes[key] = Change(what, None if seen is None else definition(seen), mend)
+        elif seen is not None and is_news(last, seen):
+            news[key] = _renewed(table, seen)
+    hidden = {*server.exclusive, *unfinished(connection, now.values(), server.xmin)}
+    hidden |= {oid for oid in server.shared if oid in now and all(m.inherited for m in now[oid].memberships)}
+    return SchemaCheck(
+        end=upstream.position(Lsn.parse(server.end)),
+        reference=server.xid,
+        changes=changes,
+        news=news,
+        locked=frozenset(key for key, table in known.items() if table.number in hidden),
+        broken=remade(upstream, server.publication),
+    )
+
+
+def _renewed(table: TableDef, seen: TableLook) -> TableDef:
+    """A table with what is new of it; how its columns are kept stays as it was decided."""
+    return TableDef(table.name, seen.oid, table_def.as_shown(table.schema, seen), to_record(seen))
+
+
+def _mend(connection: Session, upstream: Upstream, known: TableDef, now: TableLook) -> str | None:
+    """The statement without which a table can't be mirrored again; of one with other columns an identity."""
+    if table_def.identity_flaw(now, connection.info.server_version) is not None:
+        kind = "DEFAULT" if now.identity.full else "FULL"
+        return f"ALTER TABLE {known.name} REPLICA IDENTITY {kind}"
+    others = table_def.schema_of(now).columns != known.schema.columns
+    if upstream.owns_publication or now.memberships or others:
+        return None
+    return f"ALTER PUBLICATION {quote_identifier(upstream.publication)} ADD TABLE ONLY {known.name}"
