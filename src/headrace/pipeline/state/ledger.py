@@ -47,7 +47,6 @@ from headrace.pipeline.state.repair import mend
 from headrace.pipeline.state.table_state import Event, State, after
 from headrace.pipeline.tasks.routing import WIDTH, FileRange, Routes
 from headrace.pipeline.tasks.table_task import LakeAddress, NewFile, Outcome, TableTask, from_ipc
-from headrace.sources.postgres.catalog.table_def_record import labels_of, types_of
 
 RECONCILE = "reconcile"  # the kind of an epoch that compared what was there, whoever wrote it
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -224,8 +223,7 @@ class Ledger:
             strict=self._strict,
             met=bool(record.shadows),
             untold=(record.since or 0) - 1 if record.late and held else 0,
-            types=types_of(record.look),
-            labels=labels_of(record.look),
+            details=record.look,
         )
 
     # --- an epoch -----------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class TableRecord:
     state: State
     oid: int
     schema: TableSchema
-    look: Mapping[str, Any]
+    look: Json
     applied: Position | None
     handoff: AnyHandoff | None = None
     since: int | None = None
@@ -111,7 +111,7 @@ class TableRecord:
     @property
     def definition(self) -> TableDef:
         """The table as its source defined it."""
-        return TableDef(self.name, self.oid, self.schema, dict(self.look))
+        return TableDef(self.name, self.oid, self.schema, self.look)
 
     @property
     def join(self) -> str:

@@ -241,7 +241,7 @@ class Staging:
     def _foldings(
         self, task: TableTask, layers: tuple[Layer, ...], struck: Struck, ended: Ended
     ) -> Iterator[Folding]:
-        task = replace(task, layered=True, handoff=None)
+        task = replace(task.for_merge(), layered=True, handoff=None)
         for file, held, home in groups_of(replace(task.routes, births=_births(layers))):
             routes = Routes.over(task.routes.files[file : file + 1] if file is not None else ())
             concerned = tuple(

@@ -46,7 +46,6 @@ from headrace.pipeline.tasks.slices import KeptDamaged, Slice
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes, TableTask, from_ipc, pack, to_ipc, unpack
 from headrace.sources.contract.decoder import Decoder
 from headrace.sources.contract.source import Source
-from headrace.sources.postgres.catalog.table_def_record import labels_of
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
 
@@ -162,8 +161,8 @@ def _applied(
 
 
 def _task(ledger: Ledger, record: TableRecord, look: Look) -> TableTask:
-    """The table as it is recorded, and the labels that its enums have by now."""
-    return replace(ledger.task(record), labels=labels_of(look.renewed(record).look))
+    """The table as it is recorded, and how the source defines it by now."""
+    return replace(ledger.task(record), details=look.renewed(record).look)
 
 
 _Found = dict[TableName, Outcome]

@@ -78,11 +78,12 @@ def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
     store = own.lake.open()
     context = _Context(own, Writing(store, own.epoch))
     tables = tables_of(own)
+    merging = {number: task.for_merge() for number, task in tables.items()}
     if own.number == 0:
-        for task in tables.values():
+        for task in merging.values():
             yield from _failing_alone(own, task, _begun(context, task))
     for found in _decoded(own, tables):
-        task = tables[found.table]
+        task = merging[found.table]
         if isinstance(found, TableFailure):
             yield _result(own, Outcome(task.name, failure=found.failure))
         else:

@@ -28,6 +28,7 @@ from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.routing import Routes
 from headrace.sources.contract.decoder import Wanted
+from headrace.sources.contract.record import Json
 
 T = TypeVar("T")
 
@@ -81,13 +82,16 @@ class TableTask:
     untold: int = 0  # a time: what the copy holds up to there is in the stream in part only, if at all
     met: bool = False  # errors/ may have rows of it
     merge: Merge = Merge.FILE  # of a group of it
-    types: tuple[tuple[int, int], ...] = ()  # of its columns, as the source's catalog has them
-    labels: tuple[tuple[str, ...] | None, ...] = ()  # of its enums, as a look shows them
+    details: Json = field(default_factory=dict)  # the source's own, which the stream is compared with
 
     def wanted(self, since: int | None = None) -> Wanted:
         """What is to be decoded of it: from where it stands on, or from a time."""
         first = self.applied if since is None else since
-        return Wanted(self.name, self.schema, first, self.types, self.labels)
+        return Wanted(self.name, self.schema, first, self.details)
+
+    def for_merge(self) -> TableTask:
+        """The same for what follows decoding, of which there may be very many parts."""
+        return replace(self, details={})
 
 
 @dataclass(frozen=True, slots=True)

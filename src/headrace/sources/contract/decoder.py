@@ -19,7 +19,7 @@ Decoders are pure: no connection, no clock, no file. They and contexts are plain
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -60,16 +60,14 @@ class RunningTransaction:
 class Wanted:
     """A table whose changes are wanted: those with a time below `since` are left out.
 
-    `types` are those of its columns, two numbers each, as the source's catalog had them; `labels` those of
-    its enums as a look shows them that is later than the bytes, or that later looks are compared with.
-    Without them they are not compared with the stream's.
+    `details` are what the source itself says of the table (`contract.tables.TableDef`), at a look that is
+    later than the bytes, or that later looks are compared with. Without them the stream is not compared.
     """
 
     name: TableName
     schema: TableSchema
     since: int
-    types: tuple[tuple[int, int], ...] = ()
-    labels: tuple[tuple[str, ...] | None, ...] = ()
+    details: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

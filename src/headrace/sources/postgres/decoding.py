@@ -38,6 +38,7 @@ from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate
 from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
+from headrace.sources.postgres.catalog.table_def_record import labels_of, types_of
 from headrace.sources.postgres.catalog.types import is_same_form
 from headrace.sources.postgres.context import OpenTransaction, StreamContext
 
@@ -221,7 +222,7 @@ def _labels_stand(found: Changes, wanted: Wanted) -> bool:
     """Whether the enums of these rows are labels still: no look knows of one that was added and renamed."""
     return all(
         set(_labels_met(found, number)) <= {*labels, None}
-        for number, labels in enumerate(wanted.labels)
+        for number, labels in enumerate(labels_of(wanted.details))
         if labels is not None
     )
 
@@ -255,11 +256,12 @@ def _as_recorded(layout: Relation, wanted: Wanted) -> bool:
     """
     schema = wanted.schema
     types = [(column.type_oid, column.typmod) for column in layout.columns]
+    recorded = types_of(wanted.details)
     told = tuple(column.name for column in layout.columns)
     identity = {column.name for column in layout.columns if column.in_identity}
     return (
         told == schema.names
-        and (not wanted.types or all(map(is_same_form, wanted.types, types)))
+        and (not recorded or all(map(is_same_form, recorded, types)))
         and TableName(layout.namespace or "pg_catalog", layout.name) == wanted.name
         and (layout.identity == _FULL) == schema.full
         and (schema.full or identity == set(schema.key))

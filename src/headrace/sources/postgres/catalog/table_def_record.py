@@ -56,13 +56,15 @@ def from_record(record: Mapping[str, Any]) -> TableLook:
 
 
 def types_of(record: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-    """The types of the columns that are mirrored (oid and modifier), out of a look's record."""
-    return tuple((a["type"], a["typmod"]) for a in record["attributes"] if not a["generated"])
+    """The types of the columns that are mirrored (oid and modifier), out of a look's record; () of none."""
+    return tuple((a["type"], a["typmod"]) for a in record.get("attributes", ()) if not a["generated"])
 
 
 def labels_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, ...]:
     """Of the same columns the labels that their values may have; None where they are not an enum's."""
-    types = {known["oid"]: TypeLook(**_fields(known)) for known in record["types"]}
+    types = {known["oid"]: TypeLook(**_fields(known)) for known in record.get("types", ())}
+    if not types:
+        return ()
     enums = [enum_of(a["type"], types) for a in record["attributes"] if not a["generated"]]
     return tuple(None if enum is None else enum.labels for enum in enums) if any(enums) else ()
 
