@@ -173,7 +173,7 @@ def _staging(stack: ExitStack, place: Place, ledger: Ledger, decoder: Decoder) -
 
     def tables() -> dict[int, TableTask]:
         attached = [] if ledger.healing else [r for r in ledger.tables.values() if r.state.follows]
-        return {record.oid: ledger.outline(record) for record in attached}
+        return {record.number: ledger.outline(record) for record in attached}
 
     site = Site(place.store, ledger.address, place.name, place.spool, place.spark, place.ships_bytes, decoder)
     staging = Staging(site, tables)

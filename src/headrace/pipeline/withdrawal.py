@@ -41,7 +41,7 @@ class TableRun(CopyRun, Protocol):
 class Withdrawal:
     """What one attempt knows of tables that have to leave our publication."""
 
-    out: frozenset[int] = frozenset()  # oids that are known not to be in it
+    out: frozenset[int] = frozenset()  # numbers that are known not to be in it
     looked_at: float = 0.0
     again_at: float = 0.0
     pause: float = LOOK_SECONDS
@@ -85,19 +85,19 @@ class Withdrawal:
 
 
 def _stopped(run: TableRun) -> frozenset[int]:
-    """The oids of tables that stopped and have no new copy; nobody else goes by them."""
+    """The numbers of tables that stopped and have no new copy; nobody else goes by them."""
     ledger = run.ledger
     tables = ledger.tables.items()
-    stopped = {r.oid for n, r in tables if not r.state.is_published and n not in ledger.staged}
-    others = {record.oid for _, record in tables if record.state.is_published}
-    return frozenset(stopped - others - {r.oid for r in ledger.staged.values()})
+    stopped = {r.number for n, r in tables if not r.state.is_published and n not in ledger.staged}
+    others = {record.number for _, record in tables if record.state.is_published}
+    return frozenset(stopped - others - {r.number for r in ledger.staged.values()})
 
 
-def _stop(run: TableRun, oids: frozenset[int]) -> None:
+def _stop(run: TableRun, numbers: frozenset[int]) -> None:
     """Stop the tables that these are now, and not only when a mark is due."""
     ledger = run.ledger
     tables = [] if ledger.healing else list(ledger.tables.values())
     for known, stop in ((tables, stop_tables), (list(ledger.staged.values()), stop_copies)):
-        concerned = [r for r in known if r.oid in oids and r.state.is_published]
+        concerned = [r for r in known if r.number in numbers and r.state.is_published]
         if concerned and (changed := run.look(concerned).changed(concerned)):
             run.publish(stop(ledger, changed))

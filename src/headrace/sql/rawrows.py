@@ -100,7 +100,7 @@ def _table(spark: Any, store: Store, cut: Cut, name: Name) -> Any:
     frame = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
     with own_python(spark):
         rows = frame.mapInArrow(_mapper(task), "row_data ARRAY<STRING>")
-    return rows.selectExpr(f"CAST({known.table.oid} AS BIGINT) AS oid", "row_data")
+    return rows.selectExpr(f"CAST({known.table.number} AS BIGINT) AS oid", "row_data")
 
 
 def printing(store: Store, cut: Cut, name: Name, known: Recorded) -> Printing:

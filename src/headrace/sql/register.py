@@ -254,7 +254,7 @@ class _Shown:
         cut = self._cut()
         name = _meant(text, cut.standings.names())
         known = rawrows.recorded(self._lake.store, cut, name)
-        return definition(name[1].name, name[0], known.table.oid, known.table.schema, known.decoder)
+        return definition(name[1].name, name[0], known.table.number, known.table.schema, known.decoder)
 
 
 def _meant(text: str, names: list[Name]) -> Name:

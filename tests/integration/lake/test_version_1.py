@@ -160,14 +160,15 @@ def test_the_positions_of_a_server_that_was_set_back_become_its_own() -> None:
 def test_what_set_states_of_one_word_apart_is_a_word_of_its_own(
     word: str, beside: dict[str, Any], state: str
 ) -> None:
-    record = {"state": word, "shadows": [2], **beside}
+    record = {"state": word, "shadows": [2], "oid": 5, "look": {"kind": "r"}, **beside}
     found = upgraded({"table/public.t": record})["table/public.t"]
     renewed, live = beside.get("stage"), beside.get("late", False)
-    assert found == {"state": state, "raw_columns": [2], "added_live": live, "copy_id": renewed}
+    own = {"number": 5, "details": {"kind": "r"}}
+    assert found == {"state": state, "raw_columns": [2], "added_live": live, "copy_id": renewed, **own}
     assert upgraded({"table/public.t": found})["table/public.t"] == found
 
 
 def test_a_table_that_version_1_let_wait_and_kept_nothing_for_was_held_back() -> None:
     for kept in ({}, {"kept": False}):
-        record = {"state": "chosen", "shadows": [], **kept}
+        record = {"state": "chosen", "shadows": [], "oid": 5, "look": {}, **kept}
         assert upgraded({"table/public.t": record})["table/public.t"]["held_back"]

@@ -18,7 +18,7 @@ def test_a_table_that_a_request_put_back_in_vain_leaves_again() -> None:
         unwritable=lambda: frozenset(), release_now=lambda numbers: taken.append(sorted(numbers))
     )
     name = TableName("public", "t")
-    stopped = SimpleNamespace(name=name, oid=7, state=State.STOPPED)
+    stopped = SimpleNamespace(name=name, number=7, state=State.STOPPED)
     source = source_record()
     ledger = SimpleNamespace(source=source, tables={name: stopped}, staged={}, healing=False)
     desk = SimpleNamespace(in_hand=None)

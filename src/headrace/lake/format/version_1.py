@@ -101,8 +101,10 @@ def _words(record: Mapping[str, Json]) -> Json:
         "raw_columns": record["shadows"],
         "added_live": record.get("late", False),
         "copy_id": record.get("stage"),
+        "number": record["oid"],
+        "details": record["look"],
     }
-    left = ("shadows", "late", "kept", "stage")
+    left = ("shadows", "late", "kept", "stage", "oid", "look")
     return {name: value for name, value in record.items() if name not in left} | moved | waits
 
 

@@ -177,7 +177,7 @@ def pieces(
     keys = [gap for gap in missing if gap.one_key]
     for first in range(0, len(keys), KEYS_AT_ONCE):
         some = tuple(keys[first : first + KEYS_AT_ONCE])
-        yield KeyRange(record.name, record.oid, record.schema.key, some, len(some), len(some))
+        yield KeyRange(record.name, record.number, record.schema.key, some, len(some), len(some))
     walk = Walk(key_walk, record.definition, max(1, ceil(size.rows / foreseen)), check)
     for gap in (gap for gap in missing if not gap.one_key):
         low, over = gap.low, False
@@ -186,7 +186,7 @@ def pieces(
             high = walk.next(span, made // (2 * foreseen)) if foreseen > 1 else None
             over = high is None
             span = Span(low, high or gap.high)
-            yield KeyRange(record.name, record.oid, record.schema.key, (span,), walk.step, chunk_bytes)
+            yield KeyRange(record.name, record.number, record.schema.key, (span,), walk.step, chunk_bytes)
             low, made = high, made + 1
 
 

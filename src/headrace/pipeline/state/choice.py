@@ -53,9 +53,9 @@ def chosen(table: TableDef, start: Position) -> TableRecord:
     return TableRecord(
         name=table.name,
         state=after(State.ABSENT, Event.CHOSEN),
-        oid=table.number,
+        number=table.number,
         schema=table.schema,
-        look=table.record,
+        details=table.details,
         applied=start,
     )
 

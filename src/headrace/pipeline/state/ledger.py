@@ -223,7 +223,7 @@ class Ledger:
             strict=self._strict,
             met=bool(record.shadows),
             untold=(record.since or 0) - 1 if record.late and held else 0,
-            details=record.look,
+            details=record.details,
         )
 
     # --- an epoch -----------------------------------------------------------------------------

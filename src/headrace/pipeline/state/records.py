@@ -78,8 +78,9 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """One table: what it looked like, how it was joined to the stream, where it stands.
+    """One table: how it is defined, how it was joined to the stream, where it stands.
 
+    `number` is how the stream numbers it, and `details` are the source's own, which it is compared with.
     `shadows` are the columns that ever met a value without a lake form (`pipeline.tasks.raw_values`).
     `applied` is the table's own frontier while its part of the stream is kept for it (`stream.late_stream`):
     what it has not taken yet begins there; None means that it stands where the source stands. `since` is the
@@ -91,9 +92,9 @@ class TableRecord:
 
     name: TableName
     state: State
-    oid: int
+    number: int
     schema: TableSchema
-    look: Json
+    details: Json
     applied: Position | None
     handoff: AnyHandoff | None = None
     since: int | None = None
@@ -111,7 +112,7 @@ class TableRecord:
     @property
     def definition(self) -> TableDef:
         """The table as its source defined it."""
-        return TableDef(self.name, self.oid, self.schema, self.look)
+        return TableDef(self.name, self.number, self.schema, self.details)
 
     @property
     def join(self) -> str:
@@ -120,7 +121,7 @@ class TableRecord:
 
     def defined(self, table: TableDef) -> TableRecord:
         """The record of the same table as it is defined by now."""
-        return replace(self, oid=table.number, schema=table.schema, look=table.record)
+        return replace(self, number=table.number, schema=table.schema, details=table.details)
 
     def on(self, event: Event, **changes: Any) -> TableRecord:
         """The record after an event of `table_state`."""
@@ -143,9 +144,9 @@ class TableRecord:
         return {
             "name": str(self.name),
             "state": self.state.value,
-            "oid": self.oid,
+            "number": self.number,
             "schema": self.schema.as_record(),
-            "look": dict(self.look),
+            "details": self.details,
             "applied": _position_record(self.applied),
             "handoff": None if self.handoff is None else self.handoff.as_record(),
             "since": self.since,
@@ -162,9 +163,9 @@ class TableRecord:
         return cls(
             name=TableName.parse(record["name"]),
             state=State(record["state"]),
-            oid=record["oid"],
+            number=record["number"],
             schema=TableSchema.from_record(record["schema"]),
-            look=record["look"],
+            details=record["details"],
             applied=_position(record["applied"]),
             handoff=None if record["handoff"] is None else _handoff(record["handoff"]),
             since=record["since"],

@@ -154,7 +154,7 @@ def _applied(
     if not attached:
         outcomes = {}
     else:
-        outcomes = way(ledger, workshop, batch, look, {r.oid: _task(ledger, r, look) for r in attached})
+        outcomes = way(ledger, workshop, batch, look, {r.number: _task(ledger, r, look) for r in attached})
     good, lacking, failures = _judged(outcomes, changed, (ledger.position, frontier))
     moved = list(_moved(ledger, known, batch.frontier, frontier, good, failures, look))
     return _sided(ledger, workshop, known, moved, good, lacking)
@@ -162,7 +162,7 @@ def _applied(
 
 def _task(ledger: Ledger, record: TableRecord, look: Look) -> TableTask:
     """The table as it is recorded, and how the source defines it by now."""
-    return replace(ledger.task(record), details=look.renewed(record).look)
+    return replace(ledger.task(record), details=look.renewed(record).details)
 
 
 _Found = dict[TableName, Outcome]
@@ -205,7 +205,7 @@ def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
     stand = {name: record.applied or ledger.position for name, record in behind.items()}
     taken = late_stream.portion(ledger.kept.values(), stand, ledger.position, batches.EPOCH_BYTES)
     changed = look.changed(behind.values())
-    tasks = {r.oid: _task(ledger, r, look) for r in behind.values() if r.name not in changed}
+    tasks = {r.number: _task(ledger, r, look) for r in behind.values() if r.name not in changed}
     try:
         slices = list(late_stream.slices_of(ledger.address, ledger.name, taken.files, workshop.decoder(look)))
         work = _Work(slices, taken.changes, taken.truncates)
@@ -266,7 +266,7 @@ def _kept(
     waiting = [r for r in keeping if (r.applied or frontier) < frontier]
     if not waiting or not len(batch.transactions):
         return None
-    tables = {record.name: record.oid for record in waiting}
+    tables = {record.name: record.number for record in waiting}
     slices = batches.slices(workshop.reader, batch.transactions, workshop.decoder(look))
     place = (ledger.store, ledger.name, ledger.mark.epoch + 1, frontier)
     return late_stream.keep(*place, tables, slices, workshop.reader)
@@ -320,7 +320,7 @@ def _worked(
     if work.truncates:
         tasks = with_truncations(workshop.reader, slices, tasks)
     torn = {task.name: Outcome(task.name, torn=task.torn) for task in tasks.values() if task.torn}
-    tasks = {oid: task for oid, task in tasks.items() if not task.torn}
+    tasks = {number: task for number, task in tasks.items() if not task.torn}
     jobs = workshop.jobs(work.changes + rows_to_go(tasks))
     if work.changes > LARGE:
         tasks = with_births(workshop.reader, slices, tasks)
@@ -331,12 +331,14 @@ def _worked(
             outcomes = Outcomes()
             for answer in jobs.run_grouped(decode.split, merge, items):
                 outcomes.take(unpack(answer, Outcome))
-            wiser = {oid: _wiser(task, outcomes.tables.get(task.name)) for oid, task in tasks.items()}
+            wiser = {number: _wiser(task, outcomes.tables.get(task.name)) for number, task in tasks.items()}
             scattered = {o: t for o, t in wiser.items() if t.origins is None and _scattered(t, outcomes)}
             if scattered:
                 moved = _origins(ledger, workshop, jobs, slices, scattered)
-                named = {oid: stack.enter_context(jobs.shared(to_ipc(each))) for oid, each in moved.items()}
-                wiser |= {oid: replace(wiser[oid], origins=data) for oid, data in named.items()}
+                named = {
+                    number: stack.enter_context(jobs.shared(to_ipc(each))) for number, each in moved.items()
+                }
+                wiser |= {number: replace(wiser[number], origins=data) for number, data in named.items()}
             if wiser == tasks:
                 return outcomes.tables | torn
             tasks = wiser
@@ -367,10 +369,11 @@ def _origins(
     traces: dict[int, list[pa.Table]] = {}
     with jobs.shared(pack(tuple(tasks.items()))) as tables:
         for answer in jobs.run(decode.traced, list(_items(ledger, workshop, slices, tables))):
-            for oid, found in unpack(answer, dict).items():
-                traces.setdefault(oid, []).append(from_ipc(found))
+            for number, found in unpack(answer, dict).items():
+                traces.setdefault(number, []).append(from_ipc(found))
     return {
-        oid: origins.origins(pa.concat_tables(found), tasks[oid].truncations) for oid, found in traces.items()
+        number: origins.origins(pa.concat_tables(found), tasks[number].truncations)
+        for number, found in traces.items()
     }
 
 

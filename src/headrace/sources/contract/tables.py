@@ -3,8 +3,8 @@
     examine ─► capture ─► define ─► recorded ─► copied, followed ─► check, before each mark ─► release
     fit?       upstream   in full?              (a `TableDef`)      locked, changed, news
 
-A definition is of one moment. Its `record` is the source's own: it is stored, handed back as what is `known`
-of the table, and compared by the source alone. Which tables are captured may be the user's own affair
+A definition is of one moment. Its `details` are the source's own: they are stored, handed back as what is
+`known` of the table, and compared by the source alone. Which tables are captured may be the user's own affair
 (`Source.owns_capture`): then nothing here alters that.
 
 Called by the first run, by the commands that add, drop and renew tables, and before each mark.
@@ -30,7 +30,7 @@ class TableDef:
     name: TableName
     number: int  # as the stream numbers it
     schema: TableSchema  # as the lake will know it
-    record: Json
+    details: Json  # the source's own
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
     now = {look.oid: look for look in looks}
     changes, news = {}, {}
     for key, table in known.items():
-        last, seen = from_record(table.record), now.get(table.number)
+        last, seen = from_record(table.details), now.get(table.number)
         what = "it was dropped" if seen is None else differs(last, seen)
         if what is not None:
             mend = None if seen is None else _mend(connection, upstream, table, seen)

@@ -77,7 +77,7 @@ def watching(database: Database) -> Iterator[Watch]:
 def test_nothing_that_is_asked_before_a_mark_or_a_start_waits_for_a_table(database: Database) -> None:
     """ALTER, TRUNCATE and the like hold a table exclusively, in a long transaction for hours."""
     with watching(database) as watch, database.connect() as holder:
-        session, oids = watch.session, [record.oid for record in watch.records]
+        session, oids = watch.session, [record.number for record in watch.records]
         holder.execute(
             "BEGIN; TRUNCATE leaf; LOCK TABLE root, middle, listed, plain;"
             " ALTER TABLE other DROP CONSTRAINT other_pkey"
@@ -206,7 +206,7 @@ def test_a_new_copy_and_its_table_are_compared_each_with_its_own_look(database: 
     with watching(database) as watch:
         plain = next(record for record in watch.records if record.name.name == "plain")
         database.execute("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
-        seen = definitions.look(watch.session, [plain.oid], ["p"])[plain.name]
+        seen = definitions.look(watch.session, [plain.number], ["p"])[plain.name]
         copy = replace(chosen(definition(seen), place_at(0)), stage="1-0")
         look = schema_check.look(watch.tables, [plain, copy], place_at(0))
         assert look.changed([plain]).keys() == {plain.name}
