@@ -6,7 +6,7 @@
     place         where a source is run; owner: who has its fence; ownership: who is alive
     config        what the user asked for; last_config: what a lake remembers of it
     choice        which tables of a source are mirrored
-    schema_check  what the source's catalog says of the tables before a mark; remedies: the way back
+    schema_check  whether tables are what was recorded, before a mark; remedies: the way back
     reach         waiting for a mark at a position
     spacing       room behind a mark for the next one
     acknowledger  from a mark to the acknowledgement upstream

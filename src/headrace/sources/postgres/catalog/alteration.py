@@ -3,7 +3,7 @@
     differs(last, now)   ──►  None, or what changed the meaning of the stream, of the copy, or of both
     is_news(last, now)   ──►  it does not differ, and the next look is to be compared with this one
 
-Called before each mark (`pipeline.state.schema_check`). Everything that a look holds is compared, but for
+Called before each mark (`postgres.schema_check`). Everything that a look holds is compared, but for
 what ordinary maintenance alters and no row depends on:
 
     index        REINDEX CONCURRENTLY makes another with the same columns. The key is unique all the time, or

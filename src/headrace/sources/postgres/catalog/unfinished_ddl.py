@@ -2,7 +2,7 @@
 
 DDL that has written its commit record, and waits for a synchronous standby, is in the stream while every look
 still shows the rows that it replaced. Those have an xmax (`TableLook.replacing`). Called before each mark, by
-`pipeline.state.schema_check`.
+`postgres.schema_check`.
 """
 
 from __future__ import annotations
