@@ -87,7 +87,7 @@ class Segment:
 
     def relations(self, upto: int) -> list[bytes]:
         """The newest description of each table that had come up to this address, as it came."""
-        return list({oid: body for address, oid, body in self._described() if address <= upto}.values())
+        return list({table: body for address, table, body in self._described() if address <= upto}.values())
 
     def described(self) -> Iterator[int]:
         """The addresses at which a description of a table came to hold."""

@@ -3,7 +3,7 @@
 After a restart the server sends again what was not acknowledged. A server that now tells another history
 at the same positions was restored or replaced: that is a definite error, whatever its identity says.
 
-    since            slot's start                                  until
+    since          stream's start                                  until
       │ known ...... │ known, known, known ......................... │ new
                      └── each of them comes, in order, with nothing ─┘
                          in between, before anything later: another
@@ -18,8 +18,8 @@ publishes no more of it than that. One known commit that comes again shows that 
 
 Of a transaction that changed nothing of ours, or took it all back, the server may tell or not: nothing if it
 comes whole, its commit if it was streamed while it ran, and which of the two it is depends on what else the
-server had in its memory. Such transactions are left out on both sides. Of a table that has left the
-publication what came before that comes again: the server reads its catalog as it was then.
+server had in its memory. Such transactions are left out on both sides. Of a table that is
+captured no more what came before that comes again: PostgreSQL reads its catalog as it was then.
 """
 
 from __future__ import annotations

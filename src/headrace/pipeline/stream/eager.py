@@ -215,7 +215,7 @@ class Staging:
             self._lay(work, ended.length)
             work.spoilt |= work.pieces.at < ended.length
         cold = _cold(work, tasks, ended)
-        warm = [(oid, task) for oid, task in tasks.items() if oid not in cold]
+        warm = [(table, task) for table, task in tasks.items() if table not in cold]
         try:
             outcomes = self._folded(work, warm, ended)
         except Definite:
@@ -227,8 +227,8 @@ class Staging:
     def _folded(self, work: _Work, warm: Sequence[tuple[int, TableTask]], ended: Ended) -> Outcomes:
         outcomes = Outcomes()
         items: list[bytes] = []
-        for oid, task in warm:
-            layers = tuple(layer for layer in work.layers if layer.oid == oid)
+        for table, task in warm:
+            layers = tuple(layer for layer in work.layers if layer.table == table)
             struck = struck_of(self._site.store, layers, ended.rolled_back)
             changes = sum(layer.changes for layer in layers) - len(struck)
             if changes:
@@ -270,14 +270,14 @@ class Staging:
 
 def _cold(work: _Work, tasks: Tables, ended: Ended) -> dict[int, TableTask]:
     """The tables of which the layers do not say all that the transaction did to them as they are now."""
-    touched = {layer.oid for layer in work.layers} | work.cold
+    touched = {layer.table for layer in work.layers} | work.cold
     return {
-        oid: task
-        for oid, task in tasks.items()
+        table: task
+        for table, task in tasks.items()
         if work.spoilt
-        or oid in work.cold
-        or oid not in work.tables  # it came while the transaction ran
-        or (oid in touched and not _as_it_was(work.tables[oid], task, ended))
+        or table in work.cold
+        or table not in work.tables  # it came while the transaction ran
+        or (table in touched and not _as_it_was(work.tables[table], task, ended))
     }
 
 

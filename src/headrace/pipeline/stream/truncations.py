@@ -30,13 +30,13 @@ def with_truncations(
     reader: SpoolReader, slices: Sequence[Slice], tasks: Mapping[int, TableTask]
 ) -> dict[int, TableTask]:
     """The tasks, with the truncations of their tables in these slices."""
-    wanted = {oid: task.applied for oid, task in tasks.items()}
+    wanted = {table: task.applied for table, task in tasks.items()}
     found: dict[int, list[Truncation]] = {}
     for each in slices:
         new = each.decoder.truncations(each.read(reader), each.context, wanted)
-        for oid, some in new.items():
-            found.setdefault(oid, []).extend(some)
-    return {oid: _with(task, found.get(oid, [])) for oid, task in tasks.items()}
+        for table, some in new.items():
+            found.setdefault(table, []).extend(some)
+    return {table: _with(task, found.get(table, [])) for table, task in tasks.items()}
 
 
 def rows_to_go(tasks: Mapping[int, TableTask]) -> int:

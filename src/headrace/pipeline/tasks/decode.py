@@ -102,7 +102,7 @@ def _failing_alone(
 
 
 def traced(item: bytes) -> bytes:
-    """A task: what the origins of the tables' events are made of, by the oid of the table."""
+    """A task: what the origins of the tables' events are made of, by the number of the table."""
     own = unpack(item, DecodeTask)
     tables = tables_of(own)
     traces: dict[int, bytes] = {}

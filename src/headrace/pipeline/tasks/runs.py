@@ -51,7 +51,7 @@ _KNOWN_AT_COMMIT = ("_time", "_xid", "_commit_ts")
 class Layer:
     """The changes of one table in one piece: a file of the store, and what lies where in it."""
 
-    oid: int
+    table: int  # as the stream numbers it
     key: str
     rows: int
     changes: int
@@ -174,23 +174,24 @@ def lay(item: bytes) -> bytes:
     data, context, decoder = piece.read(), piece.slice.context, piece.slice.decoder
     # The times are not known yet, and with 0 none is too early.
     cold = set(decoder.truncations(data, context, dict.fromkeys(tables, 0)))
-    wanted = {oid: task.wanted(since=0) for oid, task in tables.items()}
+    wanted = {table: task.wanted(since=0) for table, task in tables.items()}
     for each in decoder.decode(data, context, wanted):
         if isinstance(each, TableFailure) or each.bad.num_rows or tables[each.table].schema.is_multiset:
             cold.add(each.table)
         else:
             found.setdefault(each.table, []).append(pa.Table.from_batches([each.batch]))
     layers = []
-    for oid, batches in found.items():
-        layer = None if oid in cold else _laid(store, laying, tables[oid], oid, pa.concat_tables(batches))
+    for table, batches in found.items():
+        changes = pa.concat_tables(batches)
+        layer = None if table in cold else _laid(store, laying, tables[table], table, changes)
         if layer is None:
-            cold.add(oid)
+            cold.add(table)
         else:
             layers.append(layer)
     return pack(Piece(tuple(layers), frozenset(cold)))
 
 
-def _laid(store: Store, laying: Laying, task: TableTask, oid: int, changes: pa.Table) -> Layer | None:
+def _laid(store: Store, laying: Laying, task: TableTask, table: int, changes: pa.Table) -> Layer | None:
     """The layer of one table; None where a value has to be looked up under another key."""
     try:
         found = events(task.schema, changes)
@@ -199,11 +200,11 @@ def _laid(store: Store, laying: Laying, task: TableTask, oid: int, changes: pa.T
     if found["_from"].null_count < found.num_rows:
         return None
     found = found.take(pa.array(by_group(rank(found["_key"].combine_chunks()).ids)))
-    key = f"{laying.folder}/{laying.piece.number}-{oid}.arrow"
+    key = f"{laying.folder}/{laying.piece.number}-{table}.arrow"
     _write(store, key, found.drop_columns([*_KNOWN_AT_COMMIT, "_from"]))
     who = _who(changes)
     layer = Layer(
-        oid=oid,
+        table=table,
         key=key,
         rows=found.num_rows,
         changes=changes.num_rows,
