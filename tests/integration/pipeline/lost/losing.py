@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 import headrace
@@ -181,10 +182,19 @@ class Source:
 
 
 def drop_slots(database: Database) -> None:
-    """Drop the slots of a database; those of a run that was killed are let go in a moment."""
-    active = "SELECT FROM pg_replication_slots WHERE active AND database = current_database()"
-    wait_for(lambda: not database.execute(active), "nobody uses a slot")
-    database.execute(DROP_SLOTS)
+    """Drop the slots of a database; those of a run that was killed are let go in a moment.
+
+    A receiver that was being started then may come for its slot once more, and go.
+    """
+
+    def dropped() -> bool:
+        try:
+            database.execute(DROP_SLOTS)
+        except psycopg.errors.ObjectInUse:
+            return False
+        return True
+
+    wait_for(dropped, "slots that nobody uses, dropped")
 
 
 def filled(server: Server) -> Iterator[Database]:
