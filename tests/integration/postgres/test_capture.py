@@ -1,0 +1,44 @@
+"""A definition is recorded only of the very table that was chosen, and only if all of it is captured."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from headrace.core.names import TableName
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.tables import PostgresTables
+from headrace.sources.postgres.upstream import Upstream
+from headrace.testing.postgres import Database
+
+pytestmark = pytest.mark.server
+
+NAMES = [TableName("public", name) for name in ("good", "lost", "part", "remade")]
+TABLES = ";".join(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in NAMES)
+
+
+def test_what_is_not_captured_in_full_is_no_definition_to_go_by(database: Database) -> None:
+    database.execute(f"{TABLES}; CREATE PUBLICATION p FOR TABLE good, lost, part, remade", user="app")
+    with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
+        tables = PostgresTables(session, Upstream("s", "p"))
+        chosen = tables.examine(NAMES)
+        assert (sorted(chosen.defs), chosen.fit) == (NAMES, NAMES)
+        # Between the choice and the record somebody alters tables and publication.
+        database.execute(
+            "DROP TABLE remade; CREATE TABLE remade (id int PRIMARY KEY);"
+            " ALTER PUBLICATION p DROP TABLE lost, part; ALTER PUBLICATION p ADD TABLE part WHERE (id < 9)",
+            user="app",
+        )
+        found = tables.define(chosen.fit_defs)
+        assert sorted(found.defs) == NAMES[:3], "a table of the same name is another one"
+        assert {name.name: error.code for name, error in found.errors.items()} == {
+            "lost": "PG_TABLE_UNPUBLISHED",
+            "part": "PG_TABLE_LIMITED",
+        }
+        again = tables.capture(NAMES)
+        assert (sorted(again.defs), again.errors) == (NAMES, {})
+        assert tables.captured() == frozenset(NAMES)
+        tables.release(NAMES[:2])
+        assert tables.captured() == frozenset(NAMES[2:])
