@@ -24,7 +24,7 @@ from headrace.lake.log.commit import Claim
 from headrace.lake.log.marks import Marks
 from headrace.pipeline import first_run
 from headrace.pipeline.carried_over import carry_over
-from headrace.pipeline.copy.scheduler import Underway
+from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.first_run import Met
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.loop import Run
@@ -37,8 +37,8 @@ from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.repair import mend
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream.cadence import Cadence
-from headrace.pipeline.stream.eager import Site, Staging
-from headrace.pipeline.stream.epoch import Workshop
+from headrace.pipeline.stream.eager import EagerDecoding, Site
+from headrace.pipeline.stream.epoch import EpochRunner
 from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources import registry
 from headrace.sources.contract.decoder import Decoder
@@ -93,9 +93,9 @@ def opened(
             ledger=ledger,
             receiver=receiver,
             acknowledger=acknowledger,
-            workshop=_workshop(stack, place, ledger),
+            runner=_workshop(stack, place, ledger),
             target=target,
-            copies=Underway(place.config.snapshot_connections),
+            copies=CopyScheduler(place.config.snapshot_connections),
             cadence=Cadence(duration(place.config.every, "every").total_seconds()),
         )
         stack.callback(run.copies.stop)
@@ -152,11 +152,11 @@ def _receiving(
     return receiver
 
 
-def _workshop(stack: ExitStack, place: Place, ledger: Ledger) -> Workshop:
+def _workshop(stack: ExitStack, place: Place, ledger: Ledger) -> EpochRunner:
     assert ledger.source is not None
     source = registry.by_kind(ledger.source.kind)
     decoder = source.decoder()
-    return Workshop(
+    return EpochRunner(
         spool=str(place.spool),
         reader=SpoolReader(place.spool),
         driver=place.driver,
@@ -164,19 +164,19 @@ def _workshop(stack: ExitStack, place: Place, ledger: Ledger) -> Workshop:
         source=source,
         driver_epochs=place.config.driver_epochs,
         ships_bytes=place.ships_bytes,
-        staging=_staging(stack, place, ledger, decoder) if place.config.streaming == "auto" else None,
+        eager=_staging(stack, place, ledger, decoder) if place.config.streaming == "auto" else None,
     )
 
 
-def _staging(stack: ExitStack, place: Place, ledger: Ledger, decoder: Decoder) -> Staging:
+def _staging(stack: ExitStack, place: Place, ledger: Ledger, decoder: Decoder) -> EagerDecoding:
     """Work ahead on transactions that still run, for as long as the attempt lasts."""
 
     def tables() -> dict[int, TableTask]:
-        attached = [] if ledger.healing else [r for r in ledger.tables.values() if r.state.follows]
+        attached = [] if ledger.recovering else [r for r in ledger.tables.values() if r.state.follows]
         return {record.number: ledger.outline(record) for record in attached}
 
     site = Site(place.store, ledger.address, place.name, place.spool, place.spark, place.ships_bytes, decoder)
-    staging = Staging(site, tables)
-    staging.start()
-    stack.callback(staging.close)
-    return staging
+    eager = EagerDecoding(site, tables)
+    eager.start()
+    stack.callback(eager.close)
+    return eager

@@ -31,9 +31,9 @@ def carry_over(ledger: Ledger) -> Epoch | None:
             continue
         if record.applied is None or record.applied >= ledger.position:
             records.append(replace(record, applied=None) if behind else record)
-        elif record.stage is not None:
-            stage = resync.stage_of(ledger, record.name)
-            records.append(replacement.staged(record, stage, ledger.position))
+        elif record.copy_id is not None:
+            copy_id = resync.stage_of(ledger, record.name)
+            records.append(replacement.staged(record, copy_id, ledger.position))
         else:
             records.append(_anew(ledger, record))
             outcomes.append(_emptied(ledger, record))
@@ -50,7 +50,7 @@ def _anew(ledger: Ledger, record: TableRecord) -> TableRecord:
         handoff=None,
         since=None,
         held=0,
-        shadows=(),
+        raw_columns=(),
         late=True,
     )
 
@@ -59,5 +59,5 @@ def _emptied(ledger: Ledger, record: TableRecord) -> Outcome:
     """Take its rows out of the lake, and its rows of errors/ with them."""
     live = tuple(ledger.table(ledger.task_folder(record.name)).files())
     task, epoch, time = ledger.outline(record), ledger.mark.epoch + 1, ledger.frontier.last
-    errors = raw_values.standing(ledger.store, task, epoch, time) if record.shadows else ()
+    errors = raw_values.standing(ledger.store, task, epoch, time) if record.raw_columns else ()
     return Outcome(record.name, remove=live, errors=errors)

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Position
-from headrace.pipeline.commands.serve import Desk
+from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.commands.upkeep import Upkeep
 from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused
-from headrace.pipeline.copy.copied_parts import Harvest, awaited_folders
-from headrace.pipeline.copy.scheduler import Underway
+from headrace.pipeline.copy.copied_parts import CopiedParts, awaited_folders
+from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.resync.new_copy import Renewal
@@ -40,7 +40,7 @@ from headrace.pipeline.state.stops import stop_copies, stop_tables
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
-from headrace.pipeline.stream.epoch import Workshop, catch_up, stream_epoch
+from headrace.pipeline.stream.epoch import EpochRunner, catch_up, stream_epoch
 from headrace.pipeline.stream.source_clock import SourceClock
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.session import Session
@@ -62,13 +62,13 @@ class Run:
     ledger: Ledger
     receiver: Receiver
     acknowledger: Acknowledger
-    workshop: Workshop
+    runner: EpochRunner
     target: Position
-    copies: Underway
+    copies: CopyScheduler
     wanted: Position | None = None  # a mark is waited for here
     cursor: int = 0
-    harvest: Harvest = field(default_factory=Harvest)
-    desk: Desk = field(default_factory=Desk)
+    copied_parts: CopiedParts = field(default_factory=CopiedParts)
+    commands: CommandQueue = field(default_factory=CommandQueue)
     upkeep: Upkeep = field(default_factory=Upkeep)
     published_at: float = field(default_factory=time.monotonic)
     watched_at: float = 0.0
@@ -89,9 +89,9 @@ class Run:
         while not self.stop.is_set() and not (self.once and self._done()):
             self.receiver.poll()
             self.acknowledger.check()
-            if self.workshop.staging is not None:
-                self.workshop.staging.check()
-            worked = self._take_copies() | self._catch_up() | self._advance() | self.desk.turn(self)
+            if self.runner.eager is not None:
+                self.runner.eager.check()
+            worked = self._take_copies() | self._catch_up() | self._advance() | self.commands.turn(self)
             self.renewal.turn(self)
             self.withdrawal.turn(self)
             self._begin_copying()
@@ -114,7 +114,7 @@ class Run:
 
     def _caught_up(self) -> bool:
         """Whether the newest mark is as far as the source was at the start, every table exact or stopped."""
-        if self.ledger.staged or self.ledger.healing:
+        if self.ledger.staged or self.ledger.recovering:
             return False
         settled = all(record.state.is_settled for record in self.ledger.tables.values())
         named = all(
@@ -128,7 +128,7 @@ class Run:
 
     def _begin_copying(self) -> None:
         """Copy the tables that wait for it; what an earlier copy brings of one comes first."""
-        busy = self.copies.names | self.harvest.names
+        busy = self.copies.names | self.copied_parts.names
         missing = [record for name, record in self.ledger.awaited.items() if name not in busy]
         if not missing:
             return
@@ -151,7 +151,7 @@ class Run:
     def _take_copies(self) -> bool:
         for event in self.copies.events():
             if isinstance(event, Copied | ChunkCopied):
-                self.harvest.add(event)
+                self.copied_parts.add(event)
             elif isinstance(event, Refused):
                 if awaited_folders(self.ledger).get(event.name) == event.folder:
                     stop = stop_copies if event.name in self.ledger.staged else stop_tables
@@ -161,12 +161,12 @@ class Run:
                 raise event.error
             else:
                 raise event.error
-        if not self.harvest.ripe(over=self.copies.over):
+        if not self.copied_parts.ripe(over=self.copies.over):
             return False
         return self._commit_copies()
 
     def _commit_copies(self) -> bool:
-        epoch = self.harvest.epoch(self.ledger)
+        epoch = self.copied_parts.epoch(self.ledger)
         if epoch is None:
             return False
         self.publish(epoch)
@@ -177,7 +177,7 @@ class Run:
     def _advance(self) -> bool:
         if self.cadence.rests(self):
             return False
-        attached, reader = self.ledger.followed, self.workshop.reader
+        attached, reader = self.ledger.followed, self.runner.reader
         confirmed = self.receiver.progress.confirmed
         assert self.ledger.source is not None
         at = self.ledger.source.at
@@ -189,7 +189,7 @@ class Run:
         look = self.cadence.look_for(self, batch, attached)
         if look is None:
             return False
-        self.publish(stream_epoch(self.ledger, self.workshop, batch, look))
+        self.publish(stream_epoch(self.ledger, self.runner, batch, look))
         self.cursor = batch.next_address
         self.cadence.published(more=batch.more)
         reader.discard(self.cursor)
@@ -201,7 +201,7 @@ class Run:
         if not behind:
             return False
         failpoint("late.replay.before")
-        self.publish(catch_up(self.ledger, self.workshop, self.look(behind)))
+        self.publish(catch_up(self.ledger, self.runner, self.look(behind)))
         failpoint("late.replay.after")
         return True
 
@@ -225,9 +225,9 @@ class Run:
     def publish(self, epoch: Epoch) -> None:
         until = self.clock.until(epoch.frontier, epoch.earliest_commit_ts)
         plan = self.ledger.publish(replace(epoch, complete_until=until))
-        gone = [record.name for record in epoch.removed if record.stage is None]
+        gone = [record.name for record in epoch.removed if record.copy_id is None]
         self.copies.forget(gone)
-        self.harvest.forget(gone)
+        self.copied_parts.forget(gone)
         self.published_at = time.monotonic()
         self.acknowledger.published(plan, self.ledger.position)
         self.reporter.published(plan)

@@ -7,7 +7,7 @@
                                                                                          differences
 
 Until that mark the newest one stays the last that was exact: epochs in between repeat its frontier and its
-versions, while the new copies stand at a place of their own (`SourceRecord.healing`). A crash in between
+versions, while the new copies stand at a place of their own (`SourceRecord.recovering`). A crash in between
 goes on where it was; so does one before the first of these epochs is durable (`begun`): what was asked for
 once need not be asked for again.
 
@@ -100,7 +100,7 @@ def begin(met: Met) -> None:
     again = renewed(source, origin)
     found = found.then(session.tables(again.upstream).define(found.fit_defs))
     records = _copied_anew(ledger, known, found, again.start)
-    anew = {record.name for record in records if record.stage is not None}
+    anew = {record.name for record in records if record.copy_id is not None}
     gone = tuple(copy for name, copy in ledger.staged.items() if name not in anew)
     plan = ledger.publish(
         Epoch(
@@ -122,7 +122,7 @@ def _copied_anew(
 ) -> list[TableRecord]:
     """The records of the new copies, and of the tables that can't have one: these stop, alone."""
     records = [_anew(ledger, record, found, start) for record in known]
-    if not any(record.stage is not None for record in records):
+    if not any(record.copy_id is not None for record in records):
         raise next(record.error for record in records if record.error is not None)
     return records
 
@@ -140,7 +140,7 @@ def renewed(source: SourceRecord, origin: Origin) -> SourceRecord:
         identity=origin.identity,
         upstream=origin.upstream,
         start=origin.start,
-        healing=origin.start,
+        recovering=origin.start,
         incarnation=source.incarnation + origin.another_life,
     )
 

@@ -42,13 +42,13 @@ from headrace.sources.contract.session import Health
 
 if TYPE_CHECKING:
     from headrace.pipeline.copy.context import Progress
-    from headrace.pipeline.copy.scheduler import Underway
+    from headrace.pipeline.copy.scheduler import CopyScheduler
     from headrace.pipeline.ingest.supervisor import Receiver
     from headrace.pipeline.state.acknowledger import Acknowledger
     from headrace.pipeline.state.config import SourceConfig
     from headrace.pipeline.state.ledger import Ledger
     from headrace.pipeline.state.place import Place
-    from headrace.pipeline.stream.epoch import Workshop
+    from headrace.pipeline.stream.epoch import EpochRunner
     from headrace.pipeline.stream.source_clock import SourceClock
     from headrace.sources.contract.session import Session
 
@@ -99,7 +99,7 @@ class ReportedRun(Protocol):
     @property
     def acknowledger(self) -> Acknowledger: ...
     @property
-    def workshop(self) -> Workshop: ...
+    def runner(self) -> EpochRunner: ...
     @property
     def clock(self) -> SourceClock: ...
     @property
@@ -126,7 +126,7 @@ class Reporter:
     _told: float = 0.0
     _looked: float = 0.0
     _health: Health | None = None
-    _copies: Underway | None = None
+    _copies: CopyScheduler | None = None
     _last_change: dict[str, str] = field(default_factory=dict)
     _last: SourceStatus | None = None
 
@@ -172,7 +172,7 @@ class Reporter:
     def health(self, health: Health) -> None:
         self._health = health
 
-    def copying(self, copies: Underway) -> None:
+    def copying(self, copies: CopyScheduler) -> None:
         self._copies = copies
 
     def warn(self, code: str, primary: str) -> None:
@@ -250,7 +250,7 @@ class Reporter:
 
 
 def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:
-    progress, counts, received = reporter.progress, run.workshop.counts, run.receiver.progress
+    progress, counts, received = reporter.progress, run.runner.counts, run.receiver.progress
     return SourceStatus(
         source=reporter.source,
         state=reporter.state,
@@ -267,7 +267,7 @@ def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:
 
 
 def _position(run: ReportedRun) -> PositionStatus:
-    newest = run.workshop.reader.newest()
+    newest = run.runner.reader.newest()
     source_end = int(newest["source_end"]) if newest is not None else 0
     source_end = max(source_end, 0 if run.clock.end is None else run.clock.end.time)
     received = int(newest["end"]) if newest is not None else 0
@@ -283,7 +283,7 @@ def _position(run: ReportedRun) -> PositionStatus:
         complete_until=None if until is None else until.isoformat(),
         lag_bytes=max(0, source_end - (received if waiting is None else int(waiting["time"]))),
         lag_seconds=_age(waiting),
-        spool_bytes=run.workshop.reader.held_bytes(),
+        spool_bytes=run.runner.reader.held_bytes(),
         kept_bytes=sum(file.size for file in run.ledger.kept.values()),
     )
 
@@ -306,7 +306,7 @@ def _waiting(run: ReportedRun, received: int) -> np.void | None:
     """
     if received <= run.ledger.frontier.time:
         return None
-    found = run.workshop.reader.transactions(run.cursor, 1)
+    found = run.runner.reader.transactions(run.cursor, 1)
     return found[0] if len(found) else None
 
 

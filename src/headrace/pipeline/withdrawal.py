@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.core.errors import HeadraceError
-from headrace.pipeline.commands.serve import Desk
+from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.resync.new_copy import CopyRun
 from headrace.pipeline.state.stops import stop_copies, stop_tables
 from headrace.sources import registry
@@ -34,7 +34,7 @@ class TableRun(CopyRun, Protocol):
     """A run, as far as tables that leave the publication need it."""
 
     @property
-    def desk(self) -> Desk: ...
+    def commands(self) -> CommandQueue: ...
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Withdrawal:
         source = run.ledger.source
         assert source is not None
         now = time.monotonic()
-        if run.desk.in_hand is not None:
+        if run.commands.in_hand is not None:
             self.out = frozenset()  # it may put something in, and be refused after that
             return
         ours = registry.by_kind(source.kind).owns_capture(source.upstream)
@@ -96,7 +96,7 @@ def _stopped(run: TableRun) -> frozenset[int]:
 def _stop(run: TableRun, numbers: frozenset[int]) -> None:
     """Stop the tables that these are now, and not only when a mark is due."""
     ledger = run.ledger
-    tables = [] if ledger.healing else list(ledger.tables.values())
+    tables = [] if ledger.recovering else list(ledger.tables.values())
     for known, stop in ((tables, stop_tables), (list(ledger.staged.values()), stop_copies)):
         concerned = [r for r in known if r.number in numbers and r.state.is_published]
         if concerned and (changed := run.look(concerned).changed(concerned)):

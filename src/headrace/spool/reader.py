@@ -85,9 +85,9 @@ class SpoolReader:
         """Bytes of a transaction that is or was streamed while it ran, verified."""
         return streamed.read(self._folder, which, start, stop)
 
-    def struck(self, which: Streamed) -> Ints:
+    def aborted(self, which: Streamed) -> Ints:
         """The parts of a committed one that were rolled back."""
-        return streamed.struck(self._folder, which)
+        return streamed.aborted(self._folder, which)
 
     def has_streamed(self, which: Streamed) -> bool:
         """Whether its files are there: it runs, or it has committed and was not discarded."""

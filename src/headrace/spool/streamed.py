@@ -90,7 +90,7 @@ def committed(folder: Path, which: Streamed) -> bool:
         return False
 
 
-def struck(folder: Path, which: Streamed) -> Ints:
+def aborted(folder: Path, which: Streamed) -> Ints:
     """The numbers of its parts that were rolled back, in order."""
     return _end(folder, which)[1:]
 

@@ -111,7 +111,7 @@ def printing(store: Store, cut: Cut, name: Name, known: Recorded) -> Printing:
         known.decoder,
         schema,
         cut.standings.schema(name),
-        tuple(schema.names[column] for column in known.table.shadows),
+        tuple(schema.names[column] for column in known.table.raw_columns),
         LakeAddress(store.url, tuple(store.storage_options.items())),
         layout.errors_folder(source),
         table,

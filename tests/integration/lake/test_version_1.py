@@ -129,7 +129,7 @@ def test_the_positions_of_a_server_that_was_set_back_become_its_own() -> None:
             "identity": identity,
             "upstream": {"slot": "s", "base": shift},
             "start": {"time": shift + 0x100, "text": "0/100"},
-            "healing": {"time": shift + 0x180, "text": "0/180"},
+            "recovering": {"time": shift + 0x180, "text": "0/180"},
         },
         "commits": {"since": shift + 0x100, "commits": [], "newest": 7},
         "late/file": {"reached": {"time": shift + 0x200, "text": "0/200"}},

@@ -14,7 +14,7 @@ import pytest
 from headrace.core.names import TableName
 from headrace.lake.store.open import open_store
 from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused, Room
-from headrace.pipeline.copy.scheduler import Underway
+from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.state import choice
 from headrace.pipeline.state.config import SourceConfig
@@ -87,16 +87,16 @@ class Scene:
             Room(connections),
         )
 
-    def run(self, copying: Copying, meanwhile: Callable[[], None] = lambda: None) -> Underway:
+    def run(self, copying: Copying, meanwhile: Callable[[], None] = lambda: None) -> CopyScheduler:
         """Run it to its end; what came stands in `came`."""
-        underway = Underway(2)
+        underway = CopyScheduler(2)
         underway.begin(copying)
         meanwhile()
         wait_for(lambda: self._take(underway) or not copying._thread.is_alive(), "the copy has ended")
         self._take(underway)
         return underway
 
-    def _take(self, underway: Underway) -> bool:
+    def _take(self, underway: CopyScheduler) -> bool:
         self.came += underway.events()
         return False
 

@@ -199,7 +199,7 @@ def test_what_was_laid_down_may_be_lost_before_the_commit_is_folded(
 ) -> None:
     lost: list[str] = []
 
-    def losing(store: Store, found: Sequence[runs.Layer], rolled_back: Ints) -> runs.Struck:
+    def losing(store: Store, found: Sequence[runs.Layer], rolled_back: Ints) -> runs.Aborted:
         for layer in found:
             store.delete(layer.key)
             lost.append(layer.key)

@@ -18,7 +18,7 @@ def test_another_life_is_another_incarnation(another: bool) -> None:
     origin = Origin({"system_id": "72"}, {"slot": "new"}, place_at(9), True, None, another_life=another)
     again = renewed(source, origin)
     assert (again.identity, again.upstream) == (origin.identity, origin.upstream)
-    assert (again.start, again.healing) == (place_at(9), place_at(9))
+    assert (again.start, again.recovering) == (place_at(9), place_at(9))
     assert again.incarnation == source.incarnation + another
 
 

@@ -20,11 +20,13 @@ def test_a_table_that_a_request_put_back_in_vain_leaves_again() -> None:
     name = TableName("public", "t")
     stopped = SimpleNamespace(name=name, number=7, state=State.STOPPED)
     source = source_record()
-    ledger = SimpleNamespace(source=source, tables={name: stopped}, staged={}, healing=False)
-    desk = SimpleNamespace(in_hand=None)
-    run: Any = SimpleNamespace(ledger=ledger, desk=desk, session=SimpleNamespace(tables=lambda _: tables))
+    ledger = SimpleNamespace(source=source, tables={name: stopped}, staged={}, recovering=False)
+    commands = SimpleNamespace(in_hand=None)
+    run: Any = SimpleNamespace(
+        ledger=ledger, commands=commands, session=SimpleNamespace(tables=lambda _: tables)
+    )
     withdrawal = Withdrawal()
     for in_hand in (None, None, object(), None, None):
-        desk.in_hand = in_hand
+        commands.in_hand = in_hand
         withdrawal.turn(run)
     assert taken == [[7], [7]]

@@ -68,14 +68,14 @@ _UPSTREAM = ("slot", "publication", "owns_slot", "owns_publication", "publicatio
 
 
 def _source(record: Mapping[str, Json], positions: _Positions) -> Json:
-    moved = {"shift", *_IDENTITY, *_UPSTREAM}
+    moved = {"shift", "healing", *_IDENTITY, *_UPSTREAM}
     upstream = {name: record[name] for name in _UPSTREAM if name in record}
     return {
         **{name: value for name, value in record.items() if name not in moved},
         "identity": {name: record[name] for name in _IDENTITY},
         "upstream": {**upstream, "base": record["shift"]},
         "start": positions.read(record["start"]),
-        "healing": positions.read(record.get("healing")),
+        "recovering": positions.read(record.get("healing")),
     }
 
 

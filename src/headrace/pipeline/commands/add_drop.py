@@ -227,7 +227,7 @@ def _not_mirrored(text: str) -> Misconfigured:
 def _without_errors(ledger: Ledger, record: TableRecord, time: int) -> Outcome:
     """Rows of errors/ go with the rows that they are about."""
     standing: Errors = ()
-    if record.shadows and record.state.has_rows:
+    if record.raw_columns and record.state.has_rows:
         epoch = ledger.mark.epoch + 1
         standing = raw_values.standing(ledger.store, ledger.outline(record), epoch, time)
     return Outcome(record.name, errors=standing)

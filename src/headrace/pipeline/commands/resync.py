@@ -60,7 +60,7 @@ def _with_others(refusals: Sequence[HeadraceError], begun: Sequence[TableName]) 
 
 def refuse_while_healing(ledger: Ledger) -> None:
     """Until a lost position is left the tables stay what they are."""
-    if ledger.healing:
+    if ledger.recovering:
         raise Misconfigured(
             "RESYNC_HEALING",
             "all tables of the source are being copied anew",

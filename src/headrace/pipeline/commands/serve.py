@@ -1,6 +1,6 @@
 """Requests, as the owner of a source carries them out: one room for all that a command may ask of a run.
 
-    command ── ask ──► _headrace/requests/ ──► Desk, once a turn of the loop ──► a deed ──► the answer
+    command ── ask ──► _headrace/requests/ ──► CommandQueue, once a turn of the loop ──► a deed ──► the answer
 
 A *deed* is a function of the source's owner and the request's arguments; `DEEDS` lists them by kind, and a
 new kind is a line there. What it returns is the answer, as JSON can hold it. An error of our families is
@@ -74,7 +74,7 @@ class _InHand:
 
 
 @dataclass(slots=True)
-class Desk:
+class CommandQueue:
     """Where a run takes requests, one after another, without ever waiting for one."""
 
     deeds: Mapping[str, Deed] = field(default_factory=lambda: DEEDS)

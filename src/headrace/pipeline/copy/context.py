@@ -59,7 +59,7 @@ class Copied:
     files: tuple[NewFile, ...]
     rows: int
     errors: Errors
-    shadows: tuple[int, ...]
+    raw_columns: tuple[int, ...]
     handoff: Handoff
 
 

@@ -23,7 +23,7 @@ GATHER_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Harvest:
+class CopiedParts:
     """Finished parts of a copy that are in no epoch yet."""
 
     tables: list[Copied] = field(default_factory=list)
@@ -75,8 +75,8 @@ class Harvest:
             kind="copy",
             frontier=ledger.frontier,
             records=tuple(records),
-            outcomes=tuple(o for o in outcomes if awaited[o.table].stage is None),
-            staged=tuple(o for o in outcomes if awaited[o.table].stage is not None),
+            outcomes=tuple(o for o in outcomes if awaited[o.table].copy_id is None),
+            staged=tuple(o for o in outcomes if awaited[o.table].copy_id is not None),
             created=tuple(r.name for r in records if r.state.has_rows and _absent(ledger, r)),
         )
 
@@ -87,7 +87,7 @@ def awaited_folders(ledger: Ledger) -> dict[TableName, str]:
 
 
 def _copied(ledger: Ledger, record: TableRecord, copied: Copied) -> TableRecord:
-    return _complete(ledger, replace(record, handoff=copied.handoff, shadows=copied.shadows))
+    return _complete(ledger, replace(record, handoff=copied.handoff, raw_columns=copied.raw_columns))
 
 
 def _complete(ledger: Ledger, record: TableRecord) -> TableRecord:
@@ -107,8 +107,10 @@ def _since(record: TableRecord, handoff: AnyHandoff) -> int | None:
 def _with_chunks(ledger: Ledger, record: TableRecord, parts: list[ChunkCopied]) -> TableRecord:
     known = record.handoff if isinstance(record.handoff, ByChunk) else ByChunk()
     handoff = known.plus(chunk for part in parts for chunk in part.chunks)
-    shadows = tuple(sorted({*record.shadows, *(column for part in parts for column in part.done.met)}))
-    after = replace(record, handoff=handoff, shadows=shadows)
+    raw_columns = tuple(
+        sorted({*record.raw_columns, *(column for part in parts for column in part.done.met)})
+    )
+    after = replace(record, handoff=handoff, raw_columns=raw_columns)
     return _complete(ledger, after) if handoff.complete else after
 
 

@@ -33,7 +33,7 @@ class _Later:
     until: float
 
 
-class Underway:
+class CopyScheduler:
     """The copies of one attempt; for its loop alone."""
 
     def __init__(self, connections: int) -> None:

@@ -223,6 +223,6 @@ def _copied(name: TableName, table: _Table, handoff: Handoff) -> Copied:
         files=tuple(file for done in table.done for file in done.files),
         rows=sum(done.rows for done in table.done),
         errors=tuple(piece for done in table.done for piece in done.errors),
-        shadows=tuple(sorted({column for done in table.done for column in done.met})),
+        raw_columns=tuple(sorted({column for done in table.done for column in done.met})),
         handoff=handoff,
     )

@@ -95,9 +95,9 @@ class Balance:
         if halves:
             given = halves[0].given.table
             # A text without a lake form may come or go in a table without a key and leave its file alone.
-            if self._shadows != given.shadows or (given.shadows and given.schema.is_multiset):
+            if self._shadows != given.raw_columns or (given.raw_columns and given.schema.is_multiset):
                 self._known.clear()
-            self._shadows = given.shadows
+            self._shadows = given.raw_columns
         return [half for half in halves if half.place not in self._known]
 
     # --- what came of it ------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class CopyRun(Owner, Protocol):
     """A run, as far as its new copies need it."""
 
     @property
-    def workshop(self) -> Workers: ...
+    def runner(self) -> Workers: ...
     @property
     def reporter(self) -> Warner: ...
     def look(self, records: Sequence[TableRecord]) -> Look: ...
@@ -42,7 +42,7 @@ class Renewal:
     """The new copies of one attempt."""
 
     moved_at: float = field(default_factory=time.monotonic)
-    balances: dict[str, Balance] = field(default_factory=dict)  # by the stage of the copy
+    balances: dict[str, Balance] = field(default_factory=dict)  # by the id of the copy
     spent: bool = True  # there may be files of copies that are over; they go once that is durable
     again_at: float = 0.0  # a table that somebody held exclusively is asked for again, but not all the time
 
@@ -56,12 +56,12 @@ class Renewal:
             elif look.locked:
                 self.again_at = time.monotonic() + AGAIN_SECONDS
             else:
-                epoch = replacement.epoch(run.ledger, run.workshop, ready, self.balances)
+                epoch = replacement.epoch(run.ledger, run.runner, ready, self.balances)
                 failpoint("reconcile.before")
                 run.publish(epoch)
                 failpoint("reconcile.after")
                 self.spent = True
-        elif not run.ledger.healing:
+        elif not run.ledger.recovering:
             self._give_up(run)
         self._stir(run)
         if self.spent and run.ledger.durable:
@@ -72,13 +72,13 @@ class Renewal:
         """The new copies that can replace their tables at once; one that is ready may be too far from it."""
         ready = replacement.ready(run.ledger)
         stages = [replacement.stage_of(copy) for copy in ready]
-        self.balances = {stage: self.balances.get(stage) or Balance() for stage in stages}
+        self.balances = {copy_id: self.balances.get(copy_id) or Balance() for copy_id in stages}
         near = [
             copy
-            for stage, copy in zip(stages, ready, strict=True)
-            if replacement.near(run.ledger, run.workshop, copy, self.balances[stage])
+            for copy_id, copy in zip(stages, ready, strict=True)
+            if replacement.near(run.ledger, run.runner, copy, self.balances[copy_id])
         ]
-        return [] if run.ledger.healing and len(near) < len(ready) else near
+        return [] if run.ledger.recovering and len(near) < len(ready) else near
 
     def _give_up(self, run: CopyRun) -> None:
         failed = replacement.refused(run.ledger)
@@ -91,7 +91,7 @@ class Renewal:
 
     def _stir(self, run: CopyRun) -> None:
         """Move a source where nothing happens, if a new copy waits for a later position of it."""
-        frontier = run.workshop.reader.frontier()
+        frontier = run.runner.reader.frontier()
         waits = any(r.state is State.JOINING for r in run.ledger.staged.values())
         if not waits or frontier is None or run.room(frontier) > run.ledger.position.time:
             self.moved_at = time.monotonic()

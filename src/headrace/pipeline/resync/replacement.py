@@ -59,7 +59,7 @@ class Workers(Protocol):
     def fit(self, rows: int) -> Jobs: ...
 
 
-def staged(record: TableRecord, stage: str, applied: Position) -> TableRecord:
+def staged(record: TableRecord, copy_id: str, applied: Position) -> TableRecord:
     """The record of a new copy of a table, from this position of the stream on."""
     return replace(
         record,
@@ -68,17 +68,17 @@ def staged(record: TableRecord, stage: str, applied: Position) -> TableRecord:
         handoff=None,
         since=None,
         held=0,
-        shadows=(),
+        raw_columns=(),
         error=None,
         stopped_at=None,
-        stage=stage,
+        copy_id=copy_id,
     )
 
 
 def stage_of(copy: TableRecord) -> str:
     """What a new copy is known by."""
-    assert copy.stage is not None
-    return copy.stage
+    assert copy.copy_id is not None
+    return copy.copy_id
 
 
 def refuse_other_columns(name: TableName, old: TableSchema, new: TableSchema) -> None:
@@ -105,7 +105,7 @@ def ready(ledger: Ledger) -> list[TableRecord]:
     """The new copies that can replace their tables now; none before all can, where all have to."""
     exact = [record for record in ledger.staged.values() if record.state is State.READY]
     others = [r for r in ledger.staged.values() if r.state not in (State.READY, State.STOPPED)]
-    return [] if ledger.healing and others else exact
+    return [] if ledger.recovering and others else exact
 
 
 def refused(ledger: Ledger) -> list[TableRecord]:
@@ -114,11 +114,11 @@ def refused(ledger: Ledger) -> list[TableRecord]:
 
 
 def is_over(ledger: Ledger) -> bool:
-    """Whether a healing ends without any new copy: all of them failed."""
-    return ledger.healing and all(r.state is State.STOPPED for r in ledger.staged.values())
+    """Tell whether a recovery ends without any new copy: all of them failed."""
+    return ledger.recovering and all(r.state is State.STOPPED for r in ledger.staged.values())
 
 
-def near(ledger: Ledger, workshop: Workers, copy: TableRecord, balance: Balance) -> bool:
+def near(ledger: Ledger, runner: Workers, copy: TableRecord, balance: Balance) -> bool:
     """Whether the new copy can replace its table without making others wait; if not, that is worked at."""
     if balance.busy:
         return False
@@ -126,11 +126,11 @@ def near(ledger: Ledger, workshop: Workers, copy: TableRecord, balance: Balance)
         pair = _pair(ledger, ledger.tables[copy.name], copy, ledger.position)
     except Definite:  # told where it takes the place of its table
         return True
-    return balance.near(pair.halves, workshop.fit)
+    return balance.near(pair.halves, runner.fit)
 
 
 def epoch(
-    ledger: Ledger, workshop: Workers, copies: Sequence[TableRecord], balances: Mapping[str, Balance]
+    ledger: Ledger, runner: Workers, copies: Sequence[TableRecord], balances: Mapping[str, Balance]
 ) -> Epoch:
     """The new copies in the place of their tables, and the end of those that failed."""
     source = ledger.source
@@ -140,11 +140,11 @@ def epoch(
     for copy in copies:
         old = ledger.tables[copy.name]
         try:
-            outcome = _replaced(workshop, _pair(ledger, old, copy, frontier), balances[stage_of(copy)])
+            outcome = _replaced(runner, _pair(ledger, old, copy, frontier), balances[stage_of(copy)])
         except Definite as error:
             records.append(old.failed(error, ledger.frontier))
             continue
-        continues = old.state is State.LIVE and not ledger.healing
+        continues = old.state is State.LIVE and not ledger.recovering
         if not continues:  # what it was before is not exact up to here, and history tells nothing of that
             outcome = outcome if old.since is not None else replace(outcome, history=())
         outcomes.append(outcome)
@@ -157,8 +157,8 @@ def epoch(
                 applied=None,
                 handoff=None,
                 since=old.since if continues else frontier.time,
-                shadows=tuple(sorted({*old.shadows, *copy.shadows})),
-                stage=None,
+                raw_columns=tuple(sorted({*old.raw_columns, *copy.raw_columns})),
+                copy_id=None,
             )
         )
     gone = [*copies, *refused(ledger)]
@@ -170,7 +170,7 @@ def epoch(
         outcomes=tuple(outcomes),
         removed=tuple(gone),
         created=tuple(created),
-        source=replace(source, healing=None),
+        source=replace(source, recovering=None),
         changes=sum(outcome.changes for outcome in outcomes),
     )
 
@@ -188,7 +188,7 @@ def giving_up(ledger: Ledger, copies: Sequence[TableRecord]) -> Epoch:
 def _given_up(ledger: Ledger, copy: TableRecord) -> TableRecord:
     """A table whose new copy failed: of a lost position there is nothing to fall back to."""
     old = ledger.tables[copy.name]
-    if old.state is State.STOPPED or ledger.healing:
+    if old.state is State.STOPPED or ledger.recovering:
         return old.failed(copy.error, ledger.frontier)
     return old
 
@@ -196,14 +196,14 @@ def _given_up(ledger: Ledger, copy: TableRecord) -> TableRecord:
 def clean_up(ledger: Ledger) -> None:
     """Remove the files of copies that the catalog, as it is on the disk, does not know any more."""
     folder = layout.staged_tables_folder(ledger.name)
-    known = {record.stage for record in ledger.staged.values()}
+    known = {record.copy_id for record in ledger.staged.values()}
     spent = set(ledger.store.folders(folder)) - known
     # Somebody else's mark means that the source is theirs, and what we don't know may be too.
     if not spent or not ledger.durable or ledger.log.newest_mark() != ledger.mark:
         return
-    for stage in spent:
-        _remove(ledger.store, layout.staged_folder(ledger.name, stage))
-        ledger.forget_folder(layout.staged_folder(ledger.name, stage))
+    for copy_id in spent:
+        _remove(ledger.store, layout.staged_folder(ledger.name, copy_id))
+        ledger.forget_folder(layout.staged_folder(ledger.name, copy_id))
 
 
 def _remove(store: Store, folder: str) -> None:
@@ -234,11 +234,11 @@ def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Positio
     if old.state is State.STOPPED:  # another program may have changed its files
         ledger.forget_folder(ledger.task_folder(old.name))
     old_task, new_task = ledger.task(replace(old, schema=copy.schema)), ledger.task(copy)
-    both = tuple(sorted({*old.shadows, *copy.shadows}))
+    both = tuple(sorted({*old.raw_columns, *copy.raw_columns}))
     given = Comparison(
         epoch=ledger.mark.epoch + 1,
         lake=ledger.address,
-        table=replace(old_task, routes=Routes.over(()), shadows=both, handoff=None, layered=True),
+        table=replace(old_task, routes=Routes.over(()), raw_columns=both, handoff=None, layered=True),
         moment=Moment(frontier.last, time.time_ns() // 1000),
         folder=f"{layout.staged_folder(ledger.name, stage_of(copy))}/difference",
     )
@@ -249,15 +249,15 @@ def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Positio
     return _Pair(given, old_task, new_task, halves, old.schema.identity != copy.schema.identity)
 
 
-def _replaced(workshop: Workers, pair: _Pair, balance: Balance) -> Outcome:
-    jobs = workshop.jobs(pair.rows)
+def _replaced(runner: Workers, pair: _Pair, balance: Balance) -> Outcome:
+    jobs = runner.jobs(pair.rows)
     balance.weigh(pair.halves, jobs)
     different = balance.different(pair.halves)
     answers = jobs.run_grouped(differences.apart, differences.compare, [pack(half) for half in different])
     outcomes = [unpack(answer, Compared) for answer in answers]
     # Each change of the difference is counted where it is found.
     found = Outcome(
-        pair.copy.name, changes=sum(each.changes for each in outcomes), met=pair.given.table.shadows
+        pair.copy.name, changes=sum(each.changes for each in outcomes), met=pair.given.table.raw_columns
     )
     if not found.changes and not pair.resorted:
         return found

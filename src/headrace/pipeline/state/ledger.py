@@ -132,19 +132,19 @@ class Ledger:
     @property
     def position(self) -> Position:
         """Where the stream stands: at the mark's frontier, but while a lost position is healed."""
-        if self.source is None or self.source.healing is None:
+        if self.source is None or self.source.recovering is None:
             return self.frontier
-        return self.source.healing
+        return self.source.recovering
 
     @property
-    def healing(self) -> bool:
+    def recovering(self) -> bool:
         """Whether the tables stay as they are until new copies of all of them replace them."""
-        return self.source is not None and self.source.healing is not None
+        return self.source is not None and self.source.recovering is not None
 
     @property
     def present(self) -> list[TableRecord]:
         """The tables and their new copies; while a lost position is left the tables stay what they are."""
-        return [*(() if self.healing else self.tables.values()), *self.staged.values()]
+        return [*(() if self.recovering else self.tables.values()), *self.staged.values()]
 
     @property
     def followed(self) -> list[TableRecord]:
@@ -219,9 +219,9 @@ class Ledger:
             routes=Routes.over(()),
             applied=(record.applied or self.position).time,
             handoff=record.handoff if held else None,
-            shadows=() if record.schema.full else record.shadows,
+            raw_columns=() if record.schema.full else record.raw_columns,
             strict=self._strict,
-            met=bool(record.shadows),
+            met=bool(record.raw_columns),
             untold=(record.since or 0) - 1 if record.late and held else 0,
             details=record.details,
         )
@@ -322,9 +322,9 @@ class Ledger:
                 yield replace(step, rewrite=epoch.kind == MAINTAIN)
             # What was told of a time that turned out to be before the table's `since`.
             # Of a table that was here before, the folder holds the history of another interval too.
-            forgets = outcome.forgets and not record.late and record.stage is None
+            forgets = outcome.forgets and not record.late and record.copy_id is None
             forgotten = tuple(self.table(folders.history).files()) if forgets else ()
-            if record.stage is None and (outcome.history or forgotten):
+            if record.copy_id is None and (outcome.history or forgotten):
                 schema = schemas.encode(history_schema(record.schema))
                 yield self._step(folders.history, schema, outcome.history, forgotten)
             if outcome.errors:
@@ -403,8 +403,8 @@ class _Folders:
 
 
 def _folders(source: str, record: TableRecord) -> _Folders:
-    if record.stage is not None:
-        folder = layout.staged_folder(source, record.stage)
+    if record.copy_id is not None:
+        folder = layout.staged_folder(source, record.copy_id)
         return _Folders(f"{folder}/rows", f"{folder}/history", f"{folder}/errors")
     return _Folders(
         layout.table_folder(source, record.name),
@@ -430,18 +430,18 @@ class _Records:
             after(record.state, Event.DROPPED)
             known.pop(record.key, None)
         return cls(
-            {record.name: record for record in known.values() if record.stage is None},
-            {record.name: record for record in known.values() if record.stage is not None},
+            {record.name: record for record in known.values() if record.copy_id is None},
+            {record.name: record for record in known.values() if record.copy_id is not None},
         )
 
     def present(self, source: SourceRecord | None) -> list[TableRecord]:
         """As the ledger's own."""
-        healing = source is not None and source.healing is not None
-        return [*(() if healing else self.tables.values()), *self.staged.values()]
+        recovering = source is not None and source.recovering is not None
+        return [*(() if recovering else self.tables.values()), *self.staged.values()]
 
     def of_outcomes(self, epoch: Epoch) -> Iterable[tuple[TableRecord, Outcome]]:
         """The epoch's outcomes with the tables, or new copies, that they are of."""
-        gone = {record.name: record for record in epoch.removed if record.stage is None}
+        gone = {record.name: record for record in epoch.removed if record.copy_id is None}
         for outcome in epoch.outcomes:
             yield gone.get(outcome.table) or self.tables[outcome.table], outcome
         for outcome in epoch.staged:

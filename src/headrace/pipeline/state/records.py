@@ -37,9 +37,9 @@ class SourceRecord:
 
     `address` is the connection string without its secrets: with the password it is enough to go on.
     `identity` and `upstream` are the source's own (`sources.contract`): what of the server lasts, and the
-    objects there that the stream is read through. `healing` is where the new copies of its tables stand while
-    they are made for a position that was lost (`recovery`): the marks stay at the last frontier until then.
-    `incarnation` counts such breaks.
+    objects there that the stream is read through. `recovering` is where the new copies of its tables stand
+    while they are made for a position that was lost (`recovery`): the marks stay at the last frontier until
+    then. `incarnation` counts such breaks.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class SourceRecord:
     upstream: Json
     start: Position
     patterns: tuple[str, ...]
-    healing: Position | None = None
+    recovering: Position | None = None
     incarnation: int = 1
 
     def at(self, time: int) -> Position:
@@ -63,7 +63,7 @@ class SourceRecord:
             "upstream": self.upstream,
             "start": self.start.as_record(),
             "patterns": list(self.patterns),
-            "healing": _position_record(self.healing),
+            "recovering": _position_record(self.recovering),
             "incarnation": self.incarnation,
         }
 
@@ -72,7 +72,7 @@ class SourceRecord:
         known = dict(record)
         known["start"] = Position.from_record(known["start"])
         known["patterns"] = tuple(known["patterns"])
-        known["healing"] = _position(known.get("healing"))
+        known["recovering"] = _position(known.get("recovering"))
         return cls(**known)
 
 
@@ -81,13 +81,13 @@ class TableRecord:
     """One table: how it is defined, how it was joined to the stream, where it stands.
 
     `number` is how the stream numbers it, and `details` are the source's own, which it is compared with.
-    `shadows` are the columns that ever met a value without a lake form (`pipeline.tasks.raw_values`).
+    `raw_columns` are the columns that ever met a value without a lake form (`pipeline.tasks.raw_values`).
     `applied` is the table's own frontier while its part of the stream is kept for it (`stream.late_stream`):
     what it has not taken yet begins there; None means that it stands where the source stands. `since` is the
     time from which its history is exact. A table that came `late`, while the stream was there already, has
     none from before its copy (`told_from`). `stopped_at` is how far the stream had been followed when it
-    stopped with `error`: the frontier of the mark before. `stage` names the folder of a new copy, which is to
-    replace the table and is in no mark.
+    stopped with `error`: the frontier of the mark before. `copy_id` names the folder of a new copy, which is
+    to replace the table and is in no mark.
     """
 
     name: TableName
@@ -99,15 +99,15 @@ class TableRecord:
     handoff: AnyHandoff | None = None
     since: int | None = None
     held: int = 0
-    shadows: tuple[int, ...] = ()
+    raw_columns: tuple[int, ...] = ()
     error: HeadraceError | None = None
     stopped_at: Position | None = None
     late: bool = False
-    stage: str | None = None
+    copy_id: str | None = None
 
     @property
     def key(self) -> str:
-        return (TABLE_PREFIX if self.stage is None else STAGED_PREFIX) + str(self.name)
+        return (TABLE_PREFIX if self.copy_id is None else STAGED_PREFIX) + str(self.name)
 
     @property
     def definition(self) -> TableDef:
@@ -151,11 +151,11 @@ class TableRecord:
             "handoff": None if self.handoff is None else self.handoff.as_record(),
             "since": self.since,
             "held": self.held,
-            "raw_columns": list(self.shadows),
+            "raw_columns": list(self.raw_columns),
             "error": None if self.error is None else self.error.as_record(),
             "stopped_at": _position_record(self.stopped_at),
             "added_live": self.late,
-            "copy_id": self.stage,
+            "copy_id": self.copy_id,
         }
 
     @classmethod
@@ -170,11 +170,11 @@ class TableRecord:
             handoff=None if record["handoff"] is None else _handoff(record["handoff"]),
             since=record["since"],
             held=record["held"],
-            shadows=tuple(record["raw_columns"]),
+            raw_columns=tuple(record["raw_columns"]),
             error=None if record["error"] is None else from_record(record["error"]),
             stopped_at=_position(record.get("stopped_at")),
             late=record["added_live"],
-            stage=record["copy_id"],
+            copy_id=record["copy_id"],
         )
 
 

@@ -181,7 +181,7 @@ def _ended(reader: SpoolReader, own: Streamed, transaction: np.void) -> RunningT
         number=int(transaction["transaction"]),
         time=int(transaction["time"]),
         commit_ts=int(transaction["commit_ts"]),
-        aborted=tuple(reader.struck(own).tolist()),
+        aborted=tuple(reader.aborted(own).tolist()),
     )
 
 

@@ -129,7 +129,7 @@ def _due(run: MarkRun, frontier: Position) -> bool:
     """Whether a frontier without transactions deserves a mark."""
     ledger = run.ledger
     # While a lost position is left the marks stay where they are, and reach nothing.
-    if run.once and not (ledger.healing or run.clock.began) and run.clock.reaches(run.room(frontier.time)):
+    if run.once and not (ledger.recovering or run.clock.began) and run.clock.reaches(run.room(frontier.time)):
         return True
     behind = run.room(frontier.time) - ledger.position.time
     joining = any(record.state is State.JOINING for record in ledger.followed)

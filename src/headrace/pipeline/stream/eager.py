@@ -29,12 +29,12 @@ from headrace.pipeline.stream.batches import Pieces, own_files
 from headrace.pipeline.tasks.decode import DecodeTask
 from headrace.pipeline.tasks.routing import Routes
 from headrace.pipeline.tasks.runs import (
+    Aborted,
     Folding,
     Layer,
     Laying,
     Piece,
     Range,
-    Struck,
     fold_layers,
     lay,
     struck_of,
@@ -108,12 +108,12 @@ def ended_as(reader: SpoolReader, transaction: np.void, decoder: Decoder, epoch:
         time=int(transaction["time"]),
         number=decoder.transaction_id(own.number),
         commit_ts=int(transaction["commit_ts"]),
-        rolled_back=reader.struck(own),
+        rolled_back=reader.aborted(own),
         epoch=epoch,
     )
 
 
-class Staging:
+class EagerDecoding:
     """The work ahead of one attempt. `tables` is what the lake has now: the owner keeps it up to date."""
 
     def __init__(self, site: Site, tables: Callable[[], Tables]) -> None:
@@ -124,7 +124,7 @@ class Staging:
         self._lock = threading.Lock()  # held while pieces of any transaction are laid down
         self._over = threading.Event()
         self._bug: BaseException | None = None
-        self._thread = threading.Thread(target=self._ahead, name="headrace-staging", daemon=True)
+        self._thread = threading.Thread(target=self._ahead, name="headrace-eager", daemon=True)
 
     def start(self) -> None:
         """Forget what an earlier attempt left, and begin."""
@@ -229,17 +229,17 @@ class Staging:
         items: list[bytes] = []
         for table, task in warm:
             layers = tuple(layer for layer in work.layers if layer.table == table)
-            struck = struck_of(self._site.store, layers, ended.rolled_back)
-            changes = sum(layer.changes for layer in layers) - len(struck)
+            aborted = struck_of(self._site.store, layers, ended.rolled_back)
+            changes = sum(layer.changes for layer in layers) - len(aborted)
             if changes:
                 outcomes.take(Outcome(task.name, changes=changes, last_commit_ts=ended.commit_ts))
-                items.extend(map(pack, self._foldings(task, layers, struck, ended)))
+                items.extend(map(pack, self._foldings(task, layers, aborted, ended)))
         for answer in self._site.jobs.run(fold_layers, items):
             outcomes.take(unpack(answer, Outcome))
         return outcomes
 
     def _foldings(
-        self, task: TableTask, layers: tuple[Layer, ...], struck: Struck, ended: Ended
+        self, task: TableTask, layers: tuple[Layer, ...], aborted: Aborted, ended: Ended
     ) -> Iterator[Folding]:
         task = replace(task.for_merge(), layered=True, handoff=None)
         for file, held, home in groups_of(replace(task.routes, births=_births(layers))):
@@ -257,7 +257,7 @@ class Staging:
                     time=ended.time,
                     number=ended.number,
                     commit_ts=ended.commit_ts,
-                    struck=struck,
+                    aborted=aborted,
                     layers=concerned,
                     held=held,
                     home=home,
@@ -284,7 +284,7 @@ def _cold(work: _Work, tasks: Tables, ended: Ended) -> dict[int, TableTask]:
 def _as_it_was(known: TableTask, task: TableTask, ended: Ended) -> bool:
     return (
         known.schema == task.schema
-        and not task.shadows
+        and not task.raw_columns
         and task.handoff is None
         and task.applied <= ended.time
     )

@@ -34,7 +34,7 @@ from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.table_state import Event, State
 from headrace.pipeline.stream import batches, late_stream
 from headrace.pipeline.stream.batches import Batch
-from headrace.pipeline.stream.eager import Staging, ended_as
+from headrace.pipeline.stream.eager import EagerDecoding, ended_as
 from headrace.pipeline.stream.late_stream import Portion
 from headrace.pipeline.stream.recopy import retake
 from headrace.pipeline.stream.splits import with_births
@@ -62,7 +62,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class EpochRunner:
     """Where an epoch's work is done."""
 
     spool: str
@@ -72,7 +72,7 @@ class Workshop:
     source: Source
     driver_epochs: int
     ships_bytes: bool = False
-    staging: Staging | None = None
+    eager: EagerDecoding | None = None
     counts: Counts = field(default_factory=Counts)
 
     def decoder(self, look: Look) -> Decoder:
@@ -92,32 +92,32 @@ class Workshop:
         return self.driver if rows <= self.driver_epochs else self.spark
 
 
-def stream_epoch(ledger: Ledger, workshop: Workshop, batch: Batch, look: Look) -> Epoch:
+def stream_epoch(ledger: Ledger, runner: EpochRunner, batch: Batch, look: Look) -> Epoch:
     """What the lake becomes by these transactions; publishing it is the caller's."""
     source = ledger.source
     assert source is not None
     reached = source.at(with_room(batch.frontier.time)) if ledger.staged else batch.frontier
     frontier = max(ledger.position, reached)
-    if ledger.healing:
-        tables, source = _Side(), replace(source, healing=frontier)
+    if ledger.recovering:
+        tables, source = _Side(), replace(source, recovering=frontier)
     else:
-        tables = _applied(ledger, workshop, batch, look, frontier, ledger.tables, _run)
-    staged = _applied(ledger, workshop, batch, look, frontier, ledger.staged, _decoded)
+        tables = _applied(ledger, runner, batch, look, frontier, ledger.tables, _run)
+    staged = _applied(ledger, runner, batch, look, frontier, ledger.staged, _decoded)
     return Epoch(
         kind="stream" if len(batch.transactions) else "empty",
-        frontier=ledger.frontier if ledger.healing else frontier,
+        frontier=ledger.frontier if ledger.recovering else frontier,
         records=(*tables.records, *staged.records),
         outcomes=tables.outcomes,
         staged=staged.outcomes,
-        absent=frozenset() if ledger.healing else look.locked,
+        absent=frozenset() if ledger.recovering else look.locked,
         looked=True,
         source=source,
-        commits=_commits(ledger, batch, workshop.decoder(look)),
-        kept=_kept(ledger, workshop, batch, look, frontier, (*tables.records, *staged.records)),
-        transactions=0 if ledger.healing else len(batch.transactions),
+        commits=_commits(ledger, batch, runner.decoder(look)),
+        kept=_kept(ledger, runner, batch, look, frontier, (*tables.records, *staged.records)),
+        transactions=0 if ledger.recovering else len(batch.transactions),
         changes=sum(outcome.changes for outcome in tables.outcomes),
-        commit_ts=None if ledger.healing else batch.commit_ts,
-        earliest_commit_ts=None if ledger.healing else batch.earliest_commit_ts,
+        commit_ts=None if ledger.recovering else batch.commit_ts,
+        earliest_commit_ts=None if ledger.recovering else batch.earliest_commit_ts,
     )
 
 
@@ -137,12 +137,12 @@ class _Side:
     outcomes: tuple[Outcome, ...] = ()
 
 
-_Way = Callable[[Ledger, Workshop, Batch, Look, Mapping[int, TableTask]], dict[TableName, Outcome]]
+_Way = Callable[[Ledger, EpochRunner, Batch, Look, Mapping[int, TableTask]], dict[TableName, Outcome]]
 
 
 def _applied(
     ledger: Ledger,
-    workshop: Workshop,
+    runner: EpochRunner,
     batch: Batch,
     look: Look,
     frontier: Position,
@@ -154,10 +154,10 @@ def _applied(
     if not attached:
         outcomes = {}
     else:
-        outcomes = way(ledger, workshop, batch, look, {r.number: _task(ledger, r, look) for r in attached})
+        outcomes = way(ledger, runner, batch, look, {r.number: _task(ledger, r, look) for r in attached})
     good, lacking, failures = _judged(outcomes, changed, (ledger.position, frontier))
     moved = list(_moved(ledger, known, batch.frontier, frontier, good, failures, look))
-    return _sided(ledger, workshop, known, moved, good, lacking)
+    return _sided(ledger, runner, known, moved, good, lacking)
 
 
 def _task(ledger: Ledger, record: TableRecord, look: Look) -> TableTask:
@@ -186,7 +186,7 @@ def _judged(
 
 def _sided(
     ledger: Ledger,
-    workshop: Workshop,
+    runner: EpochRunner,
     known: Mapping[TableName, TableRecord],
     moved: Iterable[TableRecord],
     good: _Found,
@@ -194,12 +194,12 @@ def _sided(
 ) -> _Side:
     records = [record for record in moved if record.name not in lacking]
     for name, outcome in lacking.items():
-        record, good[name] = _retaken(ledger, workshop, known[name], outcome)
+        record, good[name] = _retaken(ledger, runner, known[name], outcome)
         records.append(record)
     return _Side(tuple(records), tuple(good.values()))
 
 
-def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
+def catch_up(ledger: Ledger, runner: EpochRunner, look: Look) -> Epoch:
     """Tables whose copy is in take a portion of what was kept for them, at most an epoch's."""
     behind = {record.name: record for record in ledger.catching_up}
     stand = {name: record.applied or ledger.position for name, record in behind.items()}
@@ -207,21 +207,21 @@ def catch_up(ledger: Ledger, workshop: Workshop, look: Look) -> Epoch:
     changed = look.changed(behind.values())
     tasks = {r.number: _task(ledger, r, look) for r in behind.values() if r.name not in changed}
     try:
-        slices = list(late_stream.slices_of(ledger.address, ledger.name, taken.files, workshop.decoder(look)))
+        slices = list(late_stream.slices_of(ledger.address, ledger.name, taken.files, runner.decoder(look)))
         work = _Work(slices, taken.changes, taken.truncates)
-        outcomes = _worked(ledger, workshop, work, tasks) if slices and tasks else {}
+        outcomes = _worked(ledger, runner, work, tasks) if slices and tasks else {}
     except KeptDamaged as error:
         return _without(ledger, taken, stand, error)
     good, lacking, failures = _judged(outcomes, changed, (min(stand.values()), taken.reached))
     moved = [_caught_up(ledger, record, taken, good, failures, look) for record in behind.values()]
-    side = _sided(ledger, workshop, behind, moved, good, lacking)
+    side = _sided(ledger, runner, behind, moved, good, lacking)
     return Epoch(
         "late",
         ledger.frontier,
         records=side.records,
-        outcomes=tuple(o for o in side.outcomes if behind[o.table].stage is None),
-        staged=tuple(o for o in side.outcomes if behind[o.table].stage is not None),
-        absent=frozenset() if ledger.healing else look.locked,
+        outcomes=tuple(o for o in side.outcomes if behind[o.table].copy_id is None),
+        staged=tuple(o for o in side.outcomes if behind[o.table].copy_id is not None),
+        absent=frozenset() if ledger.recovering else look.locked,
     )
 
 
@@ -254,7 +254,7 @@ def _caught_up(
 
 def _kept(
     ledger: Ledger,
-    workshop: Workshop,
+    runner: EpochRunner,
     batch: Batch,
     look: Look,
     frontier: Position,
@@ -267,41 +267,41 @@ def _kept(
     if not waiting or not len(batch.transactions):
         return None
     tables = {record.name: record.number for record in waiting}
-    slices = batches.slices(workshop.reader, batch.transactions, workshop.decoder(look))
+    slices = batches.slices(runner.reader, batch.transactions, runner.decoder(look))
     place = (ledger.store, ledger.name, ledger.mark.epoch + 1, frontier)
-    return late_stream.keep(*place, tables, slices, workshop.reader)
+    return late_stream.keep(*place, tables, slices, runner.reader)
 
 
 def _retaken(
-    ledger: Ledger, workshop: Workshop, record: TableRecord, outcome: Outcome
+    ledger: Ledger, runner: EpochRunner, record: TableRecord, outcome: Outcome
 ) -> tuple[TableRecord, Outcome]:
-    site = (ledger.position, ledger.mark.epoch + 1, ledger.address, workshop.spark, workshop.source)
+    site = (ledger.position, ledger.mark.epoch + 1, ledger.address, runner.spark, runner.source)
     return retake(record, ledger.task(record), outcome, *site)
 
 
 def _run(
-    ledger: Ledger, workshop: Workshop, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
+    ledger: Ledger, runner: EpochRunner, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
     """What the tables become: out of layers where there are any, else in one job over the bytes."""
     if not len(batch.transactions):
         return {}
-    if workshop.staging is None or (transaction := batch.alone) is None:
-        return _decoded(ledger, workshop, batch, look, tasks)
-    ended = ended_as(workshop.reader, transaction, workshop.decoder(look), ledger.mark.epoch + 1)
-    workshop.counts.spark += 1
-    workshop.counts.layered += 1
-    laid, cold = workshop.staging.finish(ended, tasks)
-    return {**laid.tables, **(_decoded(ledger, workshop, batch, look, cold) if cold else {})}
+    if runner.eager is None or (transaction := batch.alone) is None:
+        return _decoded(ledger, runner, batch, look, tasks)
+    ended = ended_as(runner.reader, transaction, runner.decoder(look), ledger.mark.epoch + 1)
+    runner.counts.spark += 1
+    runner.counts.layered += 1
+    laid, cold = runner.eager.finish(ended, tasks)
+    return {**laid.tables, **(_decoded(ledger, runner, batch, look, cold) if cold else {})}
 
 
 def _decoded(
-    ledger: Ledger, workshop: Workshop, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
+    ledger: Ledger, runner: EpochRunner, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
     """Run the job; again where it turned out what a table needs (see `decode`): rare, and never twice."""
     if not len(batch.transactions):
         return {}
-    slices = list(batches.slices(workshop.reader, batch.transactions, workshop.decoder(look)))
-    return _worked(ledger, workshop, _Work(slices, batch.changes, batch.truncates), tasks)
+    slices = list(batches.slices(runner.reader, batch.transactions, runner.decoder(look)))
+    return _worked(ledger, runner, _Work(slices, batch.changes, batch.truncates), tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,27 +314,27 @@ class _Work:
 
 
 def _worked(
-    ledger: Ledger, workshop: Workshop, work: _Work, tasks: Mapping[int, TableTask]
+    ledger: Ledger, runner: EpochRunner, work: _Work, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
     slices = work.slices
     if work.truncates:
-        tasks = with_truncations(workshop.reader, slices, tasks)
+        tasks = with_truncations(runner.reader, slices, tasks)
     torn = {task.name: Outcome(task.name, torn=task.torn) for task in tasks.values() if task.torn}
     tasks = {number: task for number, task in tasks.items() if not task.torn}
-    jobs = workshop.jobs(work.changes + rows_to_go(tasks))
+    jobs = runner.jobs(work.changes + rows_to_go(tasks))
     if work.changes > LARGE:
-        tasks = with_births(workshop.reader, slices, tasks)
+        tasks = with_births(runner.reader, slices, tasks)
     with ExitStack() as stack:
         while True:
             tables = stack.enter_context(jobs.shared(pack(tuple(tasks.items()))))
-            items = list(_items(ledger, workshop, slices, tables))
+            items = list(_items(ledger, runner, slices, tables))
             outcomes = Outcomes()
             for answer in jobs.run_grouped(decode.split, merge, items):
                 outcomes.take(unpack(answer, Outcome))
             wiser = {number: _wiser(task, outcomes.tables.get(task.name)) for number, task in tasks.items()}
             scattered = {o: t for o, t in wiser.items() if t.origins is None and _scattered(t, outcomes)}
             if scattered:
-                moved = _origins(ledger, workshop, jobs, slices, scattered)
+                moved = _origins(ledger, runner, jobs, slices, scattered)
                 named = {
                     number: stack.enter_context(jobs.shared(to_ipc(each))) for number, each in moved.items()
                 }
@@ -350,7 +350,7 @@ def _wiser(task: TableTask, outcome: Outcome | None) -> TableTask:
     That comes before a failure: events that were left out can make others fail.
     """
     columns = () if outcome is None else outcome.unforeseen
-    return replace(task, shadows=tuple(sorted({*task.shadows, *columns})))
+    return replace(task, raw_columns=tuple(sorted({*task.raw_columns, *columns})))
 
 
 def _scattered(task: TableTask, outcomes: Outcomes) -> bool:
@@ -360,7 +360,7 @@ def _scattered(task: TableTask, outcomes: Outcomes) -> bool:
 
 def _origins(
     ledger: Ledger,
-    workshop: Workshop,
+    runner: EpochRunner,
     jobs: Jobs,
     slices: Sequence[Slice],
     tasks: Mapping[int, TableTask],
@@ -368,7 +368,7 @@ def _origins(
     """Where the rows were found that change their keys and leave values out."""
     traces: dict[int, list[pa.Table]] = {}
     with jobs.shared(pack(tuple(tasks.items()))) as tables:
-        for answer in jobs.run(decode.traced, list(_items(ledger, workshop, slices, tables))):
+        for answer in jobs.run(decode.traced, list(_items(ledger, runner, slices, tables))):
             for number, found in unpack(answer, dict).items():
                 traces.setdefault(number, []).append(from_ipc(found))
     return {
@@ -377,15 +377,15 @@ def _origins(
     }
 
 
-def _items(ledger: Ledger, workshop: Workshop, slices: Sequence[Slice], tables: bytes) -> Iterable[bytes]:
+def _items(ledger: Ledger, runner: EpochRunner, slices: Sequence[Slice], tables: bytes) -> Iterable[bytes]:
     for number, each in enumerate(slices):
         yield pack(
             decode.DecodeTask(
-                slice=each.carrying(workshop.reader) if workshop.ships_bytes else each,
+                slice=each.carrying(runner.reader) if runner.ships_bytes else each,
                 number=number,
                 epoch=ledger.mark.epoch + 1,
                 lake=ledger.address,
-                spool=workshop.spool,
+                spool=runner.spool,
                 tables=tables,
             )
         )
@@ -418,17 +418,17 @@ def _counted(record: TableRecord, outcomes: Mapping[TableName, Outcome]) -> Tabl
     outcome = outcomes.get(record.name)
     if outcome is None:
         return record
-    shadows = tuple(sorted({*record.shadows, *outcome.met}))
+    raw_columns = tuple(sorted({*record.raw_columns, *outcome.met}))
     # A frontier, as `since` always is: the table is exact at the truncation's own time.
     since = max(record.since or 0, outcome.forgets + 1) if outcome.forgets else record.since
-    return replace(record, held=record.held + outcome.held, shadows=shadows, since=since)
+    return replace(record, held=record.held + outcome.held, raw_columns=raw_columns, since=since)
 
 
 def _joining(record: TableRecord, reached: Position, frontier: Position, ledger: Ledger) -> TableRecord:
     """A table that was copied: exact once the stream has passed its snapshot."""
     assert record.handoff is not None
     assert ledger.source is not None
-    if record.stage is not None and with_room(reached.time) < frontier.time:
+    if record.copy_id is not None and with_room(reached.time) < frontier.time:
         return record  # there would be no room behind it
     exact = exact_from(record.handoff)
     if frontier < exact:
@@ -437,5 +437,5 @@ def _joining(record: TableRecord, reached: Position, frontier: Position, ledger:
     since = max(ledger.source.start.time, record.since or 0) if record.schema.full else exact.time
     # Of a copy in chunks the handoff is long, and from here on nothing is held.
     handoff = None if isinstance(record.handoff, ByChunk) else record.handoff
-    event = Event.EXACT if record.stage is None else Event.COMPARABLE
+    event = Event.EXACT if record.copy_id is None else Event.COMPARABLE
     return record.on(event, since=since, handoff=handoff)

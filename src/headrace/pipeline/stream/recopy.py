@@ -66,7 +66,7 @@ def retake(
     rest, spans = _rest(record, found, source)
     time = exact_from(record.handoff).last
     items = [
-        pack(Emptying(epoch, lake, replace(task, shadows=record.shadows), file, spans, time))
+        pack(Emptying(epoch, lake, replace(task, raw_columns=record.raw_columns), file, spans, time))
         for file in task.routes.files
         if any(_may_hold(file, span) for span in spans)
     ]

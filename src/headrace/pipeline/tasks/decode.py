@@ -109,7 +109,7 @@ def traced(item: bytes) -> bytes:
     for each in _decoded(own, tables):
         if isinstance(each, TableFailure):  # the second try meets it again and says so
             continue
-        task = replace(tables[each.table], shadows=())
+        task = replace(tables[each.table], raw_columns=())
         changes = _apart(task, pa.Table.from_batches([each.batch]))[1]
         if changes.num_rows:
             found = origins.traces(_new(task, events(task.schema, changes))[1])
@@ -182,7 +182,7 @@ def _held(context: _Context, task: TableTask, held: pa.Table) -> Iterator[tuple[
     if task.schema.full:
         # Before a truncation that the copy holds there is nothing to rewind from.
         held = held.filter(pc.greater(held["_time"], task.forgets))
-        plain = replace(task, shadows=())
+        plain = replace(task, raw_columns=())
         outcome = replace(outcome, history=write_history(context.writing, plain, history(task.schema, held)))
     yield _result(context.task, outcome)
 
@@ -193,8 +193,8 @@ def _live(
     met = tuple(sorted(set(bad["column"].to_pylist())))
     outcome = Outcome(task.name, changes=changes.num_rows, last_commit_ts=_latest(changes), met=met)
     if task.schema.full:
-        yield _result(context.task, _straight(context, replace(task, shadows=met), changes, bad, outcome))
-    elif unforeseen := tuple(c for c in met if c not in task.shadows):
+        yield _result(context.task, _straight(context, replace(task, raw_columns=met), changes, bad, outcome))
+    elif unforeseen := tuple(c for c in met if c not in task.raw_columns):
         yield _result(context.task, replace(outcome, unforeseen=unforeseen))
         return
     else:

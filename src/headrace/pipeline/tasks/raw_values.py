@@ -41,15 +41,15 @@ def _name(column: int) -> str:
 
 
 def extend(task: TableTask) -> TableSchema:
-    """The table's schema with its shadows behind the user's columns."""
-    extra = tuple(Column(_name(i), pa.string(), "text", "text") for i in task.shadows)
+    """The table's schema with its raw columns behind the user's columns."""
+    extra = tuple(Column(_name(i), pa.string(), "text", "text") for i in task.raw_columns)
     return replace(task.schema, columns=task.schema.columns + extra)
 
 
 def widen(task: TableTask, changes: pa.Table, bad: pa.Table) -> pa.Table:
-    """A change batch with the shadows of both images, and of the holes, put in."""
+    """A change batch with the raw columns of both images, and of the holes, put in."""
     width = len(task.schema.columns)
-    for offset, column in enumerate(task.shadows):
+    for offset, column in enumerate(task.raw_columns):
         number = width + offset
         for side in ("n", "o"):
             changes = changes.append_column(f"{side}{number}", _raw(changes, bad, side, column))
@@ -70,11 +70,11 @@ def _raw(changes: pa.Table, bad: pa.Table, side: str, column: int) -> pa.Array:
 
 def attach(store: Store, task: TableTask, rows: pa.Table) -> pa.Table:
     """Rows of the lake with the raw texts that `errors/` holds for them now."""
-    if not task.shadows:
+    if not task.raw_columns:
         return rows
     keys = key_texts(task.schema, rows)
     live = errors_table.standing(store, task.errors_folder, task.name, keys=keys)
-    for column in task.shadows:
+    for column in task.raw_columns:
         name = task.schema.columns[column].name
         of_column = live.filter(pl.col("column") == name).select("key", "raw")
         joined = keys.to_frame("key").join(of_column, on="key", how="left", maintain_order="left")
@@ -83,8 +83,8 @@ def attach(store: Store, task: TableTask, rows: pa.Table) -> pa.Table:
 
 
 def drop(task: TableTask, rows: pa.Table) -> pa.Table:
-    """The rows without their shadows."""
-    return rows.drop_columns([n for n in map(_name, task.shadows) if n in rows.column_names])
+    """The rows without their raw_columns."""
+    return rows.drop_columns([n for n in map(_name, task.raw_columns) if n in rows.column_names])
 
 
 def told(store: Store, task: TableTask, epoch: int, *pieces: pa.Table) -> Errors:
@@ -101,9 +101,9 @@ def told(store: Store, task: TableTask, epoch: int, *pieces: pa.Table) -> Errors
 
 
 def errors(task: TableTask, history: pa.Table) -> pa.Table:
-    """The rows for `errors/` that this piece of history (with shadows) gives rise to."""
+    """The rows for `errors/` that this piece of history (with raw_columns) gives rise to."""
     tables = [errors_table.ERRORS.empty_table()]
-    for column in task.shadows:
+    for column in task.raw_columns:
         raw = history.column(_name(column))
         rows = history.filter(pc.is_valid(raw))
         if rows.num_rows:
@@ -131,7 +131,7 @@ def truncated(task: TableTask, history: pa.Table) -> pa.Table:
     leaves nothing standing, whatever stood in between.
     """
     taken = [errors_table.ERRORS.empty_table()]
-    if not task.truncations or not task.shadows:
+    if not task.truncations or not task.raw_columns:
         return taken[0]
     time, _, ordinal = history.column_names[-len(OWN) :][:3]
     placed = pa.table({"_time": history.column(time), "_ordinal": history.column(ordinal)})
@@ -169,9 +169,9 @@ def _standing_of(task: TableTask, column: str, rows: pl.DataFrame, time: int, di
 
 
 def withdrawn(task: TableTask, rows: pa.Table, time: int) -> pa.Table:
-    """The rows for `errors/` of rows (with shadows) that are taken out of the table again."""
+    """The rows for `errors/` of rows (with raw_columns) that are taken out of the table again."""
     tables = [errors_table.ERRORS.empty_table()]
-    for column in task.shadows:
+    for column in task.raw_columns:
         gone = rows.filter(pc.is_valid(rows.column(_name(column))))
         if gone.num_rows:
             raw = gone.column(_name(column)).cast(pa.string())

@@ -9,7 +9,7 @@ While the transaction runs, tasks turn piece after piece of it into layers, and 
 
 A layer numbers the changes of its table through the whole transaction, rolled-back ones too, since nobody
 knows yet which those are: that number is its `_ordinal`. The commit tells, and the driver makes ranges of
-numbers of them (`Struck`); what lies in one is left out, and the others are counted without it. Beside a
+numbers of them (`Aborted`); what lies in one is left out, and the others are counted without it. Beside a
 layer with changes of several parts (savepoints) stands a list of those, so that the ranges can be made.
 
 Only what needs nothing but its own rows is laid down: a table with a key, with no value without a lake
@@ -88,14 +88,14 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Struck:
+class Aborted:
     """The numbers of a table's changes that were rolled back: disjoint ranges, in order."""
 
     starts: Ints
     stops: Ints
 
     @classmethod
-    def of(cls, starts: Ints, stops: Ints) -> Struck:
+    def of(cls, starts: Ints, stops: Ints) -> Aborted:
         order = np.argsort(starts)
         return cls(starts[order], stops[order])
 
@@ -155,7 +155,7 @@ class Folding:
     time: int
     number: int  # of the transaction, as history has it
     commit_ts: int
-    struck: Struck
+    aborted: Aborted
     layers: tuple[Layer, ...]
     held: Range | None  # the keys that may lie in its file
     home: Range | None  # the keys whose home it is
@@ -247,7 +247,7 @@ def _who(changes: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     return runs
 
 
-def struck_of(store: Store, layers: Sequence[Layer], rolled_back: Ints) -> Struck:
+def struck_of(store: Store, layers: Sequence[Layer], rolled_back: Ints) -> Aborted:
     """The changes of a table that were rolled back, from its layers' lists of parts."""
     starts, stops = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for layer in layers if len(rolled_back) else ():
@@ -257,7 +257,7 @@ def struck_of(store: Store, layers: Sequence[Layer], rolled_back: Ints) -> Struc
             gone = runs[np.isin(runs["part"], rolled_back)]
             starts.append(gone["start"])
             stops.append(gone["stop"])
-    return Struck.of(np.concatenate(starts), np.concatenate(stops))
+    return Aborted.of(np.concatenate(starts), np.concatenate(stops))
 
 
 # --- folding ------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def _of_batch(folding: Folding, rows: pa.Table) -> Iterator[pa.Table]:
     keys = prefixes(rows["_key"].combine_chunks())
     home = np.zeros(len(keys), np.bool_) if folding.home is None else folding.home.holds(keys)
     mine = home if folding.held is None else home | folding.held.holds(keys)
-    mine &= ~folding.struck.holds(ints(rows, "_ordinal"))
+    mine &= ~folding.aborted.holds(ints(rows, "_ordinal"))
     if mine.any():
         yield rows.append_column("_home", pa.array(home)).filter(pa.array(mine))
 
@@ -298,7 +298,7 @@ def _of_batch(folding: Folding, rows: pa.Table) -> Iterator[pa.Table]:
 def _committed(folding: Folding, rows: pa.Table) -> pa.Table:
     """The events as they are now that the transaction has ended."""
     numbers = ints(rows, "_ordinal")
-    ordinals = pa.array(numbers - folding.struck.before(numbers))
+    ordinals = pa.array(numbers - folding.aborted.before(numbers))
     rows = rows.set_column(rows.column_names.index("_ordinal"), "_ordinal", ordinals)
     for name, value in zip(_KNOWN_AT_COMMIT, (folding.time, folding.number, folding.commit_ts), strict=True):
         kind = pa.timestamp("us", "UTC") if name == "_commit_ts" else pa.int64()

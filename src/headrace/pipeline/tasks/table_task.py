@@ -72,7 +72,7 @@ class TableTask:
     routes: Routes
     applied: int  # updates with a smaller time are in the table already
     handoff: Handoff | ByChunk | None = None  # what the copy already holds; None once the stream is past it
-    shadows: tuple[int, ...] = ()  # columns that may hold, or meet, a value without a lake form
+    raw_columns: tuple[int, ...] = ()  # columns that may hold, or meet, a value without a lake form
     strict: bool = False  # such a value stops the table
     torn: tuple[Span, ...] = ()  # chunks of its copy that do not show a truncation which others show
     origins: bytes | None = None  # where rows that change keys were found (`core.origins`), packed or shared

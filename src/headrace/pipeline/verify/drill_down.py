@@ -32,7 +32,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.groups import by_group, group
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
-from headrace.pipeline.tasks.compare.proofs import TEXTS, Reduced, Sieve, net, united
+from headrace.pipeline.tasks.compare.proofs import TEXTS, Projection, Reduced, net, united
 from headrace.pipeline.tasks.table_task import from_ipc
 from headrace.pipeline.verify.sides import Bench, Keys, Weighed
 from headrace.pipeline.verify.verdicts import CHANGED, EXTRA, MISSING, Difference, Texts
@@ -56,15 +56,16 @@ def narrow(bench: Bench, table: Weighed, *, values: bool) -> Narrowed:
     wanted = _chosen(table)
     if not wanted:
         return Narrowed(0)
-    sieve = replace(table.sieve, wanted=wanted)
-    lake = bench.lake(table, sieve)
+    projection = replace(table.projection, wanted=wanted)
+    lake = bench.lake(table, projection)
     if lake.overfull:
         return Narrowed(0)  # the source is not asked for as many
-    source = _source(bench, table, sieve, lake)
+    source = _source(bench, table, projection, lake)
     if source.overfull:
         return Narrowed(0)
     return Narrowed(
-        len(wanted), tuple(differences(bench.decoder, sieve, net(sieve, source, lake), values=values))
+        len(wanted),
+        tuple(differences(bench.decoder, projection, net(projection, source, lake), values=values)),
     )
 
 
@@ -80,34 +81,34 @@ def _chosen(table: Weighed) -> tuple[int, ...]:
 # --- the source's rows ----------------------------------------------------------------------------
 
 
-def _source(bench: Bench, table: Weighed, sieve: Sieve, lake: Reduced) -> Reduced:
+def _source(bench: Bench, table: Weighed, projection: Projection, lake: Reduced) -> Reduced:
     with ThreadPoolExecutor(bench.connections, "headrace-verify") as pool:
-        found = _by_key(bench, table, sieve, lake, pool)
-        again = [number for number in table.parts if _unexplained(table, sieve, number, found)]
-        read = pool.map(lambda number: bench.piece(table, sieve, number), again)
+        found = _by_key(bench, table, projection, lake, pool)
+        again = [number for number in table.parts if _unexplained(table, projection, number, found)]
+        read = pool.map(lambda number: bench.piece(table, projection, number), again)
         kept = (part for number, parts in found.items() if number not in again for part in parts)
         # One by one: what is too much in all is let go as it comes.
-        return united(chain(kept, read), sieve.buckets)
+        return united(chain(kept, read), projection.buckets)
 
 
 def _by_key(
-    bench: Bench, table: Weighed, sieve: Sieve, lake: Reduced, pool: ThreadPoolExecutor
+    bench: Bench, table: Weighed, projection: Projection, lake: Reduced, pool: ThreadPoolExecutor
 ) -> dict[int, list[Reduced]]:
     """The source's rows under the keys that the lake has, by piece."""
     found: dict[int, list[Reduced]] = {}
-    if sieve.schema.is_multiset or lake.rows is None:
+    if projection.schema.is_multiset or lake.rows is None:
         return found
-    keys = key_texts(bench.decoder, sieve.schema, from_ipc(lake.rows))
+    keys = key_texts(bench.decoder, projection.schema, from_ipc(lake.rows))
     some = [keys[at : at + KEYS_AT_ONCE] for at in range(0, len(keys), KEYS_AT_ONCE)]
-    for parts in pool.map(lambda few: _rows_of(bench, table, sieve, few), some):
+    for parts in pool.map(lambda few: _rows_of(bench, table, projection, few), some):
         for number, part in parts.items():
             found.setdefault(number, []).append(part)
     return found
 
 
-def _rows_of(bench: Bench, table: Weighed, sieve: Sieve, keys: Keys) -> Mapping[int, Reduced]:
+def _rows_of(bench: Bench, table: Weighed, projection: Projection, keys: Keys) -> Mapping[int, Reduced]:
     try:
-        return bench.rows_of(table, sieve, keys)
+        return bench.rows_of(table, projection, keys)
     except HeadraceError:
         # Maybe a key of the lake's is no value of the column's type; what is not found is read again.
         return {}
@@ -122,21 +123,25 @@ def key_texts(decoder: Decoder, schema: TableSchema, rows: pa.Table) -> Keys:
     return tuple(key for key in keys if all(text is not None and "\0" not in text for text in key))
 
 
-def _unexplained(table: Weighed, sieve: Sieve, number: int, found: Mapping[int, Sequence[Reduced]]) -> bool:
+def _unexplained(
+    table: Weighed, projection: Projection, number: int, found: Mapping[int, Sequence[Reduced]]
+) -> bool:
     """Whether the piece has rows of the wanted buckets that were not found by their keys."""
-    known = united(found.get(number, ()), sieve.buckets).sums
+    known = united(found.get(number, ()), projection.buckets).sums
     left: Sums = table.parts[number].sums - known
-    return bool(np.isin(left.uneven(), sieve.wanted).any())
+    return bool(np.isin(left.uneven(), projection.wanted).any())
 
 
 # --- words for them -------------------------------------------------------------------------------
 
 
-def differences(decoder: Decoder, sieve: Sieve, rows: pa.Table, *, values: bool) -> Iterator[Difference]:
+def differences(
+    decoder: Decoder, projection: Projection, rows: pa.Table, *, values: bool
+) -> Iterator[Difference]:
     """What to say of the updates (columns by number) by which the source exceeds the lake."""
     if not rows.num_rows:
         return
-    schema = sieve.schema
+    schema = projection.schema
     columns = [rows.column(f"c{i}") for i in range(len(schema.columns))]
     shown = _Shown(decoder, schema, columns, values)
     diffs = ints(rows, DIFF)

@@ -45,7 +45,7 @@ from headrace.pipeline.state.reach import Wait, alive, marks_from
 from headrace.pipeline.state.records import SourceRecord, TableRecord, source_of, tables_of
 from headrace.pipeline.state.schema_check import Look
 from headrace.pipeline.state.table_state import State
-from headrace.pipeline.tasks.compare.proofs import Answer, Reduced, Sieve
+from headrace.pipeline.tasks.compare.proofs import Answer, Projection, Reduced
 from headrace.pipeline.tasks.copy import FILE_BYTES
 from headrace.pipeline.tasks.source_access import SourceAccess
 from headrace.pipeline.tasks.table_task import from_ipc
@@ -223,10 +223,12 @@ class Comparison:
 def _begin(record: TableRecord, measured: Measured, error: HeadraceError | None) -> Weighed:
     """A table, cut into pieces and buckets."""
     if error is not None:
-        return Weighed(record, Sieve(record.schema, 1), [], error=error)
+        return Weighed(record, Projection(record.schema, 1), [], error=error)
     size = measured.sizes[record.name]
     pieces = measured.pieces([record.name], FILE_BYTES)
-    return Weighed(record, Sieve(record.schema, bucket_count(size.rows, size.bytes, len(pieces))), pieces)
+    return Weighed(
+        record, Projection(record.schema, bucket_count(size.rows, size.bytes, len(pieces))), pieces
+    )
 
 
 def _unfit(record: TableRecord) -> HeadraceError | None:
@@ -292,7 +294,7 @@ def _sum_up(bench: Bench, snapshot: Snapshot, tables: Sequence[Weighed]) -> None
     owners = {piece: (table, number) for table in tables for number, piece in enumerate(table.pieces)}
     with ThreadPoolExecutor(bench.connections, "headrace-verify") as pool:
         reading = {
-            pool.submit(bench.pieces, [(owners[piece][0].sieve, piece) for piece in share]): share
+            pool.submit(bench.pieces, [(owners[piece][0].projection, piece) for piece in share]): share
             for share in snapshot.shares(list(owners))
         }
         try:
@@ -314,7 +316,7 @@ def _sum_up_lake(bench: Bench, tables: Sequence[Weighed]) -> None:
             table.lake = _good(answer)
     for table in (table for table in tables if not table.small):
         with _told(table):
-            table.lake = bench.lake(table, table.sieve)
+            table.lake = bench.lake(table, table.projection)
 
 
 def _all(answers: Callable[[], Sequence[Answer]], count: int) -> Sequence[Answer]:
@@ -354,7 +356,7 @@ def _weighed(bench: Bench, table: Weighed, asked: Asked) -> TableVerdict:
     source, uneven = table.source, table.difference().uneven()
     texts = None if source.texts is None else from_ipc(source.texts)
     lost = text_differences(
-        table.sieve.schema, texts, _standing(bench, table), values=asked.values, most=asked.named
+        table.projection.schema, texts, _standing(bench, table), values=asked.values, most=asked.named
     )
     found = _narrowed(bench, table, asked) if len(uneven) else Narrowed(0)
     differences = [*found.differences, *lost.named]
@@ -364,7 +366,7 @@ def _weighed(bench: Bench, table: Weighed, asked: Asked) -> TableVerdict:
         rows=source.sums.rows,
         lake_rows=table.lake.sums.rows,
         texts=0 if texts is None else texts.num_rows,
-        buckets=table.sieve.buckets,
+        buckets=table.projection.buckets,
         different_buckets=len(uneven),
         narrowed_buckets=found.buckets,
         differences=tuple(differences[: asked.named]),

@@ -37,8 +37,8 @@ from headrace.pipeline.tasks.compare.proofs import (
     KeysTask,
     LakeTask,
     PiecesTask,
+    Projection,
     Reduced,
-    Sieve,
     answers,
     read_file,
     read_history,
@@ -66,7 +66,7 @@ class Weighed:
     """One table, as far as it is."""
 
     record: TableRecord
-    sieve: Sieve
+    projection: Projection
     pieces: list[Piece]
     parts: dict[int, Reduced] = field(default_factory=dict)  # of the source, by the number of the piece
     mark: Mark | None = None
@@ -87,7 +87,7 @@ class Weighed:
 
     @property
     def source(self) -> Reduced:
-        return united(self.parts.values(), self.sieve.buckets)
+        return united(self.parts.values(), self.projection.buckets)
 
     def difference(self) -> Sums:
         """What the source has over the lake."""
@@ -110,22 +110,22 @@ class Bench:
 
     # --- the source -----------------------------------------------------------------------------
 
-    def pieces(self, pieces: Sequence[tuple[Sieve, Piece]]) -> tuple[Answer, ...]:
+    def pieces(self, pieces: Sequence[tuple[Projection, Piece]]) -> tuple[Answer, ...]:
         """Pieces of tables, read one after another."""
         task = PiecesTask(self.access, tuple(pieces))
         [answer] = self.jobs.run(partial(read_pieces, self.key), [pack(task)])
         return answers(answer)
 
-    def piece(self, table: Weighed, sieve: Sieve, number: int) -> Reduced:
+    def piece(self, table: Weighed, projection: Projection, number: int) -> Reduced:
         """A piece of the table."""
-        [answer] = self.pieces([(sieve, table.pieces[number])])
+        [answer] = self.pieces([(projection, table.pieces[number])])
         if isinstance(answer, HeadraceError):
             raise answer
         return answer
 
-    def rows_of(self, table: Weighed, sieve: Sieve, keys: Keys) -> Mapping[int, Reduced]:
+    def rows_of(self, table: Weighed, projection: Projection, keys: Keys) -> Mapping[int, Reduced]:
         """The rows of these keys, by the piece that they are in."""
-        task = KeysTask(self.access, sieve, tuple(table.pieces), keys)
+        task = KeysTask(self.access, projection, tuple(table.pieces), keys)
         [answer] = self.jobs.run(partial(read_keys, self.key), [pack(task)])
         return dict(unpack(answer, Found).parts)
 
@@ -140,10 +140,10 @@ class Bench:
         if not travel.fits(record.schema.arrow(), parts):
             raise travel.incompatible(str(record.name))
         table.mark = mark
-        table.files = [FileTask(table.sieve, LakeFile(lake, folder, path)) for path in sorted(live)]
+        table.files = [FileTask(table.projection, LakeFile(lake, folder, path)) for path in sorted(live)]
         table.history = [
             HistoryTask(
-                table.sieve,
+                table.projection,
                 LakeFile(lake, part.table.folder, path),
                 part.schema,
                 part.own,
@@ -160,16 +160,16 @@ class Bench:
         floor = self.shown.floor
         return part.paths if floor is None else part.reaching(floor)
 
-    def lake(self, table: Weighed, sieve: Sieve) -> Reduced:
+    def lake(self, table: Weighed, projection: Projection) -> Reduced:
         """What the lake holds of the table, without what the snapshot does not show."""
-        files = [pack(replace(task, sieve=sieve)) for task in table.files]
-        history = [pack(replace(task, sieve=sieve)) for task in table.history]
+        files = [pack(replace(task, projection=projection)) for task in table.files]
+        history = [pack(replace(task, projection=projection)) for task in table.history]
         answers: Iterable[bytes] = [*self.jobs.run(read_file, files), *self.jobs.run(read_history, history)]
-        return united((unpack(answer, Reduced) for answer in answers), sieve.buckets)
+        return united((unpack(answer, Reduced) for answer in answers), projection.buckets)
 
     def lakes(self, tables: Sequence[Weighed]) -> list[Answer]:
         """The same of small tables, in one job."""
-        tasks = [LakeTask(t.sieve.buckets, tuple(t.files), tuple(t.history)) for t in tables]
+        tasks = [LakeTask(t.projection.buckets, tuple(t.files), tuple(t.history)) for t in tables]
         items = [pack(tuple(tasks[at : at + SHARED])) for at in range(0, len(tasks), SHARED)]
         return [answer for item in self.jobs.run(read_lake_tables, items) for answer in answers(item)]
 

@@ -1,6 +1,6 @@
 """A place in the stream that was lost while tables were being copied: late ones, and others anew.
 
-What was under way for them belongs to a stream that is no more. After healing they are exact as all others
+What was under way for them belongs to a stream that is no more. After recovering they are exact as all others
 are, from the same mark on, and nothing of it is left in the lake.
 """
 

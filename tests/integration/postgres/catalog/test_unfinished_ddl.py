@@ -207,7 +207,7 @@ def test_a_new_copy_and_its_table_are_compared_each_with_its_own_look(database: 
         plain = next(record for record in watch.records if record.name.name == "plain")
         database.execute("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
         seen = definitions.look(watch.session, [plain.number], ["p"])[plain.name]
-        copy = replace(chosen(definition(seen), place_at(0)), stage="1-0")
+        copy = replace(chosen(definition(seen), place_at(0)), copy_id="1-0")
         look = schema_check.look(watch.tables, [plain, copy], place_at(0))
         assert look.changed([plain]).keys() == {plain.name}
         assert look.changed([copy]) == {}

@@ -89,8 +89,8 @@ def test_what_a_state_means_fits_together() -> None:
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.ABSENT])
 def test_a_state_comes_back_from_the_catalog(state: State) -> None:
-    for stage in {State.LIVE: (None,), State.READY: ("1-0",)}.get(state, (None, "1-0")):
-        record = replace(RECORD, state=state, stage=stage)
+    for copy_id in {State.LIVE: (None,), State.READY: ("1-0",)}.get(state, (None, "1-0")):
+        record = replace(RECORD, state=state, copy_id=copy_id)
         assert TableRecord.from_record(record.as_record()) == record
         assert record.as_record()["state"] == state.value
 

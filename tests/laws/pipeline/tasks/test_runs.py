@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.pipeline.stream.eager import groups_of
 from headrace.pipeline.tasks.routing import WIDTH, FileRange, Routes
-from headrace.pipeline.tasks.runs import Layer, Range, Struck
+from headrace.pipeline.tasks.runs import Aborted, Layer, Range
 
 changes = st.lists(st.integers(0, 3), max_size=60)  # each by one of four subtransactions
 rolled_back = st.sets(st.integers(1, 3))
@@ -17,14 +17,14 @@ rolled_back = st.sets(st.integers(1, 3))
 @given(changes, rolled_back, st.randoms())
 def test_survivors_are_numbered_in_order_without_a_gap(by: list[int], gone: set[int], random: object) -> None:
     numbers = np.arange(len(by))
-    struck = [n for n in numbers.tolist() if by[n] in gone]
-    random.shuffle(struck)  # type: ignore[attr-defined]
-    ranges = Struck.of(np.array(struck, np.int64), np.array(struck, np.int64) + 1)
+    aborted = [n for n in numbers.tolist() if by[n] in gone]
+    random.shuffle(aborted)  # type: ignore[attr-defined]
+    ranges = Aborted.of(np.array(aborted, np.int64), np.array(aborted, np.int64) + 1)
     held = ranges.holds(numbers)
     assert held.tolist() == [each in gone for each in by]
     survivors = numbers[~held]
     assert (survivors - ranges.before(survivors)).tolist() == list(range(len(survivors)))
-    assert len(ranges) == len(struck)
+    assert len(ranges) == len(aborted)
 
 
 codes = st.binary(min_size=1, max_size=3)

@@ -20,7 +20,7 @@ from headrace.lake.format.status import SourceStatus
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask, serve
-from headrace.pipeline.commands.serve import Deed, Desk
+from headrace.pipeline.commands.serve import CommandQueue, Deed
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.owner import Answer, Owner, Steps
 from headrace.pipeline.state.ownership import this_process
@@ -59,12 +59,12 @@ def owner(path: Path) -> Owner:
 
 
 def _served(owner: Owner, deeds: Mapping[str, Deed], kind: str, **arguments: Any) -> Mapping[str, Any]:
-    """Leave a request, and turn a desk until it is answered."""
-    store, desk = owner.place.store, Desk(deeds)
+    """Leave a request, and turn a commands until it is answered."""
+    store, commands = owner.place.store, CommandQueue(deeds)
     request = requests.ask(store, "main", kind, arguments)
 
     def over() -> bool:
-        desk.turn(owner)
+        commands.turn(owner)
         return requests.answered(store, "main", request) is not None
 
     _until(over)
@@ -112,7 +112,7 @@ def test_an_error_in_the_midst_of_an_epoch_ends_the_attempt_and_the_request_wait
     Ledger(store, "main")  # a newer writer took the source over
     request = requests.ask(store, "main", "publish", {})
     with pytest.raises(Misconfigured) as caught:
-        Desk({"publish": publish}).turn(owner)
+        CommandQueue({"publish": publish}).turn(owner)
     assert caught.value.code == "LAKE_FENCED"
     assert requests.pending(store, "main") == [request]
 
@@ -125,14 +125,14 @@ def test_the_run_goes_on_while_a_deed_waits_and_its_next_step_is_on_the_runs_thr
         where.append(threading.current_thread())
         return {"found": found}
 
-    store, desk = owner.place.store, Desk({"slow": slow, "echo": _echo})
+    store, commands = owner.place.store, CommandQueue({"slow": slow, "echo": _echo})
     first = requests.ask(store, "main", "slow", {}, now=datetime(2026, 1, 1, tzinfo=UTC))
     second = requests.ask(store, "main", "echo", {"word": "later"}, now=datetime(2026, 1, 2, tzinfo=UTC))
-    assert desk.turn(owner)
-    assert not desk.turn(owner)  # nothing to do now, and no waiting for it
+    assert commands.turn(owner)
+    assert not commands.turn(owner)  # nothing to do now, and no waiting for it
     assert requests.answered(store, "main", first) is None
     go_on.set()
-    _until(lambda: desk.turn(owner) and requests.answered(store, "main", second) is not None)
+    _until(lambda: commands.turn(owner) and requests.answered(store, "main", second) is not None)
     assert requests.answered(store, "main", first) == {"found": True}
     assert where == [threading.current_thread()]
 

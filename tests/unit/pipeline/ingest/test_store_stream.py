@@ -439,7 +439,7 @@ def test_streamed_transactions_stand_in_the_order_of_their_commits(cuts: list[in
             own = own_files(record)
             stored = reader.read_streamed(own, 0, int(record["length"])).tobytes()
             assert stored == b"".join(OVERLAPPING[i] for i in contents[own.number])
-        assert [reader.struck(own_files(r)).tolist() for r in found[found["length"] > 0]] == [[71], [91]]
+        assert [reader.aborted(own_files(r)).tolist() for r in found[found["length"] > 0]] == [[71], [91]]
         assert reader.running() == {}
         assert len(spooled.intake.running) == 0
         spooled.intake.settle()
@@ -559,7 +559,7 @@ def test_damage_to_a_streamed_transaction_is_noticed(tmp_path: Path) -> None:
             data = bytearray(path.read_bytes())
             data[len(data) // 2] ^= 1
             path.write_bytes(data)
-        for read in (lambda: reader.read_streamed(own, 0, 10), lambda: reader.struck(own)):
+        for read in (lambda: reader.read_streamed(own, 0, 10), lambda: reader.aborted(own)):
             with pytest.raises(Transient) as caught:
                 read()
             assert caught.value.code == "SPOOL_DAMAGED"
@@ -583,5 +583,5 @@ def test_a_subtransaction_takes_a_few_bytes_while_its_transaction_runs(tmp_path:
         reader = SpoolReader(spooled.folder)
         [record] = reader.transactions(0)
         assert record["changes"] == 1 + count // 2
-        assert reader.struck(own_files(record)).tolist() == [each for each in subtransactions if each % 2]
+        assert reader.aborted(own_files(record)).tolist() == [each for each in subtransactions if each % 2]
     assert grown < 40 * count, f"{grown / count:.0f} bytes each"

@@ -62,7 +62,7 @@ def test_while_a_lost_position_is_left_only_new_copies_are_awaited_and_followed(
     _write(ledger, file)
     ledger.publish(Epoch("stream", place_at(0x84), kept=file))
     assert ledger.kept == {"1": file}
-    source = replace(SOURCE, healing=place_at(0x90))
+    source = replace(SOURCE, recovering=place_at(0x90))
     ledger.publish(Epoch("lost", place_at(0x84), records=(COPIED,), source=source))
     assert (ledger.awaited, ledger.kept) == ({}, {})
     assert ledger.catching_up == []

@@ -89,7 +89,7 @@ def _said(tmp_path: Path, rows: int, change: Change) -> tuple[Outcome, int]:
     A file about the keys of others is not there to be read.
     """
     store = open_store(tmp_path)
-    task = TableTask(TableName("public", "t"), SCHEMA, "t", "h", "e", Routes.over(()), 0, shadows=(1,))
+    task = TableTask(TableName("public", "t"), SCHEMA, "t", "h", "e", Routes.over(()), 0, raw_columns=(1,))
     present = table_of(SCHEMA, *((str(number), None, "") for number in range(rows)))
     [new] = write_sorted(Writing(store, 1), task, present)
     raw = pa.repeat(pa.scalar("infinity"), rows)

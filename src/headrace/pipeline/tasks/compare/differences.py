@@ -62,7 +62,7 @@ class Comparison:
 
     epoch: int
     lake: LakeAddress
-    table: TableTask  # as it shall be; its shadows are those of both, and it knows no files
+    table: TableTask  # as it shall be; its raw columns are those of both, and it knows no files
     moment: Moment
     folder: str  # of what the comparison writes for itself
 
@@ -118,7 +118,7 @@ class Sampled:
 class _Rows:
     given: Comparison
     new: bool
-    rows: bytes  # with their shadows
+    rows: bytes  # with their raw columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Applying:
 
 def halves(given: Comparison, task: TableTask, *, new: bool) -> list[Half]:
     """The files of one side."""
-    alone = replace(task, routes=Routes.over(()), shadows=given.table.shadows)
+    alone = replace(task, routes=Routes.over(()), raw_columns=given.table.raw_columns)
     return [Half(given, alone, file, new) for file in task.routes.files]
 
 

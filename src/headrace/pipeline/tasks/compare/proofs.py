@@ -2,10 +2,10 @@
 
     source   a piece of a table, as the snapshot shows it ──────────────────┐
              the rows of some keys, by the key's index                      ┤
-    lake     a file of the table at a mark                                  ├─ sieve ─► Reduced
+    lake     a file of the table at a mark                                  ├─ projection ─► Reduced
              a file of its history: what the snapshot does not show, undone ┘
 
-The sieve is one function for all four, and the source's rows come out of the very readers of the copy:
+The projection is one function for all four, and the source's rows come out of the very readers of the copy:
 what is equal in the lake is equal here, bit for bit, and nothing else is. Values without a lake form are
 NULL in the rows of both sides; their texts come along as they stand in `errors/`.
 
@@ -44,7 +44,7 @@ TEXTS = pa.schema([("key", pa.string()), ("column", pa.string()), ("raw", pa.str
 
 
 @dataclass(frozen=True, slots=True)
-class Sieve:
+class Projection:
     """The reduction of a table's rows: to sums of so many buckets, and to the rows of those wanted."""
 
     schema: TableSchema
@@ -94,7 +94,7 @@ class PiecesTask:
     """Pieces of tables, as the snapshot shows them."""
 
     access: SourceAccess
-    pieces: tuple[tuple[Sieve, Piece], ...]
+    pieces: tuple[tuple[Projection, Piece], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class KeysTask:
     """The rows of some keys of a table, as the source prints them."""
 
     access: SourceAccess
-    sieve: Sieve
+    projection: Projection
     pieces: tuple[Piece, ...]  # all of the table's
     keys: tuple[KeyTexts, ...]
 
@@ -111,7 +111,7 @@ class KeysTask:
 class FileTask:
     """A file of the table at a mark."""
 
-    sieve: Sieve
+    projection: Projection
     file: LakeFile
 
 
@@ -119,7 +119,7 @@ class FileTask:
 class HistoryTask:
     """A file of the table's history: what `shown` does not show is undone, up to the time of the mark."""
 
-    sieve: Sieve
+    projection: Projection
     file: LakeFile
     schema: pa.Schema  # of the file
     own: dict[str, str] = field(repr=False)
@@ -162,12 +162,13 @@ def read_pieces(key: Key, item: bytes) -> bytes:
         return pack(tuple(_answered(partial(_piece, reader, *each)) for each in task.pieces))
 
 
-def _piece(reader: Reader, sieve: Sieve, piece: Piece) -> Reduced:
-    with reader.read(sieve.schema.columns, piece) as reading:
+def _piece(reader: Reader, projection: Projection, piece: Piece) -> Reduced:
+    with reader.read(projection.schema.columns, piece) as reading:
         reduced = (
-            _reduced(sieve, copied.rows, _ones(copied.rows), _texts(sieve, copied)) for copied in reading.rows
+            _reduced(projection, copied.rows, _ones(copied.rows), _texts(projection, copied))
+            for copied in reading.rows
         )
-        return united(reduced, sieve.buckets)
+        return united(reduced, projection.buckets)
 
 
 def read_keys(key: Key, item: bytes) -> bytes:
@@ -176,11 +177,11 @@ def read_keys(key: Key, item: bytes) -> bytes:
     found: dict[int, list[Reduced]] = {}
     with (
         task.access.reader(key) as reader,
-        closing(reader.look_up(task.sieve.schema, task.pieces, task.keys)) as rows_by_piece,
+        closing(reader.look_up(task.projection.schema, task.pieces, task.keys)) as rows_by_piece,
     ):
         for number, rows in rows_by_piece:
-            found.setdefault(number, []).append(_reduced(task.sieve, rows, _ones(rows)))
-    united_by = {number: united(parts, task.sieve.buckets) for number, parts in found.items()}
+            found.setdefault(number, []).append(_reduced(task.projection, rows, _ones(rows)))
+    united_by = {number: united(parts, task.projection.buckets) for number, parts in found.items()}
     return pack(Found(tuple(united_by.items())))
 
 
@@ -188,12 +189,12 @@ def _ones(rows: pa.Table) -> Ints:
     return np.ones(rows.num_rows, np.int64)
 
 
-def _texts(sieve: Sieve, copied: CopiedRows) -> pa.Table:
+def _texts(projection: Projection, copied: CopiedRows) -> pa.Table:
     """The texts of values that the lake has no form for."""
     said = [TEXTS.empty_table()]
     for values in copied.unrepresentable:
-        keys = key_texts(sieve.schema, copied.those(values)).to_arrow().cast(pa.string())
-        names = pa.array([sieve.schema.names[values.column]] * len(values.rows), pa.string())
+        keys = key_texts(projection.schema, copied.those(values)).to_arrow().cast(pa.string())
+        names = pa.array([projection.schema.names[values.column]] * len(values.rows), pa.string())
         said.append(pa.table([keys, names, values.texts], schema=TEXTS))
     return pa.concat_tables(said)
 
@@ -225,8 +226,8 @@ def read_file(item: bytes) -> bytes:
 
 
 def _file(task: FileTask) -> Reduced:
-    rows = task.file.rows(task.sieve.schema.arrow())
-    return united([_reduced(task.sieve, rows, _ones(rows))], task.sieve.buckets)
+    rows = task.file.rows(task.projection.schema.arrow())
+    return united([_reduced(task.projection, rows, _ones(rows))], task.projection.buckets)
 
 
 def read_history(item: bytes) -> bytes:
@@ -241,30 +242,34 @@ def _undone(task: HistoryTask) -> Reduced:
     hidden = pc.invert(task.shown.held(contiguous(time), contiguous(names)))
     told = told.filter(pc.and_(within, contiguous(hidden)))
     diffs = -contiguous(told[task.own["_diff"]]).to_numpy()
-    rows = datafile.conform(told, task.sieve.schema.arrow())
-    reduced = united([_reduced(task.sieve, rows, diffs)], task.sieve.buckets)
+    rows = datafile.conform(told, task.projection.schema.arrow())
+    reduced = united([_reduced(task.projection, rows, diffs)], task.projection.buckets)
     return replace(reduced, times=frozenset(pc.unique(told[task.own["_time"]]).to_pylist()))
 
 
 # --- both -----------------------------------------------------------------------------------------
 
 
-def _reduced(sieve: Sieve, rows: pa.Table, diffs: Ints, texts: pa.Table | None = None) -> Reduced:
+def _reduced(projection: Projection, rows: pa.Table, diffs: Ints, texts: pa.Table | None = None) -> Reduced:
     """Updates of a table, reduced."""
-    checksums = Checksums(sieve.schema.names, sieve.schema.identity, ByDigest(sieve.buckets))
+    checksums = Checksums(projection.schema.names, projection.schema.identity, ByDigest(projection.buckets))
     which, sums = checksums.of(rows, diffs)
     said = to_ipc(texts) if texts is not None and texts.num_rows else None
-    chosen = np.isin(which, sieve.wanted)
+    chosen = np.isin(which, projection.wanted)
     if not chosen.any():
         return Reduced(sums, texts=said)
-    mine = rows.select(sieve.schema.names).filter(pa.array(chosen)).rename_columns(sieve.columns().names)
-    updates = consolidate(with_diff(mine.cast(sieve.columns()), pa.array(diffs[chosen])))
+    mine = (
+        rows.select(projection.schema.names)
+        .filter(pa.array(chosen))
+        .rename_columns(projection.columns().names)
+    )
+    updates = consolidate(with_diff(mine.cast(projection.columns()), pa.array(diffs[chosen])))
     return Reduced(sums, to_ipc(updates), said)
 
 
-def net(sieve: Sieve, plus: Reduced, minus: Reduced) -> pa.Table:
+def net(projection: Projection, plus: Reduced, minus: Reduced) -> pa.Table:
     """What the wanted rows of one side have over those of the other: columns by number, and `DIFF`."""
-    empty = with_diff(sieve.columns().empty_table(), pa.array([], pa.int64()))
+    empty = with_diff(projection.columns().empty_table(), pa.array([], pa.int64()))
     one = empty if plus.rows is None else from_ipc(plus.rows)
     other = empty if minus.rows is None else from_ipc(minus.rows)
     return negate(between(one, other.cast(one.schema)))
