@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.core.position import Position
 from headrace.lake.format import statusfile
 from headrace.lake.format.status import PositionStatus, SourceStatus, TableStatus
-from headrace.lake.log.marks import Marks
+from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.read.lake import Lake
+from headrace.lake.read.positions import shown, spelling_of
 
 SILENT_SECONDS = 15.0
 ENDED = ("stopped", "failed")
@@ -84,21 +86,24 @@ def _picture(lake: Lake, name: str) -> Source:
     status = statusfile.read(lake.store, name)
     said = SourceStatus(name, "never run") if status is None else replace(status.said, source=name)
     if said.tables is None and newest is not None:
-        said = replace(said, tables=_recorded(lake, name))
+        said = replace(said, tables=_recorded(lake, name, newest))
     return Source(said, None if status is None else status.age, epoch)
 
 
-def _recorded(lake: Lake, name: str) -> dict[str, TableStatus]:
+def _recorded(lake: Lake, name: str, newest: Mark) -> dict[str, TableStatus]:
     """What the catalog says of the tables, where no run ever told more."""
-    tables = {}
-    for key, record in lake.catalog(name).items():
+    tables, records = {}, lake.catalog(name)
+    spelling = spelling_of(records)
+    for key, record in records.items():
         if key.startswith("table/") and isinstance(record, dict):
+            since, stopped = record["since"], record.get("stopped_at")
+            at = None if stopped is None else Position.from_record(stopped)
             tables[record["name"]] = TableStatus(
                 state=record["state"],
                 join="rewind" if record["schema"]["full"] else "skip",
                 held_transactions=record["held"],
-                since=record["since"],
+                since=None if since is None else shown(spelling, since, at or newest.position),
                 error=record["error"],
-                stopped_at=record.get("stopped_at"),
+                stopped_at=None if at is None else str(at),
             )
     return tables

@@ -15,7 +15,7 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Position
-from headrace.lake.format import formatfile
+from headrace.lake.format import formatfile, layout
 from headrace.lake.format.version_1 import upgraded
 from headrace.lake.log import catalog
 from headrace.lake.read.lake import Lake
@@ -24,6 +24,8 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.ingest.last_commits import last_commits_of
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import STAGED_PREFIX, source_of, tables_of
+from headrace.status import sentences
+from headrace.status.picture import pictures
 from tests.records import upstream_of
 
 SAMPLE = Path(__file__).with_name("version_1.tar.gz")
@@ -83,6 +85,18 @@ def test_it_is_read_as_it_is(lake: Lake) -> None:
     assert known.since == 0x1B03738
     assert known.newest == 768
     assert formatfile.open_lake(lake.store).version == 1
+
+
+def test_its_status_says_of_each_table_where_it_stopped_and_since_when_it_is_exact(lake: Lake) -> None:
+    """No run of today has told of it: the catalog's own records are spelled as a run would."""
+    assert lake.store.get(layout.status_key("main")) is None
+    [source] = pictures(lake.store.url)
+    altered = source.tables["public.altered"]
+    assert (altered.state, altered.stopped_at, altered.since) == ("stopped", "0/1B03A28", "0/1B03770")
+    line = sentences.stop("public.altered", altered)
+    assert line is not None
+    assert line.startswith("public.altered stopped at 0/1B03A28: TABLE_CHANGED: ")
+    assert source.tables["public.late"].since is None
 
 
 def test_its_next_mark_makes_it_one_of_today(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
