@@ -38,6 +38,8 @@ def preflight(config: SourceConfig) -> Report:
     """The tables of a first run; raises what stands against it."""
     report = examined(config)
     refuse(report)
+    # Names of objects upstream that don't go together, for whichever lake.
+    registry.by_address(config.url).upstream("", "", config.options)
     return report
 
 
