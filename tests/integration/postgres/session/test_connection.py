@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -174,6 +179,24 @@ def test_a_statement_that_waits_too_long_is_cancelled_and_the_connection_lives(d
         ask_within(pgconn, "SELECT pg_sleep(60)", 0.2)
     assert caught.value.code == "PG_STATEMENT_CANCELLED"
     assert ask_within(pgconn, "SELECT 1", 10) == [("1",)]
+    pgconn.finish()
+
+
+def test_a_cancellation_that_comes_before_its_statement_is_made_again(database: Database) -> None:
+    """The server drops it; whoever stops a run then waited for as long as a slot may take to be made."""
+    pgconn = plain(login(database), role="test")
+
+    def stop() -> NoReturn:
+        threading.Timer(0.3, os.kill, [pgconn.backend_pid, signal.SIGCONT]).start()
+        raise Transient("RUN_STOPPED", "the run was stopped", hint="run again to go on")
+
+    os.kill(pgconn.backend_pid, signal.SIGSTOP)  # it has yet to read the statement
+    begun = time.monotonic()
+    with pytest.raises(Transient) as stopped:
+        ask_within(pgconn, "SELECT pg_sleep(20)", 60, stop)
+    assert stopped.value.code == "RUN_STOPPED"
+    assert time.monotonic() - begun < 15
+    assert ask(pgconn, "SELECT 1") == [("1",)]
     pgconn.finish()
 
 

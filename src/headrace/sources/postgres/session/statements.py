@@ -25,6 +25,7 @@ from headrace.sources.postgres.session.timeouts import ANSWER_SECONDS, silence
 Params = Sequence[Any] | Mapping[str, Any]
 Session = psycopg.Connection[TupleRow]
 _CHECK_SECONDS = 0.2
+_CANCEL_SECONDS = 0.5  # for the answer to a cancellation, until it is asked for again
 
 
 def ask(pgconn: pq.abc.PGconn, statement: str) -> list[tuple[str | None, ...]]:
@@ -61,23 +62,25 @@ def _asked(
     except HeadraceError:
         _cancel(pgconn)
         raise
-    if _busy(pgconn):
-        pgconn.get_cancel().cancel()
-    return _rows(_ended(pgconn))
+    return _rows(_cancelled(pgconn))
 
 
 def _cancel(pgconn: pq.abc.PGconn) -> None:
     """Have the server end what it does for us, whatever came of it; nothing to do where it is gone."""
     try:
-        pgconn.get_cancel().cancel()
-        _ended(pgconn)
+        _cancelled(pgconn)
     except (psycopg.OperationalError, Transient):
         return
 
 
-def _ended(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
+def _cancelled(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
+    """The result of a statement that is to end now.
+
+    The server drops a request that comes before it has begun with the statement, so it is made again.
+    """
     while _busy(pgconn):
-        _receive(pgconn, None)
+        pgconn.get_cancel().cancel()
+        _receive(pgconn, _CANCEL_SECONDS)
     result = pgconn.get_result()
     while pgconn.get_result() is not None:
         pass
