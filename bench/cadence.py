@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirror_process import Mirrored
 from headrace.testing.postgres import Database, postgres
 
 TABLES = ("orders", "lines", "customers")

@@ -22,7 +22,7 @@ from pathlib import Path
 from headrace.lake.log.marks import Marks
 from headrace.sources.postgres.lsn import Lsn
 from headrace.testing.memory import Peak
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirror_process import Mirrored
 from headrace.testing.postgres import Database, postgres
 
 COLUMNS = "(id bigint PRIMARY KEY, a integer, b text, c text, d numeric(12,2), e timestamptz, f boolean)"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored, Program
+from headrace.testing.mirror_process import Mirrored, Program
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import Place, SourceUnderTest, execute
 

@@ -21,7 +21,7 @@ import pytest
 
 from headrace.lake.read.lake import Lake
 from headrace.testing import workload
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirror_process import Mirrored
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.proxy import Proxy
 from tests.nursery import nursery, program

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import pytest
 
 from headrace.testing import validators, workload
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirror_process import Mirrored
 from headrace.testing.postgres import Database
 from headrace.testing.wholeness import balances, transfers
 from tests import jvms

@@ -21,7 +21,7 @@ from headrace.cli import main as cli
 from headrace.lake.format import layout
 from headrace.sources.postgres.lsn import Lsn
 from headrace.testing import validators, workload
-from headrace.testing.mirrored import Mirrored, Program
+from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.wholeness import balances
 from tests.guarantees.conftest import OTHERS_IN_FULL, copied_by

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirror_process import Mirrored
 from headrace.testing.postgres import postgres
 from headrace.testing.wholeness import balances
 

@@ -16,7 +16,7 @@ import pytest
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators, workload
-from headrace.testing.mirrored import Mirrored, Program
+from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.guarantees.conftest import OTHERS_IN_FULL, copied_by, first

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored, Program
+from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database
 from tests.guarantees.conftest import first
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing import validators, workload
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirror_process import Mirrored
 from headrace.testing.nemesis import Nemesis, connection_faults, server_faults
 from headrace.testing.postgres import Database, Server
 from headrace.testing.proxy import Proxy

@@ -21,7 +21,7 @@ import psycopg
 import pytest
 
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored, Program
+from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database
 
 LEVELS = (

@@ -25,7 +25,7 @@ from headrace.pipeline.state import last_config
 from headrace.pipeline.state.ledger import Epoch
 from headrace.pipeline.state.repair import mend
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored, interpreter
+from headrace.testing.mirror_process import Mirrored, interpreter
 from headrace.testing.postgres import Database
 from headrace.testing.powercut import Disk
 from tests.integration.lake.household import NAMES, START, Household

@@ -16,7 +16,7 @@ import pytest
 
 from headrace.testing import validators
 from headrace.testing.memory import Peak
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirror_process import Mirrored
 from headrace.testing.postgres import Database
 from headrace.testing.wholeness import balances
 from tests import jvms

@@ -17,12 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.core.changes import TIMESTAMP
+from headrace.core.change_batch import TIMESTAMP
 from headrace.core.history import OWN
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan, TableStep
-from headrace.lake.log import unseen
+from headrace.lake.log import unknown_moments
 from headrace.lake.log.commit import open_log
 from headrace.lake.log.marks import Mark
 from headrace.lake.store.contract import Store
@@ -167,9 +167,9 @@ class Sample:
         self._mark = mark
 
     def _records(self) -> dict[str, Any]:
-        begun = (unseen.Stretch(None, datetime(2026, 1, 1, tzinfo=UTC)),)
+        begun = (unknown_moments.Stretch(None, datetime(2026, 1, 1, tzinfo=UTC)),)
         tables = {f"table/{name}": {"since": None} for name in self._versions}
-        return {"source": {"kind": "postgres"}, unseen.KEY: unseen.record(begun), **tables}
+        return {"source": {"kind": "postgres"}, unknown_moments.KEY: unknown_moments.record(begun), **tables}
 
     def _expect(self, tables: dict[str, pa.Table]) -> None:
         self.expected |= {(self._mark.epoch, name): table for name, table in tables.items()}

@@ -19,7 +19,7 @@ from headrace.core.errors import Definite, Misconfigured
 if TYPE_CHECKING:
     from headrace.lake.log.marks import Mark
     from headrace.lake.read.lake import Lake
-    from headrace.testing.mirrored import Mirrored
+    from headrace.testing.mirror_process import Mirrored
     from headrace.testing.postgres import Database
 
 CLIENTS = 4
@@ -42,7 +42,7 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # Imported late: the embedded server comes with the extra `demo` only.
-    from headrace.testing.mirrored import Mirrored
+    from headrace.testing.mirror_process import Mirrored
     from headrace.testing.postgres import postgres
 
     console = Console(highlight=False, soft_wrap=True)

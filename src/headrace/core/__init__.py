@@ -1,25 +1,25 @@
 """core: the algebra. What updates, times, snapshots and rows are, apart from any server, file or engine.
 
-    names · schema · errors      the words: tables, columns, failures
-    position      a place in a source's stream: the time that we count with, the text that the source reads
-    gtid          sets of transactions that have names, only partly ordered
-    handoff, chunks      which transactions of the stream a snapshot, or each range of one, already holds
-    collection    updates `(row, time, diff)`; consolidate, negate, contents
-    rewind        snapshot minus updates: the contents at the start of the stream; or skip what is held
-    difference, checksum the updates from one contents to another; what two sides compare instead of rows
-    changes       the batch in which changes travel from a decoder to the lake
-    sides         the old and new rows of such a batch
-    keycode       a tuple of values as one byte string: the identity of rows
-    events        what a batch means for each key
-    fold, lives   events onto rows: the end state and the exact history
-    origins       the key under which an epoch found a row that changes its key
-    truncation    where a table was emptied, and which rows that took
-    history       the history of changes that carry whole old rows
-    multiset      the same for tables without a key
-    evolve        may a table go on under a new schema
-    durations            durations as people write them
-    spark_types          Arrow types as Spark's SQL names them
-    columns, groups      columns as numpy, rows that share a code
+    names · schema · errors  the words: tables, columns, failures
+    position                 a place in a source's stream: our time for it, and the source's text
+    gtid                     sets of transactions that have names, only partly ordered
+    handoff, chunks          which transactions of the stream a snapshot, or each range of one, already holds
+    collection               updates `(row, time, diff)`; consolidate, negate, contents
+    rewind                   snapshot minus updates: contents where the stream starts; or skip what is held
+    difference, checksum     the updates from one contents to another; what two sides compare instead of rows
+    change_batch             the batch in which changes travel from a decoder to the lake
+    images                   the old and new rows of such a batch
+    keycode                  a tuple of values as one byte string: the identity of rows
+    key_events               what a batch means for each key
+    fold, timelines          events onto rows: the end state and the exact history
+    origins                  the key under which an epoch found a row that changes its key
+    truncation               where a table was emptied, and which rows that took
+    history                  the history of changes that carry whole old rows
+    multiset                 the same for tables without a key
+    evolve                   may a table go on under a new schema
+    durations                durations as people write them
+    spark_types              Arrow types as Spark's SQL names them
+    columns, row_groups      columns as numpy, rows that share a code
 
 Everything above calls this room; it calls nobody. It promises to be pure: no I/O, no clock, no globals,
 the same values from the same values, whichever process asks (`failpoint`, which tests stop and kill us

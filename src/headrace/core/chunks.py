@@ -42,9 +42,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.columns import Flags, Ints, contiguous
-from headrace.core.groups import rank
 from headrace.core.handoff import ByXid, Handoff, handoff_from_record
 from headrace.core.position import Position
+from headrace.core.row_groups import rank
 
 _CODE = pa.large_binary()
 MOST_ROUNDS = 5

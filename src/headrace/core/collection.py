@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 
 from headrace.core.columns import column, ints
 from headrace.core.errors import Definite
-from headrace.core.groups import group
 from headrace.core.keycode import keycode
 from headrace.core.position import Position
+from headrace.core.row_groups import group
 
 TIME = "_time"
 DIFF = "_diff"

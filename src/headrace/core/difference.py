@@ -1,7 +1,7 @@
 """The difference between two contents of one table, as updates that lead from the one to the other.
 
-    keyed       old, new ─► key events (`core.events`): INSERT where only the new has the key, DELETE where
-                            only the old has it, PUT where the rows differ in any bit
+    keyed       old, new ─► key events (`core.key_events`): INSERT where only the new has the key, DELETE
+                            where only the old has it, PUT where the rows differ in any bit
     any table   old, new ─► history: each row as often as its copies went (-1) or came (+1)
 
 Both say what `updates` finds, the difference of two collections (`core.collection`), which is what a proof
@@ -18,11 +18,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from headrace.core.changes import TIMESTAMP
+from headrace.core.change_batch import TIMESTAMP
 from headrace.core.collection import DIFF, between, with_diff
 from headrace.core.columns import Ints, ints, wide, wide_schema
-from headrace.core.events import Event
 from headrace.core.history import history_schema
+from headrace.core.key_events import Event
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
 

@@ -35,12 +35,12 @@ import pyarrow as pa
 
 from headrace.core.columns import Flags, Ints, column, flags_or_none_set, ints, wide, wide_schema
 from headrace.core.errors import Definite
-from headrace.core.events import Event
-from headrace.core.groups import Groups, rank
 from headrace.core.history import history_schema
+from headrace.core.key_events import Event
 from headrace.core.keycode import keycode
-from headrace.core.lives import NOWHERE, Lives, What
+from headrace.core.row_groups import Groups, rank
 from headrace.core.schema import TableSchema
+from headrace.core.timelines import NOWHERE, Lives, What
 from headrace.core.truncation import Truncation, ends
 
 

@@ -21,10 +21,10 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.changes import TIMESTAMP
+from headrace.core.change_batch import TIMESTAMP
 from headrace.core.columns import column
+from headrace.core.images import Sides, whole_images
 from headrace.core.schema import TableSchema
-from headrace.core.sides import Sides, whole_images
 
 OWN = pa.schema(
     [

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.columns import Flags, Ints, column, ints, wide, wide_schema
-from headrace.core.groups import Groups, by_group, group
+from headrace.core.images import whole_images
 from headrace.core.keycode import keycode
+from headrace.core.row_groups import Groups, by_group, group
 from headrace.core.schema import TableSchema
-from headrace.core.sides import whole_images
 
 KEY = "_key"
 NET = "_net"

@@ -34,8 +34,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.columns import Flags, Ints, column, contiguous, flags, ints
-from headrace.core.events import Event
-from headrace.core.groups import Groups, group
+from headrace.core.key_events import Event
+from headrace.core.row_groups import Groups, group
 from headrace.core.truncation import Truncation, generations
 
 TRACES = pa.schema(

@@ -25,11 +25,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.changes import TIMESTAMP
+from headrace.core.change_batch import TIMESTAMP
 from headrace.core.columns import Flags, Ints, column, ints, wide, wide_schema
-from headrace.core.events import Event
-from headrace.core.groups import by_group, group
 from headrace.core.history import OWN, history_schema
+from headrace.core.key_events import Event
+from headrace.core.row_groups import by_group, group
 from headrace.core.schema import TableSchema
 
 _PLACES = 40  # bits for an ordinal

@@ -93,7 +93,7 @@ def opened(
             ledger=ledger,
             receiver=receiver,
             acknowledger=acknowledger,
-            runner=_workshop(stack, place, ledger),
+            runner=_runner(stack, place, ledger),
             target=target,
             copies=CopyScheduler(place.config.snapshot_connections),
             cadence=Cadence(duration(place.config.every, "every").total_seconds()),
@@ -152,7 +152,7 @@ def _receiving(
     return receiver
 
 
-def _workshop(stack: ExitStack, place: Place, ledger: Ledger) -> EpochRunner:
+def _runner(stack: ExitStack, place: Place, ledger: Ledger) -> EpochRunner:
     assert ledger.source is not None
     source = registry.by_kind(ledger.source.kind)
     decoder = source.decoder()
@@ -164,11 +164,11 @@ def _workshop(stack: ExitStack, place: Place, ledger: Ledger) -> EpochRunner:
         source=source,
         driver_epochs=place.config.driver_epochs,
         ships_bytes=place.ships_bytes,
-        eager=_staging(stack, place, ledger, decoder) if place.config.streaming == "auto" else None,
+        eager=_eager(stack, place, ledger, decoder) if place.config.streaming == "auto" else None,
     )
 
 
-def _staging(stack: ExitStack, place: Place, ledger: Ledger, decoder: Decoder) -> EagerDecoding:
+def _eager(stack: ExitStack, place: Place, ledger: Ledger, decoder: Decoder) -> EagerDecoding:
     """Work ahead on transactions that still run, for as long as the attempt lasts."""
 
     def tables() -> dict[int, TableTask]:

@@ -11,7 +11,7 @@ but addresses and names. It changes nothing upstream but the objects that it nam
     protocol    messages and bytes on the connection
     catalog     which tables there are, what their columns mean, whether one changed
     snapshot    one moment, copied in ranges
-    stream      everything after it, with the transactions in it found (`contract.received`)
+    stream      everything after it, with the transactions in it found (`contract.arrival`)
     preflight   what would go wrong, with the statements that mend it
     source      the contract, implemented: what the stream's bytes mean, how a value is printed
 

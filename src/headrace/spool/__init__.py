@@ -24,6 +24,6 @@ that the driver did not give up.
     origin    whether what is there goes on to be used, asked before anything opens it
     writer    the one process that appends
     segment   one segment as it is read, verified
-    streamed  the files of transactions that are streamed while they run
+    running_files the files of transactions that are streamed while they run
     reader    the one process that reads and discards
 """

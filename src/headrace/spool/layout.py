@@ -6,7 +6,7 @@
     <folder>/000000000007.sums         one SUM per block of at most BLOCK bytes: address, length, CRC-32
     <folder>/000000000007.relations    descriptions of tables that were valid at its start, then new ones
     <folder>/000000000007.index        RECORDs; the first is the segment's HEAD
-    <folder>/000000000007-4711.*       transaction 4711, streamed while it runs: see `streamed`
+    <folder>/000000000007-4711.*       transaction 4711, streamed while it runs: see `running_files`
 
 An *address* counts the bytes of the spool's whole life; it never goes back. A segment belongs to one
 *session*, one connection to the source: descriptions of tables die with a session, and so does a

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.spool import streamed
+from headrace.spool import running_files
 from headrace.spool.layout import RECORD, Bytes, Ints, Records, damaged, discarded, remove_segment, segments
+from headrace.spool.running_files import Streamed
 from headrace.spool.segment import Segment, open_segment
-from headrace.spool.streamed import Streamed
 
 
 class SpoolReader:
@@ -34,7 +34,7 @@ class SpoolReader:
         self._folder = folder
         self._segments: list[Segment] = []
         self._listed = False
-        self._ends = streamed.Ends(folder)
+        self._ends = running_files.Ends(folder)
 
     def newest(self) -> np.void | None:
         """The newest record, or None while there is none."""
@@ -83,11 +83,11 @@ class SpoolReader:
 
     def read_streamed(self, which: Streamed, start: int, stop: int) -> Bytes:
         """Bytes of a transaction that is or was streamed while it ran, verified."""
-        return streamed.read(self._folder, which, start, stop)
+        return running_files.read(self._folder, which, start, stop)
 
     def aborted(self, which: Streamed) -> Ints:
         """The parts of a committed one that were rolled back."""
-        return streamed.aborted(self._folder, which)
+        return running_files.aborted(self._folder, which)
 
     def has_streamed(self, which: Streamed) -> bool:
         """Whether its files are there: it runs, or it has committed and was not discarded."""
@@ -95,7 +95,7 @@ class SpoolReader:
 
     def running(self) -> dict[Streamed, int]:
         """The transactions that are being streamed and have not ended, and how much has come of each."""
-        return {which: streamed.length(self._folder, which) for which in self._ends.running()}
+        return {which: running_files.length(self._folder, which) for which in self._ends.running()}
 
     def relations_before(self, address: int) -> list[bytes]:
         """The newest description of each table that its session had received up to `address`."""

@@ -5,8 +5,8 @@ transactions ended in it. A writer never touches a file that another writer bega
 behind the newest one and a new session, so that whatever a killed writer left half-written stays
 behind and is named by no record.
 
-Transactions that are streamed while they run go to files of their own, through `streamed`; they are named
-by a record once they have committed, and what was open when a writer ended is deleted by the next one.
+Transactions that are streamed while they run go to files of their own, through `running_files`; they are
+named by a record once they have committed, and what was open when a writer ended is deleted by the next one.
 
 The spool has a limit. At it `full` is true and the receiver stops reading; the driver frees room with
 `SpoolReader.discard`. A transaction that is larger than the limit passes through all the same: `full` is
@@ -40,8 +40,8 @@ from headrace.spool.layout import (
     segment_path,
 )
 from headrace.spool.reader import SpoolReader
+from headrace.spool.running_files import StreamedFiles
 from headrace.spool.segment import open_segment
-from headrace.spool.streamed import StreamedFiles
 
 
 @dataclass(slots=True)

@@ -8,7 +8,8 @@ Tests and `headrace demo` call it; nothing else of Headrace does. It promises
     nemesis      faults at seeded moments, with a log of what was done when
     workload     writers that run beside the mirror and remember what they committed
     validators   G1, G2 and G3 as functions from a lake (and a server) to a list of violations
-    mirrored     a `headrace run` as a process of its own, to be killed and started again
+    mirror_process
+                 a `headrace run` as a process of its own, to be killed and started again
     fixtures     the pytest plugin that hands out servers and databases
 
     powercut     a disk that forgets what was not synced (`sync_journal`: a command line that it watches)

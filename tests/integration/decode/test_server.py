@@ -16,7 +16,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.core.changes import Image
+from headrace.core.change_batch import Image
 from headrace.core.schema import Column, TableSchema
 from headrace.decode import copytext, pgoutput
 from headrace.decode.pgoutput import batch

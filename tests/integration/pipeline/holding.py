@@ -23,7 +23,7 @@ from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 
 _LOOK_SECONDS = 0.02
-_COPIES = ("headrace.pipeline.copy.snapshot", "headrace.pipeline.copy.chunked")
+_COPIES = ("headrace.pipeline.copy.snapshot", "headrace.pipeline.copy.by_chunks")
 
 
 @dataclass

@@ -18,7 +18,7 @@ import pytest
 from headrace.cli import main as cli
 from headrace.core.errors import Misconfigured, Transient
 from headrace.testing.binaries import tool
-from headrace.testing.mirrored import Mirrored, Program
+from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database, free_port
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors

@@ -25,7 +25,7 @@ from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators, workload
-from headrace.testing.mirrored import Mirrored
+from headrace.testing.mirror_process import Mirrored
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors

@@ -23,7 +23,7 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.spool.reader import SpoolReader
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored, Program
+from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors

@@ -16,7 +16,7 @@ from headrace.pipeline.commands import ask
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.lsn import Lsn
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored, Program
+from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors

@@ -21,7 +21,7 @@ from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
 from headrace.pipeline.resync.comparison import NEAR_ROWS
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored, Program
+from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database
 from tests.integration.pipeline import everytype
 from tests.integration.pipeline.conftest import Mirrors

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.pipeline.state.records import source_of
-from headrace.testing.mirrored import Mirrored, Program
+from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.records import upstream_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.testing import validators
-from headrace.testing.mirrored import Mirrored, Program
+from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database, Server, postgres
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import serving

@@ -9,9 +9,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.events import events
 from headrace.core.fold import Folded, fold
 from headrace.core.history import history
+from headrace.core.key_events import events
 from headrace.core.keycode import keycode
 from headrace.core.multiset import fold_multiset, net, net_schema
 from headrace.core.schema import TableSchema

@@ -6,9 +6,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.changes import Op
-from headrace.core.events import events
+from headrace.core.change_batch import Op
 from headrace.core.fold import fold
+from headrace.core.key_events import events
 from headrace.core.keycode import keycode
 from tests.laws.core import reference
 from tests.laws.core.worlds import (

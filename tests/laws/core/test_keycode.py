@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.groups import by_group, group, rank
 from headrace.core.keycode import keycode
+from headrace.core.row_groups import by_group, group, rank
 
 LAWS = settings(max_examples=40, deadline=None)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headrace.core.changes import Image, Op, change_schema
+from headrace.core.change_batch import Image, Op, change_schema
 from headrace.core.schema import Column, TableSchema
 from headrace.core.truncation import Truncation, Truncations
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.changes import Image
+from headrace.core.change_batch import Image
 from headrace.core.errors import Definite
 from headrace.decode import copytext, pgoutput
 from headrace.decode.kernel import Bytes

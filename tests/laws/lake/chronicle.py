@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.core.changes import TIMESTAMP
+from headrace.core.change_batch import TIMESTAMP
 from headrace.core.history import OWN, own_names
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.core.changes import Image, Op, change_schema
+from headrace.core.change_batch import Image, Op, change_schema
 from headrace.core.schema import Column, TableSchema
 
 Row = tuple[Any, ...]

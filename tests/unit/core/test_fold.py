@@ -7,11 +7,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from headrace.core.changes import Image
+from headrace.core.change_batch import Image
 from headrace.core.columns import wide, wide_schema
 from headrace.core.errors import Definite
-from headrace.core.events import events
 from headrace.core.fold import Folded, fold
+from headrace.core.key_events import events
 from headrace.core.keycode import keycode
 from headrace.core.schema import Column, TableSchema
 from tests.unit.core.batches import Change, Row, batch, delete, insert, rows_of, table_of, text_table, update

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.core.changes import Image
+from headrace.core.change_batch import Image
 from headrace.core.errors import Definite
 from headrace.core.history import history, history_schema
 from headrace.core.keycode import keycode

@@ -1,4 +1,4 @@
-"""Change batches: the shape of `core.changes`, holes, images and bad values."""
+"""Change batches: the shape of `core.change_batch`, holes, images and bad values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.core.changes import BAD, Image, Op, change_schema
+from headrace.core.change_batch import BAD, Image, Op, change_schema
 from headrace.core.errors import Definite
 from headrace.core.schema import Column, TableSchema
 from headrace.decode import pgoutput

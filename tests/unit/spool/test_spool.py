@@ -16,7 +16,7 @@ from headrace.core.errors import Transient
 from headrace.spool.layout import BLOCK, RECORD, Bytes, Kind, Records, erase, segment_path, segments
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
-from headrace.spool.streamed import Streamed
+from headrace.spool.running_files import Streamed
 from headrace.spool.writer import SpoolWriter
 
 ORIGIN = {"system": "1", "slot": "s"}

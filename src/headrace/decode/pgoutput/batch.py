@@ -1,4 +1,4 @@
-"""Change batches: the messages of one relation version as Arrow, in the shape of `core.changes`.
+"""Change batches: the messages of one relation version as Arrow, in the shape of `core.change_batch`.
 
 Who calls this has split a segment by relation and by relation version, and knows of each message the
 transaction that it belongs to (`ChangeMeta`); the batch adds what happened (`_op`), how much of the old
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.changes import BAD, TIMESTAMP, Op, change_schema
+from headrace.core.change_batch import BAD, TIMESTAMP, Op, change_schema
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput.framing import DELETE, INSERT, UPDATE, Messages

@@ -22,19 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 from numba import types
 
-from headrace.core.changes import Image
+from headrace.core.change_batch import Image
 from headrace.core.errors import Definite
-from headrace.decode.kernel import (
-    Bytes,
-    Ints,
-    Lengths,
-    filled,
-    given,
-    int16_at,
-    int32_at,
-    kernel,
-    several,
-)
+from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, int16_at, int32_at, kernel, several
 from headrace.decode.pgoutput.framing import DELETE, INSERT, UPDATE, Messages
 from headrace.decode.text import NULL, TEXT, UNCHANGED, TextColumn
 

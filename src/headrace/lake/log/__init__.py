@@ -10,5 +10,5 @@ horizon       how far back history is whole
 syncing       from what the operating system holds to what the disk holds; durable: how far that is
 recovery      what a power cut tears, and how it is taken back; foreign: what another program did there
 log_lines     a table's log line by line, where one is torn
-unseen        moments of the source's clock of which the lake can't tell
+unknown_moments        moments of the source's clock of which the lake can't tell
 """

@@ -29,7 +29,7 @@ from typing import Any, overload
 
 import pyarrow as pa
 
-from headrace.core.changes import TIMESTAMP
+from headrace.core.change_batch import TIMESTAMP
 from headrace.core.position import Position
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep

@@ -24,7 +24,7 @@ import pyarrow as pa
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Position
 from headrace.lake.format import formatfile, layout
-from headrace.lake.log import catalog, histories, unseen
+from headrace.lake.log import catalog, histories, unknown_moments
 from headrace.lake.log.marks import Kept, Mark, Marks
 from headrace.lake.read import changes as changing
 from headrace.lake.read import resolve
@@ -139,7 +139,7 @@ class Lake:
                 return resolve.at_position(kept, position, spelling)
             assert timestamp is not None
             late = partial(histories.first_later, self.store, source, resolve.instant(timestamp))
-            return resolve.at_timestamp(kept, timestamp, late, spelling, unseen.of(known))
+            return resolve.at_timestamp(kept, timestamp, late, spelling, unknown_moments.of(known))
         newest = marks.newest()
         return resolve.place_of(resolve.newest([newest] if newest else []))
 

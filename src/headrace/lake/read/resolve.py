@@ -21,11 +21,11 @@ have no part in that.
     T = 12:10                                            refused: what is committed then may have yet to come
 
 A moment from before the mirror began, or in which its position in the stream was lost, is refused
-(`headrace.lake.log.unseen`). A question has one answer for ever. So a moment is answered only where nothing
-that comes can change that: a later transaction is there, or a mark is complete until that moment or a later
-one: the source's own clock had passed it when the source was where the mark is. A transaction behind a mark
-counts as later than the mark's `complete_until`, also if it is dated back: replicated from elsewhere under
-the time of its first commit, or made after a clock was set back.
+(`headrace.lake.log.unknown_moments`). A question has one answer for ever. So a moment is answered only where
+nothing that comes can change that: a later transaction is there, or a mark is complete until that moment or a
+later one: the source's own clock had passed it when the source was where the mark is. A transaction behind a
+mark counts as later than the mark's `complete_until`, also if it is dated back: replicated from elsewhere
+under the time of its first commit, or made after a clock was set back.
 
 Marks are handed in as a sequence in the order of their epochs, and looked into where need be: it may be
 hundreds of thousands (`headrace.lake.log.marks.Kept`).
@@ -41,7 +41,7 @@ from datetime import UTC, datetime
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Position, Spelling
 from headrace.lake.log.marks import Kept, Mark
-from headrace.lake.log.unseen import Stretch
+from headrace.lake.log.unknown_moments import Stretch
 from headrace.lake.read.positions import shown
 
 # (before, mark): of the transactions between the two marks, the time of the first that is later than T, and
@@ -139,7 +139,7 @@ def at_timestamp(
 ) -> Place:
     """The place of the longest prefix of the commit order with no commit timestamp after this moment.
 
-    `log.unseen` says of which moments nothing is known; None: it was not written down.
+    `log.unknown_moments` says of which moments nothing is known; None: it was not written down.
     """
     limit = instant(moment)
     newest(marks)

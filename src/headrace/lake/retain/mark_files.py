@@ -20,7 +20,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.changes import TIMESTAMP
+from headrace.core.change_batch import TIMESTAMP
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile
 from headrace.lake.log.marks import Block, Kept, Mark, rows_of

@@ -2,7 +2,7 @@
 
     scheduler      the copies that are under way, and the connections that they share
     snapshot       one moment of the source, held open and read in parallel
-    chunked        key ranges, each under a short snapshot of its own
+    by_chunks      key ranges, each under a short snapshot of its own
     context        what both share: where from, where to, and what comes out
     copied_parts   what came out, made into one epoch
 

@@ -1,4 +1,4 @@
-"""What the two ways of copying (`snapshot`, `chunked`) share: where from and where to, and what comes out.
+"""What the two ways of copying (`snapshot`, `by_chunks`) share: where from and where to, and what comes out.
 
     Site ─► Copied         a table, whole
             ChunkCopied    a key range of one

@@ -12,7 +12,7 @@ that can't be read just now is `Postponed`, to another copy: somebody holds it, 
 rewritten after the snapshot and before its last piece was read (such statements do not spare the readers of
 an older snapshot).
 
-With `handoff = "chunks"` the tables whose keys allow it are then copied by `chunked`, without a moment that
+With `handoff = "chunks"` the tables whose keys allow it are then copied by `by_chunks`, without a moment that
 is held. A table that was begun in chunks is finished in chunks, whatever the configuration says now: what it
 has is in the lake.
 
@@ -33,7 +33,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
-from headrace.pipeline.copy.chunked import Chunking, Wanted
+from headrace.pipeline.copy.by_chunks import Chunking, Wanted
 from headrace.pipeline.copy.context import (
     Broken,
     Copied,

@@ -7,8 +7,8 @@ transactions begin and end, and counted their changes.
     spool         └────────────────────────────────────   first begin to the last end; to the data's end
     index         (1: BRIIC)    (2: BIUC)                 where a transaction stays open
 
-Transactions that came while they ran are kept apart, each in files of its own (`spool.streamed`); what stands
-in the spool at their place in the order of commits is the message of their end.
+Transactions that came while they ran are kept apart, each in files of its own (`spool.running_files`); what
+stands in the spool at their place in the order of commits is the message of their end.
 
 After a restart the source sends again what was not acknowledged. Transactions that are complete in the
 lake or in the spool (`time < floor`) are not stored a second time, but they are compared with what
@@ -25,9 +25,9 @@ import numpy as np
 
 from headrace.decode.kernel import Ints
 from headrace.pipeline.ingest.replay_check import Known
-from headrace.sources.contract.received import Received
+from headrace.sources.contract.arrival import Received
 from headrace.spool.layout import RECORD, Kind, Records
-from headrace.spool.streamed import Streamed
+from headrace.spool.running_files import Streamed
 from headrace.spool.writer import SpoolWriter
 
 

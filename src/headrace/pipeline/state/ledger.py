@@ -24,11 +24,11 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan, TableStep
-from headrace.lake.log import catalog, errors_table, foreign, unseen
+from headrace.lake.log import catalog, errors_table, foreign, unknown_moments
 from headrace.lake.log.commit import Blocked, Claim, EpochLog, open_log, plan_base
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable, LiveFile
-from headrace.lake.log.unseen import Stretch
+from headrace.lake.log.unknown_moments import Stretch
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
 from headrace.pipeline.ingest.last_commits import COMMITS_KEY, LastCommits, last_commits_of
@@ -487,10 +487,12 @@ def _state(epoch: Epoch, source: SourceRecord | None) -> dict[str, Any]:
 
 def _unseen_before(epoch: Epoch, mark: Mark, records: Mapping[str, Any]) -> dict[str, Any]:
     """What the catalog is told of the moments before a stream that begins."""
-    begun, known = _moment(epoch.begun), unseen.of(records)
+    begun, known = _moment(epoch.begun), unknown_moments.of(records)
     if begun is None or (known is None and SOURCE_KEY in records):
         return {}
-    return {unseen.KEY: unseen.record((*(known or ()), Stretch(mark.complete_until, begun)))}
+    return {
+        unknown_moments.KEY: unknown_moments.record((*(known or ()), Stretch(mark.complete_until, begun)))
+    }
 
 
 def _rests_on(log: EpochLog, table: LakeTable) -> None:

@@ -31,7 +31,7 @@ from headrace.pipeline.tasks.slices import Slice, Small
 from headrace.sources.contract.decoder import Context, Decoder, RunningTransaction
 from headrace.spool.layout import RECORD, Kind, Records, damaged
 from headrace.spool.reader import SpoolReader
-from headrace.spool.streamed import Streamed
+from headrace.spool.running_files import Streamed
 
 EPOCH_BYTES = 192 << 20
 SLICE_BYTES = 8 << 20

@@ -40,18 +40,11 @@ from headrace.pipeline.tasks.runs import (
     struck_of,
 )
 from headrace.pipeline.tasks.slices import Slice
-from headrace.pipeline.tasks.table_task import (
-    LakeAddress,
-    Outcome,
-    Outcomes,
-    TableTask,
-    pack,
-    unpack,
-)
+from headrace.pipeline.tasks.table_task import LakeAddress, Outcome, Outcomes, TableTask, pack, unpack
 from headrace.sources.contract.decoder import Decoder, RunningTransaction
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
-from headrace.spool.streamed import Streamed
+from headrace.spool.running_files import Streamed
 
 PIECE_BYTES = 16 << 20
 PIECES_PER_JOB = 4

@@ -3,7 +3,7 @@
     reader ─► rows as the lake types them ─► files in the order of the key
          └──► values without a lake form ──► rows for `errors/`
 
-Called by `copy.snapshot` and `copy.chunked`, on Spark. Whichever piece it is, what was read tells which
+Called by `copy.snapshot` and `copy.by_chunks`, on Spark. Whichever piece it is, what was read tells which
 transactions it holds. A large piece is a task of its own; small ones share one, and its connection. Nothing
 is committed here: the files are named by a plan, or are orphans.
 """

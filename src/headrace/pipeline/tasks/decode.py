@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from headrace.core import origins
 from headrace.core.chunks import ByChunk
 from headrace.core.errors import Definite
-from headrace.core.events import events
 from headrace.core.history import OWN, history
+from headrace.core.key_events import events
 from headrace.core.keycode import keycode
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.tasks import partition, raw_values

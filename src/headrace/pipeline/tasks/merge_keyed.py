@@ -32,8 +32,8 @@ import pyarrow.compute as pc
 from headrace.core.chunks import ByChunk
 from headrace.core.columns import column, flags, narrow
 from headrace.core.errors import Definite
-from headrace.core.events import Event
 from headrace.core.fold import Folded, fold
+from headrace.core.key_events import Event
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import of_truncations
@@ -49,13 +49,7 @@ from headrace.pipeline.tasks.files import (
 )
 from headrace.pipeline.tasks.merge_truncated import belonging, merge_remainder, retract
 from headrace.pipeline.tasks.partition import ORIGIN, PROBE
-from headrace.pipeline.tasks.table_task import (
-    MASK64,
-    NewFile,
-    Outcome,
-    TableTask,
-    to_ipc,
-)
+from headrace.pipeline.tasks.table_task import MASK64, NewFile, Outcome, TableTask, to_ipc
 
 # --- one file, or none ------------------------------------------------------------------------
 

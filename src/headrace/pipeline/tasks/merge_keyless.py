@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.columns import Ints, column, ints, wide, wide_schema
-from headrace.core.groups import group
 from headrace.core.keycode import keycode
 from headrace.core.multiset import KEY, NET, fold_multiset, net_schema
+from headrace.core.row_groups import group
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncation, retracted
 from headrace.pipeline.tasks.files import (

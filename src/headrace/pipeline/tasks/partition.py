@@ -15,8 +15,8 @@ must leave alone.
 
 A group's rows are one of
 
-    events      of `core.events`, and `_home`: whether the group is the key's home; where origins are known
-                `_origin`, and `_probe`: no event, but a key that must not be there
+    events      of `core.key_events`, and `_home`: whether the group is the key's home; where origins are
+                known `_origin`, and `_probe`: no event, but a key that must not be there
     nets        of `core.multiset`; of a later generation with the truncation that ends it (`END`), or NULL
     keys        `_key` only: what a file's rest is not
 """

@@ -3,7 +3,7 @@
 An infinite timestamp is NULL in the table, and its text stands in `errors/` for as long as the row has
 it. To know when it goes, a column that met such a value gets a *shadow*: a text column that holds the
 raw value where the lake's column cannot, and NULL elsewhere. Shadows ride along with the row through
-`core.events` and `core.fold` like any column, so that an unchanged TOAST value, a key change or a
+`core.key_events` and `core.fold` like any column, so that an unchanged TOAST value, a key change or a
 delete treats raw text exactly as it treats the value; what comes out of the fold with a shadow that is
 not NULL is a row for `errors/`, +1 when it appears and -1 when it goes; where an update leaves it as it is,
 nothing (`told`).

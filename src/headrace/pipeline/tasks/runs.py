@@ -29,8 +29,8 @@ import pyarrow as pa
 
 from headrace.core.columns import ints
 from headrace.core.errors import Definite
-from headrace.core.events import Event, events
-from headrace.core.groups import by_group, rank
+from headrace.core.key_events import Event, events
+from headrace.core.row_groups import by_group, rank
 from headrace.decode.kernel import Flags, Ints
 from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks.decode import DecodeTask, tables_of

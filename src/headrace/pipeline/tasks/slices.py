@@ -22,7 +22,7 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.contract.decoder import Context, Decoder
 from headrace.spool.reader import SpoolReader
-from headrace.spool.streamed import Streamed
+from headrace.spool.running_files import Streamed
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from headrace.core.checksum import Sums
 from headrace.core.collection import DIFF
 from headrace.core.columns import Ints, ints
 from headrace.core.errors import HeadraceError
-from headrace.core.groups import by_group, group
 from headrace.core.keycode import keycode
+from headrace.core.row_groups import by_group, group
 from headrace.core.schema import TableSchema
 from headrace.pipeline.tasks.compare.proofs import TEXTS, Projection, Reduced, net, united
 from headrace.pipeline.tasks.table_task import from_ipc

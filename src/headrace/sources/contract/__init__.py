@@ -6,7 +6,7 @@
     tables      what a table is, whether it is still that, and whether its changes are captured
     findings    what a check finds before anything is made: a wish, findings, their report
     stream      the stream, as a receiver reads it, and the half of a source that it needs
-    received    what a read of the stream brings
+    arrival     what a read of the stream brings
     waiting     how a wait for others is borne
     errors      those that are reacted to by their class
     record      `Json`

@@ -75,7 +75,7 @@ class TableChanges:
     """Changes of one table under one layout, and the values among them that the lake's types can't hold."""
 
     table: int  # as the stream numbers it
-    batch: pa.RecordBatch  # of `core.changes.change_schema`
+    batch: pa.RecordBatch  # of `core.change_batch.change_schema`
     bad: pa.Table  # of `core.changes.BAD`
 
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
-from headrace.sources.contract.received import Received
+from headrace.sources.contract.arrival import Received
 from headrace.sources.contract.record import Json
 
 

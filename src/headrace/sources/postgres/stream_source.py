@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
-from headrace.sources.contract.received import Received
+from headrace.sources.contract.arrival import Received
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.stream import Orders, StreamSource
 from headrace.sources.postgres.lsn import Log

@@ -5,6 +5,6 @@
     postgres        PostgreSQL's answer
     postgres_rows   its rows as text, made by the server itself
 
-`validators`, `workload`, `mirrored`, `timeline` and `wholeness` know the contract and no server. A further
-source is a module here, and its line in the registry.
+`validators`, `workload`, `mirror_process`, `timeline` and `wholeness` know the contract and no server. A
+further source is a module here, and its line in the registry.
 """

@@ -17,7 +17,7 @@ from headrace.pipeline.stream import batches
 from headrace.spool.layout import erase
 from headrace.testing import validators
 from headrace.testing.copies import Backup, caught_up, promote, standby
-from headrace.testing.mirrored import Mirrored, Program
+from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database, postgres
 from headrace.testing.postmaster import wait_for
 from headrace.testing.powercut import Disk

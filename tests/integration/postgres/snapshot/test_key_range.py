@@ -21,7 +21,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.decode import copytext
 from headrace.decode.values import decode_column
-from headrace.pipeline.copy.chunked import Walk
+from headrace.pipeline.copy.by_chunks import Walk
 from headrace.sources.contract.copying import KeyRange
 from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.contract.findings import Level
@@ -32,13 +32,7 @@ from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.snapshot.key_range import (
-    bounds,
-    chunk,
-    disorder,
-    next_bound,
-    prepare,
-)
+from headrace.sources.postgres.snapshot.key_range import bounds, chunk, disorder, next_bound, prepare
 from headrace.sources.postgres.snapshot.plan import KeyWalk
 from headrace.testing.postgres import Database
 

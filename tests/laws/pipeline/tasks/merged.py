@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from headrace.core import origins
 from headrace.core.chunks import ByChunk
-from headrace.core.events import events
 from headrace.core.history import history
+from headrace.core.key_events import events
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.lake.format import datafile

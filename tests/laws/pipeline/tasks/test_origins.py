@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.chunks import Bound, ByChunk, Chunk, Span
-from headrace.core.events import events
 from headrace.core.fold import fold
 from headrace.core.handoff import ByXid
+from headrace.core.key_events import events
 from headrace.core.keycode import keycode
 from headrace.core.origins import origins, traces, with_origins
 from headrace.pipeline.tasks.table_task import from_ipc

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.lake.log.marks import Mark
-from headrace.lake.log.unseen import Stretch
+from headrace.lake.log.unknown_moments import Stretch
 from headrace.lake.read import resolve
 from headrace.lake.read.resolve import Place
 from headrace.sources.postgres.spelling import SPELLING

@@ -10,11 +10,11 @@ import pytest
 
 from headrace.pipeline.stream import batches
 from headrace.sources import registry
-from headrace.spool import streamed
+from headrace.spool import running_files
 from headrace.spool.layout import RECORD, Kind, Records
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
-from headrace.spool.streamed import Streamed
+from headrace.spool.running_files import Streamed
 from headrace.spool.writer import SpoolWriter
 
 SIZE = 100
@@ -109,13 +109,13 @@ def test_the_end_of_a_streamed_transaction_is_read_once(
     running = Streamed(0, 99)
     writer.streamed.append(running, _bytes())
     asked: list[Streamed] = []
-    words = streamed._words
+    words = running_files._words
 
     def counted(folder: Path, which: Streamed) -> object:
         asked.append(which)
         return words(folder, which)
 
-    monkeypatch.setattr(streamed, "_words", counted)
+    monkeypatch.setattr(running_files, "_words", counted)
     reader = SpoolReader(folder)
     for _ in range(3):
         assert reader.running() == {running: SIZE}
@@ -125,6 +125,6 @@ def test_the_end_of_a_streamed_transaction_is_read_once(
     assert reader.running() == {running: SIZE}
     assert asked == [first, second]
     reader.discard(edge)  # what begins there is still wanted
-    assert streamed.known(folder) == [second, running]
+    assert running_files.known(folder) == [second, running]
     reader.discard(writer.address)
-    assert streamed.known(folder) == [running]
+    assert running_files.known(folder) == [running]

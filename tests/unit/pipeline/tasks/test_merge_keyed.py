@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.core.changes import BAD, Image
-from headrace.core.events import events
+from headrace.core.change_batch import BAD, Image
 from headrace.core.handoff import ByPosition, ByXid, Handoff
+from headrace.core.key_events import events
 from headrace.core.names import TableName
 from headrace.core.origins import origins, traces, with_origins
 from headrace.lake.format import schemas

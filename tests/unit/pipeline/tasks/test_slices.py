@@ -19,7 +19,7 @@ from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.contract.decoder import RunningTransaction
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
-from headrace.spool.streamed import Streamed
+from headrace.spool.running_files import Streamed
 from headrace.spool.writer import SpoolWriter
 from tests.laws.sources.streams import DECODER, NAMES, TABLES, begin, insert, relation
 from tests.places import place_at

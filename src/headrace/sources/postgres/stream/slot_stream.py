@@ -37,7 +37,7 @@ from psycopg import pq
 from headrace.core.errors import HeadraceError, Transient
 from headrace.decode.copydata import COPY_DATA, Frames, frames
 from headrace.decode.kernel import Bytes
-from headrace.sources.contract.received import Received
+from headrace.sources.contract.arrival import Received
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.protocol.messages import Options, fields, start_replication, status_update
 from headrace.sources.postgres.protocol.stream_errors import (

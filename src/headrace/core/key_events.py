@@ -38,12 +38,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.changes import Image, Op
+from headrace.core.change_batch import Image, Op
 from headrace.core.columns import Flags, column
 from headrace.core.errors import Definite
+from headrace.core.images import Sides, holes, operations
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
-from headrace.core.sides import Sides, holes, operations
 
 META_COLUMNS = ("_time", "_ordinal", "_xid", "_commit_ts")
 _CODE = pa.large_binary()

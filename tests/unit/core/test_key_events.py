@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.core.changes import Image
+from headrace.core.change_batch import Image
 from headrace.core.errors import Definite
-from headrace.core.events import Event, events
+from headrace.core.key_events import Event, events
 from headrace.core.keycode import keycode
 from tests.unit.core.batches import Change, batch, delete, insert, text_table, update
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.changes import Image, Op
+from headrace.core.change_batch import Image, Op
 from headrace.core.columns import Flags, Ints, column, flags_or_none_set, ints
 from headrace.core.errors import Definite
 from headrace.core.schema import TableSchema

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.core.columns import Flags, Ints
-from headrace.core.groups import Groups, by_group
+from headrace.core.row_groups import Groups, by_group
 
 NOWHERE = -1
 
