@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from headrace.pipeline.recovery import Remedy, renewed
+from headrace.lake.format import layout
+from headrace.lake.store.local import LocalStore
+from headrace.pipeline.recovery import Remedy, begun, renewed
 from headrace.sources.contract.session import Origin
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.protocol.stream_errors import publication_missing, server_behind
@@ -20,6 +27,19 @@ def test_another_life_is_another_incarnation(another: bool) -> None:
     assert (again.identity, again.upstream) == (origin.identity, origin.upstream)
     assert (again.start, again.recovering) == (place_at(9), place_at(9))
     assert again.incarnation == source.incarnation + another
+
+
+@pytest.mark.parametrize("start", ["0/40", {"time": 64, "text": "0/40"}])
+def test_what_a_run_of_either_version_had_begun_need_not_be_asked_for_again(
+    tmp_path: Path, start: object
+) -> None:
+    store = LocalStore(str(tmp_path))
+    ledger: Any = SimpleNamespace(name="main", store=store, source=source_record(start=place_at(64)))
+    assert not begun(ledger)
+    store.put(layout.healing_key("main"), json.dumps({"start": start}).encode())
+    assert begun(ledger)
+    ledger.source = source_record(start=place_at(72))
+    assert not begun(ledger), "another position was left since"
 
 
 def test_a_remedy_is_tried_once_for_each_time_that_it_is_asked_for() -> None:

@@ -122,6 +122,11 @@ def _frontier(record: Json, positions: _Positions) -> Json:
     return positions.read(record["text"]) if record is not None and "kind" in record else record
 
 
+def time_of(position: Json) -> int:
+    """The time of a position that stands apart from the catalog, whichever version wrote it."""
+    return _time(position) if isinstance(position, str) else int(position["time"])
+
+
 def _time(text: str) -> int:
     high, low = text.split("/")
     return int(high, 16) << 32 | int(low, 16)
