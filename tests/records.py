@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headrace.core.position import Position
 from headrace.pipeline.state.records import SourceRecord
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.upstream import Upstream
 from tests.places import place_at
 
 IDENTITY = Identity("1", 1, 180004, "d")

@@ -26,12 +26,12 @@ from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.lsn import Log
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session import statements
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import PINS, connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.log_end import wal_end
-from headrace.sources.postgres.upstream import Upstream
 from headrace.spark.jobs import DriverRunner
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for

@@ -8,8 +8,8 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.pipeline.commands import resync
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.upstream import Upstream
 from headrace.testing.postgres import Database
 from tests.records import source_record
 

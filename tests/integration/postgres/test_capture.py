@@ -7,10 +7,10 @@ from contextlib import closing
 import pytest
 
 from headrace.core.names import TableName
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.tables import PostgresTables
-from headrace.sources.postgres.upstream import Upstream
 from headrace.testing.postgres import Database
 
 pytestmark = pytest.mark.server

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PositionStatus:
-    """How far a source is: positions as the source writes them, and how much the lake is behind."""
+    """The progress of a source: positions as the source writes them, and how much the lake is behind."""
 
     frontier: str  # of the newest mark
     received: str = ""
@@ -39,7 +39,7 @@ class PositionStatus:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStatus:
-    """What the source holds for us: its own figures, by its own names, and lines for people to read."""
+    """The source's word on what it holds for us: figures by its own names, and lines for people."""
 
     figures: Mapping[str, Any]
     lines: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class EpochStatus:
 
 @dataclass(frozen=True, slots=True)
 class CopyStatus:
-    """How far a copy is; what is known of it is an estimate."""
+    """The progress of a copy; what is known of it is an estimate."""
 
     rows_known: int = 0
     rows_done: int = 0
@@ -87,7 +87,7 @@ _COPY = "snapshot_"
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """How one table is doing."""
+    """The state of one table."""
 
     state: str
     join: str = ""
@@ -111,7 +111,7 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """How a source is doing, and who says so. Without an owner's word there are no tables in it."""
+    """The state of a source, and who says so. Without an owner's word there are no tables in it."""
 
     source: str
     state: str

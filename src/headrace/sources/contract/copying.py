@@ -56,7 +56,7 @@ class Piece(Protocol):
     def table(self) -> TableName: ...
     @property
     def bytes(self) -> int:
-        """What it holds at the source, about."""
+        """Its size at the source, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class KeyRange:
 
 
 class Measured(Protocol):
-    """How big tables are; each that was asked for is in one of the two."""
+    """The sizes of tables; each that was asked for is in one of the two."""
 
     @property
     def sizes(self) -> Mapping[TableName, Size]: ...
@@ -118,7 +118,7 @@ class Snapshot(AbstractContextManager["Snapshot"], Protocol):
 
     @property
     def handoff(self) -> Handoff:
-        """Which transactions it holds."""
+        """The test of which transactions it holds."""
 
     @property
     def ticket(self) -> Json:
@@ -147,7 +147,7 @@ class KeyWalk(AbstractContextManager["KeyWalk"], Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
-    """What a copy is to be of: these tables, by so many readers at once, joined to the stream in this way."""
+    """The order for a copy: these tables, by so many readers at once, joined to the stream in this way."""
 
     tables: Sequence[TableDef]
     readers: int
@@ -169,7 +169,7 @@ class CopyPlan(Protocol):
 
 
 class Contents(Protocol):
-    """What the tables of one mirror hold, asked about over one connection."""
+    """The contents of the tables of one mirror, asked about over one connection."""
 
     def measure(self, tables: Sequence[TableDef]) -> Measured:
         """Ask how big tables are; nobody waits for one that somebody holds."""

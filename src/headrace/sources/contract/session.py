@@ -23,7 +23,7 @@ from headrace.sources.contract.waiting import Waiting
 
 
 class Address(Protocol):
-    """Where a source is and who we are there. Its `repr` and `str` hold no secret."""
+    """The place of a source, and who we are there. Its `repr` and `str` hold no secret."""
 
     @property
     def text(self) -> str:
@@ -38,7 +38,7 @@ class Address(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a stream begins, and on what.
+    """The beginning of a stream, and what it stands on.
 
     `identity` is what of the server's identity lasts. Objects that were there already may be older than what
     they say of a table: only of a `fresh` stream it is known to have all of every table from its start on. No
@@ -64,7 +64,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the source holds for us: its figures, and lines for people; an error where it is too much."""
+    """The source's word on what it holds for us: figures, lines, an error where it is too much."""
 
     figures: Mapping[str, Any] | None = None
     lines: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Connection(Protocol):
 
     @property
     def identity(self) -> Json:
-        """Which server, database and life of it this connection reached, for others that are to reach it."""
+        """The server, database and life of it that were reached here, for others to reach the same."""
 
     @property
     def closed(self) -> bool: ...
@@ -140,9 +140,9 @@ class Session(Connection, Protocol):
         """Tell whether no captured transaction lies in [reached, wanted); only while nobody streams."""
 
     def health(self, upstream: Json, limit: int | None = None) -> Health:
-        """What the source holds for us, which may be so many bytes. Raises where it would wait for us."""
+        """Say what the source holds for us, which may be so many bytes. Raises where it would wait for us."""
 
     # --- what its tables hold ---------------------------------------------------------------------
 
     def contents(self, upstream: Json) -> Contents:
-        """What the tables hold that are mirrored through these objects, to be copied or compared."""
+        """The contents of the tables that are mirrored through these objects, to be copied or compared."""

@@ -28,7 +28,7 @@ from headrace.sources.contract.record import Json
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Orders:
-    """What is to be streamed, from whom, and from where on. Holds the password: never shown."""
+    """An order to stream: what, from whom, and from where on. Holds the password: never shown."""
 
     address: str  # all of its text
     identity: Json  # of who has to answer: `Session.identity`
@@ -53,14 +53,14 @@ class Stream(Protocol):
 
     @property
     def start(self) -> Position:
-        """Where it begins: everything from here on comes, again or for the first time."""
+        """The position that it begins at: everything from here on comes, again or for the first time."""
 
     @property
     def pause(self) -> float:
         """After so many seconds at the latest the source wants feedback."""
 
     def read(self, timeout: float) -> Received | None:
-        """What has come; None if nothing came in time. Valid until the next call."""
+        """Take what has come; None if nothing came in time. Valid until the next call."""
 
     def feedback(self, acknowledged: Position, written: Position) -> None:
         """Say what the lake holds durably, which the source may forget, and what has arrived."""

@@ -35,7 +35,7 @@ class TableDef:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a table holds: bytes, and an estimate of its rows."""
+    """The size of a table: bytes, and an estimate of its rows."""
 
     bytes: int
     rows: int
@@ -64,7 +64,7 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What was done to a table, so that it is not what was recorded any more."""
+    """A change of a table, so that it is not what was recorded any more."""
 
     what: str  # for a message
     now: TableDef | None  # the same table as it is now, by whatever name; None: it is gone
@@ -73,7 +73,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class SchemaCheck:
-    """What one look at tables showed. By the keys of the caller, to whom a table may be two records."""
+    """The outcome of one look at tables. By the keys of the caller, to whom a table may be two records."""
 
     end: Position  # behind all that the stream can bring by now
     reference: int  # what the source's decoder is made with
@@ -114,7 +114,7 @@ class Tables(Protocol):
     def unmirrored(
         self, patterns: Sequence[str], mirrored: Collection[TableName]
     ) -> dict[TableName, HeadraceError | None]:
-        """What patterns match and nobody mirrors, with what stands against it; None where nothing does."""
+        """Find what patterns match and nobody mirrors, with what stands against it, or None."""
 
     def captured(self) -> frozenset[TableName]:
         """The tables whose changes are captured by name."""

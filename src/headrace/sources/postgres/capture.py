@@ -20,6 +20,7 @@ from headrace.sources.contract.tables import Examined, TableDef
 from headrace.sources.postgres.catalog.definitions import look, look_by_name
 from headrace.sources.postgres.catalog.table_def import TableLook
 from headrace.sources.postgres.catalog.table_def_record import definition
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
 from headrace.sources.postgres.publication import (
     ensure_publication,
@@ -29,7 +30,6 @@ from headrace.sources.postgres.publication import (
     without_identity,
 )
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.upstream import Upstream
 
 
 def examine(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:

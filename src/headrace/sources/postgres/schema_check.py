@@ -28,9 +28,10 @@ from headrace.sources.postgres.catalog.table_def import TableLook
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
 from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
 from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.log_end import WAL_END
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.upstream import Upstream, remade
+from headrace.sources.postgres.upstream import remade
 
 _SERVER = f"""
 with held as (

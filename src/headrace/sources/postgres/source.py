@@ -34,6 +34,7 @@ from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres import capture, decoding, slicing, spark_casts
 from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.context import OpenTransaction, StreamContext, newest, own
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight import PostgresWish, examine, script
 from headrace.sources.postgres.session import clock, log_end
 from headrace.sources.postgres.session.address import Address
@@ -48,7 +49,6 @@ from headrace.sources.postgres.snapshot.plan import Server
 from headrace.sources.postgres.snapshot.reader import Reader
 from headrace.sources.postgres.stream import slot_peek, synchronous
 from headrace.sources.postgres.tables import PostgresTables
-from headrace.sources.postgres.upstream import Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class PostgresSource:
     def script(self, report: Report) -> list[str]:
         return script(report.findings)
 
-    # ---
+    # --- its stream
 
     def drop(self, address: AnyAddress, upstream: Json) -> list[str]:
         return upstreams.drop(Address(address.text), Upstream.of(upstream))

@@ -9,9 +9,9 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.tables import Examined, SchemaCheck, TableDef
 from headrace.sources.postgres import capture, schema_check
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight import PostgresWish, unmirrored
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.upstream import Upstream
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Origin
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.objects import Upstream as Upstream  # whose record is made here
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.protocol.stream_errors import publication_missing
 from headrace.sources.postgres.publication import drop_publication, ensure_publication, publication_oid
 from headrace.sources.postgres.session import clock

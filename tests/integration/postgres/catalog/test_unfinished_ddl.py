@@ -16,6 +16,7 @@ from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.catalog.candidates import candidates
 from headrace.sources.postgres.catalog.definitions import look_by_name
 from headrace.sources.postgres.catalog.table_def_record import definition
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight.tables import access
 from headrace.sources.postgres.preflight.upstream_objects import check_making, check_publication
 from headrace.sources.postgres.publication import published
@@ -25,7 +26,6 @@ from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.slot import slot_state
 from headrace.sources.postgres.snapshot.key_range import disorder
 from headrace.sources.postgres.tables import PostgresTables
-from headrace.sources.postgres.upstream import Upstream
 from headrace.sources.postgres.writers import blockers, writers
 from headrace.testing.postgres import Database, Setting, postgres
 from headrace.testing.postmaster import wait_for

@@ -24,7 +24,7 @@ from headrace.pipeline.state.kept_files import Kept
 from headrace.pipeline.state.ledger import Epoch, Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
-from headrace.sources.postgres.upstream import Upstream
+from headrace.sources.postgres.objects import Upstream
 from tests.places import place_at
 from tests.records import source_record
 from tests.unit.core.batches import text_table

@@ -6,8 +6,9 @@ import pytest
 
 from headrace.core.position import Position
 from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.upstream import Start, Upstream, origin_of
+from headrace.sources.postgres.upstream import Start, origin_of
 from tests.places import place_at
 
 SAME = Identity("71", 1, 180004, "shop")

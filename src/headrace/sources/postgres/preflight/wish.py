@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from headrace.sources.contract.findings import Wish
 from headrace.sources.contract.record import Json
-from headrace.sources.postgres.upstream import Upstream
+from headrace.sources.postgres.objects import Upstream
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.catalog import definitions
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify, verify
@@ -36,7 +37,6 @@ from headrace.sources.postgres.snapshot.leader import By, Leader, lead, until_sh
 from headrace.sources.postgres.snapshot.page_ranges import shares
 from headrace.sources.postgres.snapshot.table_access import reading
 from headrace.sources.postgres.snapshot.visibility import refuse_standby, see
-from headrace.sources.postgres.upstream import Upstream
 from headrace.sources.postgres.writers import writers
 
 CHUNKS = "chunks"

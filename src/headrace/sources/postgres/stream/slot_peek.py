@@ -19,8 +19,8 @@ import time
 
 from headrace.core.position import Position
 from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.upstream import Upstream
 
 _FLUSH_SECONDS = 2.0  # three times wal_writer_delay is the most that the server promises; 0.2 s by default
 _MOST_CHANGES = (1, 100_000)  # what the stream may bring again of transactions before `reached`, at the most
