@@ -4,8 +4,7 @@
     position                 a place in a source's stream: our time for it, and the source's text
     gtid                     sets of transactions that have names, only partly ordered
     handoff, chunks          which transactions of the stream a snapshot, or each range of one, already holds
-    collection               updates `(row, time, diff)`; consolidate, negate, contents
-    rewind                   snapshot minus updates: contents where the stream starts; or skip what is held
+    collection               updates `(row, time, diff)`; consolidate, negate, between
     difference, checksum     the updates from one contents to another; what two sides compare instead of rows
     change_batch             the batch in which changes travel from a decoder to the lake
     images                   the old and new rows of such a batch
@@ -20,6 +19,7 @@
     durations                durations as people write them
     spark_types              Arrow types as Spark's SQL names them
     columns, row_groups      columns as numpy, rows that share a code
+    reference/               contents and the rewind in whole tables, as the model writes them: for the laws
 
 Everything above calls this room; it calls nobody. It promises to be pure: no I/O, no clock, no globals,
 the same values from the same values, whichever process asks (`failpoint`, which tests stop and kill us

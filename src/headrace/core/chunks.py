@@ -6,7 +6,8 @@
 A copy in one snapshot keeps one transaction open for as long as it takes. Here each range is read in a short
 transaction, whenever it is its turn, and what is held is decided key by key: an update counts as
 delete(old key) + insert(new key), and each of the two is held iff the chunk of its own key shows the
-transaction. The equations of `rewind` hold for each range by itself, since contents are a sum over keys.
+transaction. The equations of `reference.rewind` hold for each range by itself, since contents are a sum over
+keys.
 
     T moves a row from a to b      chunk of a shows T     chunk of b shows T
                                    yes: no row at a       yes: the row is at b     nothing to do

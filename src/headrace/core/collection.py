@@ -1,4 +1,4 @@
-"""Collections: sets of updates, and what they hold at a time.
+"""Collections: sets of updates, and what they add up to.
 
 An update is `(row, time, diff)`; a table of updates has the row's columns, then `_time` and `_diff` (both
 int64). The contents at a time are the rows whose diffs up to then add up to more than zero, that many times
@@ -7,7 +7,6 @@ each; a table of contents is a table of updates without times.
     consolidate   one update for each row and time, the sum of them; none where the sum is zero
     negate        the same updates, undone
     between       what leads from one collection to another
-    contents      what the updates below a frontier add up to
 
 Rows are told apart by their keycodes: floats by their bits, NULL equal to NULL. Consolidation keeps the
 order of first appearance, and a row's first image: which of two equal rows is kept can't be told.
@@ -23,7 +22,6 @@ import pyarrow.compute as pc
 from headrace.core.columns import column, ints
 from headrace.core.errors import Definite
 from headrace.core.keycode import keycode
-from headrace.core.position import Position
 from headrace.core.row_groups import group
 
 TIME = "_time"
@@ -47,17 +45,6 @@ def negate(updates: pa.Table) -> pa.Table:
 def between(old: pa.Table, new: pa.Table) -> pa.Table:
     """The updates that lead from the one to the other; of equal rows, where they first appear."""
     return consolidate(pa.concat_tables([negate(old), new]))
-
-
-def accumulate(updates: pa.Table, frontier: Position) -> pa.Table:
-    """The sums, of either sign, of the updates below the frontier; without times."""
-    below = updates.filter(frontier.mask(updates.column(TIME)))
-    return consolidate(below.drop_columns([TIME]))
-
-
-def contents(updates: pa.Table, frontier: Position) -> pa.Table:
-    """What the collection holds at the frontier: rows and how many times each."""
-    return checked(accumulate(updates, frontier))
 
 
 def checked(collection: pa.Table) -> pa.Table:

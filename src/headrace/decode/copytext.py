@@ -17,7 +17,6 @@ import numpy as np
 from numba import types
 
 from headrace.core.errors import Definite
-from headrace.decode.copydata import frames, payloads
 from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
 from headrace.decode.text import NULL, TEXT, TextColumn
 
@@ -51,16 +50,6 @@ def columns(data: Bytes, ncols: int) -> list[TextColumn]:
     if trouble != _FINE:
         raise _error(trouble, row)
     return [TextColumn(kinds[i], starts[i], lengths[i], data) for i in range(ncols)]
-
-
-def copy_frames(data: Bytes, start: int = 0, stop: int | None = None) -> tuple[Bytes, int]:
-    """The payload of the CopyData frames in raw bytes of the socket, and where the next frame begins.
-
-    Every frame must be CopyData: what else comes (CopyDone, an error, a notice) is for the session,
-    which finds it with `copydata.frames` before it calls this.
-    """
-    found = frames(data, start, stop)
-    return payloads(data, found), found.tail
 
 
 def _error(trouble: int, row: int) -> Definite:

@@ -10,7 +10,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.collection import accumulate, as_multiset, consolidate, negate, of_rows
+from headrace.core.collection import as_multiset, consolidate, negate, of_rows
+from headrace.core.reference.contents import accumulate
 from tests.laws.core.times import Clock, clocks
 
 LAWS = settings(max_examples=60, deadline=None)

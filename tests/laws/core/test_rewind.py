@@ -16,10 +16,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.collection import accumulate, as_multiset, consolidate, of_rows
+from headrace.core.collection import as_multiset, consolidate, of_rows
 from headrace.core.gtid import Gtid, GtidSet, gtids
 from headrace.core.handoff import ByPosition, BySet, ByXid, Handoff, handoff_from_record
-from headrace.core.rewind import rewind, skip
+from headrace.core.reference.contents import accumulate
+from headrace.core.reference.rewind import rewind, skip
 from tests.laws.core.times import Clock, clocks
 from tests.laws.core.worlds import Row, World, rows, table, worlds
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.core.collection import as_multiset, consolidate, contents, of_rows
+from headrace.core.collection import as_multiset, consolidate, of_rows
 from headrace.core.errors import Definite
 from headrace.core.handoff import ByXid
-from headrace.core.rewind import rewind, skip
+from headrace.core.reference.contents import contents
+from headrace.core.reference.rewind import rewind, skip
 from tests.places import place_at
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-
 import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Definite
 from headrace.decode import copytext
 from headrace.decode.values import decode_column
-from tests.laws.decode.wire import array, copy_data
+from tests.laws.decode.wire import array
 
 
 def _texts(data: bytes, ncols: int) -> list[list[str | None]]:
@@ -60,10 +58,3 @@ def test_the_buffer_of_the_caller_is_left_as_it_was() -> None:
     data = array(b"a\\tb\tc\n").copy()
     copytext.columns(data, 2)
     assert data.tobytes() == b"a\\tb\tc\n"
-
-
-def test_frames_are_stripped_and_the_tail_is_told() -> None:
-    data = array(copy_data(b"1\ta\n") + copy_data(b"2\tb\n") + b"d" + struct.pack(">I", 8) + b"3")
-    payload, tail = copytext.copy_frames(data)
-    assert payload.tobytes() == b"1\ta\n2\tb\n"
-    assert tail == 18

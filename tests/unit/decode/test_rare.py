@@ -14,10 +14,8 @@ from tests.laws.decode.wire import array, oid, plugin, relation
 
 COLUMNS = [(1, b"id", 23, -1), (0, 'naïve "name"'.encode(), 1043, 68)]
 RELATION = relation(COLUMNS)
-TYPE = b"Y" + oid(16400) + b"\0numeric\0"
 TRUNCATE = b"T" + struct.pack(">IB", 2, 3) + oid(1) + oid(2)
-ORIGIN = b"O" + struct.pack(">Q", 77) + b"elsewhere\0"
-MESSAGE = b"M" + struct.pack(">BQ", 1, 88) + b"prefix\0" + struct.pack(">I", 3) + b"abc"
+ABORT = b"A" + struct.pack(">II", 7, 9)
 
 
 def _place(message: bytes) -> tuple[Bytes, int, int]:
@@ -40,26 +38,20 @@ def test_a_relation_without_columns_is_one() -> None:
 
 
 def test_an_empty_namespace_is_that_of_the_catalog() -> None:
-    assert pgoutput.type_message(*_place(TYPE)) == pgoutput.TypeMessage(16400, "pg_catalog", "numeric")
+    found = pgoutput.relation(*_place(RELATION.replace(b"public\0", b"\0")))
+    assert (found.oid, found.namespace, found.name) == (16384, "pg_catalog", "t")
 
 
 def test_a_truncate_names_its_tables() -> None:
     assert pgoutput.truncate(*_place(TRUNCATE)) == pgoutput.Truncate(True, True, (1, 2))
 
 
-def test_an_origin_and_a_logical_message_are_read() -> None:
-    assert pgoutput.origin(*_place(ORIGIN)) == pgoutput.Origin(77, "elsewhere")
-    assert pgoutput.logical_message(*_place(MESSAGE)) == pgoutput.LogicalMessage(True, 88, "prefix", b"abc")
-
-
 @pytest.mark.parametrize(
     ("parse", "message"),
     [
         (pgoutput.relation, RELATION),
-        (pgoutput.type_message, TYPE),
         (pgoutput.truncate, TRUNCATE),
-        (pgoutput.origin, ORIGIN),
-        (pgoutput.logical_message, MESSAGE),
+        (pgoutput.stream_abort, ABORT),
     ],
 )
 def test_a_message_that_ends_too_early_is_a_definite_error(

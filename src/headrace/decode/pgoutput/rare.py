@@ -41,39 +41,12 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class TypeMessage:
-    """Y: the name of a type that is not built in; for a domain, the name is its base type's."""
-
-    oid: int
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Truncate:
     """T: the tables that were emptied."""
 
     cascade: bool
     restart_identity: bool
     oids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """O: the transaction was replicated to this server from elsewhere."""
-
-    commit_lsn: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class LogicalMessage:
-    """M: what `pg_logical_emit_message` wrote."""
-
-    transactional: bool
-    lsn: int
-    prefix: str
-    content: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +102,6 @@ def relation(data: Bytes, body: int, stop: int) -> Relation:
     return Relation(oid, namespace or "pg_catalog", name, identity, tuple(columns))
 
 
-def type_message(data: Bytes, body: int, stop: int) -> TypeMessage:
-    """Read a Y."""
-    reader = _Reader(data, body, stop)
-    return TypeMessage(reader.number(">I"), reader.text() or "pg_catalog", reader.text())
-
-
 def truncate(data: Bytes, body: int, stop: int) -> Truncate:
     """Read a T."""
     reader = _Reader(data, body, stop)
@@ -143,19 +110,6 @@ def truncate(data: Bytes, body: int, stop: int) -> Truncate:
         raise _malformed()
     oids = tuple(reader.number(">I") for _ in range(count))
     return Truncate(bool(flags & 1), bool(flags & 2), oids)
-
-
-def origin(data: Bytes, body: int, stop: int) -> Origin:
-    """Read an O."""
-    reader = _Reader(data, body, stop)
-    return Origin(reader.number(">Q"), reader.text())
-
-
-def logical_message(data: Bytes, body: int, stop: int) -> LogicalMessage:
-    """Read an M."""
-    reader = _Reader(data, body, stop)
-    flags, lsn, prefix = reader.number(">B"), reader.number(">Q"), reader.text()
-    return LogicalMessage(bool(flags & 1), lsn, prefix, reader.take(reader.number(">I")))
 
 
 def stream_abort(data: Bytes, body: int, stop: int) -> StreamAbort:

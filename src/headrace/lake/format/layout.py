@@ -216,12 +216,6 @@ def epoch_of(path: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def check_tables(tables: Iterable[TableName]) -> None:
-    """Refuse two tables of one source whose folders would be one where case is not told apart."""
-    for error in unfit_tables(tables).values():
-        raise error
-
-
 def unfit_tables(
     tables: Iterable[TableName], beside: Iterable[TableName] = ()
 ) -> dict[TableName, HeadraceError]:

@@ -27,7 +27,6 @@ class Publication:
 
     complete: bool  # publishes every action
     via_root: bool
-    all_tables: bool
     generated: bool  # publishes generated columns (PostgreSQL 18)
 
 
@@ -111,7 +110,7 @@ def read_publication(connection: Session, name: str) -> Publication | None:
     """Ask for a publication; None where there is none of this name."""
     rows = query(
         connection,
-        "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot, puballtables,"
+        "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot,"
         " COALESCE(to_jsonb(p) ->> 'pubgencols', 'n') <> 'n' FROM pg_publication p WHERE pubname = %s",
         [name],
     )
