@@ -2,7 +2,6 @@
 
     names · schema · errors  the words: tables, columns, failures
     position                 a place in a source's stream: our time for it, and the source's text
-    gtid                     sets of transactions that have names, only partly ordered
     handoff, chunks          which transactions of the stream a snapshot, or each range of one, already holds
     collection               updates `(row, time, diff)`; consolidate, negate, between
     difference, checksum     the updates from one contents to another; what two sides compare instead of rows

@@ -5,7 +5,7 @@ is in the copy already; the handoff is the test that tells, for each transaction
 
     ByPosition   held iff the position of the snapshot covers the transaction's time
                  (a slot's consistent point; a tick)
-    BySet        held iff the transaction's GTID is in the set that was executed
+    BySet        held iff the transaction's name is in the set that was executed
     ByXid        held iff its *top-level* xid is visible in `xmin:xmax:xip`
 
                  xid:   ...  xmin        xip members        xmax  ...
@@ -26,7 +26,7 @@ Not for standbys: there `pg_current_snapshot()` lists no running transaction.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -36,7 +36,6 @@ import pyarrow.compute as pc
 
 from headrace.core.columns import contiguous
 from headrace.core.errors import Misconfigured
-from headrace.core.gtid import GtidSet
 from headrace.core.position import Position
 
 _SNAPSHOT = re.compile(r"([0-9]{1,20}):([0-9]{1,20}):((?:[0-9]{1,20},)*[0-9]{1,20})?\Z")
@@ -52,7 +51,7 @@ class Handoff(Protocol):
     def held(self, times: Any, names: Any) -> pa.BooleanArray:
         """For each transaction, given by its time and its name: does the snapshot hold it?
 
-        Its name is what the source calls it: its top-level xid, or its GTID.
+        Its name is what the source calls it: its top-level xid, or a text.
         """
 
     def as_record(self) -> dict[str, Any]:
@@ -121,15 +120,22 @@ class ByXid:
         return {"by": "xid", "snapshot": str(self), "settled": settled}
 
 
+class NameSet(Protocol):
+    """A set of transactions by their names: a value of the source that gives them, and so is its text."""
+
+    def mask(self, names: Any) -> pa.BooleanArray:
+        """Tell for each of these names whether it is in the set."""
+
+
 @dataclass(frozen=True, slots=True)
 class BySet:
     """The snapshot holds what was executed when it was taken, with gaps; past `settled` it holds nothing."""
 
-    gtids: GtidSet
+    executed: NameSet
     settled: Position | None = None
 
     def __str__(self) -> str:
-        return str(self.gtids)
+        return str(self.executed)
 
     @property
     def floor(self) -> None:
@@ -137,12 +143,12 @@ class BySet:
         return None
 
     def held(self, times: Any, names: Any) -> pa.BooleanArray:
-        executed = self.gtids.mask(names)
+        executed = self.executed.mask(names)
         return executed if self.settled is None else pc.and_(executed, self.settled.mask(times))
 
     def as_record(self) -> dict[str, Any]:
         settled = None if self.settled is None else self.settled.as_record()
-        return {"by": "set", "gtids": str(self.gtids), "settled": settled}
+        return {"by": "set", "executed": str(self.executed), "settled": settled}
 
 
 ByName = ByXid | BySet
@@ -184,11 +190,14 @@ def widen(xids: Any, near: int) -> pa.Array:
     return pa.array(near + away.astype(np.int64))
 
 
-def handoff_from_record(record: Mapping[str, Any]) -> AnySnapshot:
-    """The inverse of `as_record`."""
+def handoff_from_record(
+    record: Mapping[str, Any], name_set: Callable[[str], NameSet] | None = None
+) -> AnySnapshot:
+    """The inverse of `as_record`; `name_set` reads a set of names, for sources that have such."""
     if record["by"] == "position":
         return ByPosition(Position.from_record(record["frontier"]))
     settled = Position.from_record(record["settled"]) if record["settled"] else None
     if record["by"] == "set":
-        return BySet(GtidSet.parse(record["gtids"]), settled)
+        assert name_set is not None
+        return BySet(name_set(record["executed"]), settled)
     return ByXid.parse(record["snapshot"], settled)

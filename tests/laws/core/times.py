@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headrace.core.gtid import Gtid, Origin
 from headrace.core.position import Position
+from headrace.sources.mysql.gtid_set import Gtid, Origin
 from tests.places import place_at
 
 SERVERS = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "ed102faf-eb00-11eb-8f20-0c5415bfaa1d")

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.core.gtid import Gtid, GtidSet, gtids
 from headrace.core.handoff import ByPosition, BySet, ByXid, by_name, handoff_from_record, widen
+from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.postgres.lsn import Log, Lsn
 from tests.places import place_at
 
@@ -96,10 +96,10 @@ def test_by_name_a_transaction_is_held_whatever_its_time() -> None:
     assert by_name(snapshot).held(late, seven)[0].as_py()
     assert not by_name(snapshot).held(late, ten)[0].as_py()
     assert by_name(snapshot).floor == 10
-    executed = GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5")
+    server = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    executed = GtidSet.parse(f"{server}:1-5")
     shown = by_name(BySet(executed, place_at(1000)))
-    [origin] = [origin for origin, _ in executed.parts]
-    names = gtids([Gtid(origin, 5), Gtid(origin, 6)])
+    names = pa.array([f"{server}:5", f"{server}:6"])
     assert shown.held(pa.array([10_000, 10_000], pa.int64()), names).to_pylist() == [True, False]
     assert shown.floor is None
     assert str(shown) == str(executed)

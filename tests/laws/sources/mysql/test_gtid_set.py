@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.gtid import Gtid, GtidSet, gtids
+from headrace.sources.mysql.gtid_set import Gtid, GtidSet
 from tests.laws.core.times import ORIGINS
 
 LAWS = settings(max_examples=100, deadline=None)
@@ -21,8 +22,11 @@ def _members(some: GtidSet) -> set[Gtid]:
 @LAWS
 @given(SETS)
 def test_a_mask_says_of_many_what_membership_says_of_one(some: GtidSet) -> None:
-    assert some.mask(gtids(UNIVERSE)).to_pylist() == [name in some for name in UNIVERSE]
-    assert some.mask(gtids(UNIVERSE).slice(7)).to_pylist() == [name in some for name in UNIVERSE[7:]]
+    names = pa.array(map(str, UNIVERSE))
+    assert some.mask(names).to_pylist() == [name in some for name in UNIVERSE]
+    assert some.mask(names.slice(7)).to_pylist() == [name in some for name in UNIVERSE[7:]]
+    twice = pa.chunked_array([names, names])
+    assert some.mask(twice).to_pylist() == 2 * [name in some for name in UNIVERSE]
 
 
 @LAWS
@@ -47,3 +51,11 @@ def test_a_union_is_the_least_set_above_both(one: GtidSet, other: GtidSet, third
 @given(SETS)
 def test_a_set_survives_being_printed(some: GtidSet) -> None:
     assert GtidSet.parse(str(some)) == some
+
+
+@LAWS
+@given(SETS, st.sampled_from(UNIVERSE))
+def test_a_set_counts_its_transactions_so_that_each_further_one_adds_one(some: GtidSet, name: Gtid) -> None:
+    assert some.count == len(list(some))
+    more = some | GtidSet.of({name.origin: [(name.number, name.number + 1)]})
+    assert more.count == some.count + (name not in some)

@@ -12,8 +12,8 @@ order, and a purged or skipped GTID stays away), and what lies in a gap has not 
 
 The spelling read and printed is the server's own (`@@gtid_executed`). Such sets stand at three borders of a
 stream, and nowhere between its marks: where a snapshot is joined to it (`core.handoff.BySet`), where a server
-is asked whether it can go on, and where somebody names a place in it. The GTIDs of many transactions are an
-Arrow array of `GTIDS`.
+is asked whether it can go on, and where somebody names a place in it. The names of many transactions are an
+Arrow array of texts, as `Gtid` prints them.
 """
 
 from __future__ import annotations
@@ -31,17 +31,9 @@ import pyarrow.compute as pc
 from headrace.core.columns import Flags, contiguous
 from headrace.core.errors import Misconfigured
 
-# A GTID of each row; server and tag in lower case, tag '' where there is none.
-GTIDS = pa.struct(
-    [
-        pa.field("server", pa.string(), nullable=False),
-        pa.field("tag", pa.string(), nullable=False),
-        pa.field("number", pa.int64(), nullable=False),
-    ]
-)
-
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
+_NAME = r"^(?P<origin>.+):(?P<number>[0-9]+)$"
 _INTERVAL = re.compile(r"([1-9][0-9]{0,18})(?:-([1-9][0-9]{0,18}))?\Z")
 
 Interval = tuple[int, int]  # half-open: first number, one past the last
@@ -125,33 +117,31 @@ class GtidSet:
             both.setdefault(origin, []).extend(spans)
         return GtidSet.of(both)
 
+    @property
+    def count(self) -> int:
+        """The number of its transactions."""
+        return sum(stop - start for _, spans in self.parts for start, stop in spans)
+
     def mask(self, names: Any) -> pa.BooleanArray:
-        """For each of these GTIDs: is it in the set?"""
-        names = contiguous(names)
-        if names.null_count:
+        """Tell for each of these GTIDs whether it is in the set."""
+        coded = contiguous(names).dictionary_encode()
+        said = pc.extract_regex(coded.dictionary, _NAME)
+        if coded.null_count or said.null_count:
             raise ValueError("a transaction without a GTID")
-        server, tag, number = names.flatten()
-        numbers = number.to_numpy(zero_copy_only=False)
-        inside = np.zeros(len(names), np.bool_)
+        origins, numbers = said.field("origin"), said.field("number").cast(pa.int64()).to_numpy()
+        inside = np.zeros(len(said), np.bool_)
         # One round for each origin of the set, not for each GTID: a set has a handful of them.
         for origin, spans in self.parts:
-            inside |= _of_origin(server, tag, origin) & _within(numbers, spans)
-        return pa.array(inside)
+            inside |= _equal(origins, str(origin)) & _within(numbers, spans)
+        return pa.array(inside).take(coded.indices)
 
     def intervals(self, origin: Origin) -> tuple[Interval, ...]:
         """The intervals of one origin, in order; none where the set holds nothing of it."""
         return dict(self.parts).get(origin, ())
 
 
-def gtids(names: Iterable[Gtid]) -> pa.StructArray:
-    """These GTIDs as an array."""
-    rows = [{"server": g.origin.server, "tag": g.origin.tag, "number": g.number} for g in names]
-    return pa.array(rows, GTIDS)
-
-
-def _of_origin(server: pa.Array, tag: pa.Array, origin: Origin) -> Flags:
-    both = pc.and_(pc.equal(server, origin.server), pc.equal(tag, origin.tag))
-    return np.asarray(both.to_numpy(zero_copy_only=False), dtype=np.bool_)
+def _equal(texts: pa.Array, text: str) -> Flags:
+    return np.asarray(pc.equal(texts, text).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def _within(numbers: Any, spans: tuple[Interval, ...]) -> Flags:
@@ -192,7 +182,7 @@ def _merge(spans: Iterable[Interval]) -> tuple[Interval, ...]:
 
 
 def _holds(spans: tuple[Interval, ...], wanted: Interval) -> bool:
-    """Whether one of the sorted, disjoint, never adjoining `spans` holds all of `wanted`."""
+    """Tell whether one of the sorted, disjoint, never adjoining `spans` holds all of `wanted`."""
     at = bisect_right(spans, (wanted[0], 1 << 64)) - 1
     return at >= 0 and spans[at][0] <= wanted[0] and wanted[1] <= spans[at][1]
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.core.gtid import GTIDS, Gtid, GtidSet, Origin, gtids
+from headrace.sources.mysql.gtid_set import Gtid, GtidSet, Origin
 
 ONE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TWO = "ed102faf-eb00-11eb-8f20-0c5415bfaa1d"
@@ -95,7 +95,12 @@ def test_a_set_masks_what_it_names_and_not_its_gaps() -> None:
     names = [f"{ONE}:{n}" for n in (1, 2, 3, 4, 5)] + [f"{ONE}:audit:1", f"{ONE}:audit:2", f"{TWO}:1"]
     parsed = [Gtid.parse(name) for name in names]
     wanted = [True, True, False, True, False, True, False, False]
-    assert executed.mask(gtids(parsed)).to_pylist() == wanted == [name in executed for name in parsed]
-    assert GtidSet().mask(gtids(parsed)).to_pylist() == [False] * 8
+    assert executed.mask(pa.array(names)).to_pylist() == wanted == [name in executed for name in parsed]
+    assert GtidSet().mask(pa.array(names)).to_pylist() == [False] * 8
+    assert executed.mask(pa.array([], pa.string())).to_pylist() == []
+
+
+@pytest.mark.parametrize("name", [None, "", "17", ":5"])
+def test_a_transaction_without_a_gtid_is_refused(name: str | None) -> None:
     with pytest.raises(ValueError, match="without a GTID"):
-        executed.mask(pa.array([None], GTIDS))
+        GtidSet.parse(f"{ONE}:1-2").mask(pa.array([f"{ONE}:1", name]))

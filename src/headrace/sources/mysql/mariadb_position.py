@@ -1,0 +1,139 @@
+"""MariaDB's GTID positions: the last transaction of each domain, `domain-server-sequence`.
+
+A *domain* is one stream of commits: within it the numbers grow, whichever server gives them out, and a
+position names the newest transaction of each. What a position covers follows from its numbers alone:
+
+    0-1-100,7-2-5      domain 0: all up to 100, the last of them from server 1
+                       domain 7: all up to 5, the last of them from server 2
+
+Numbers may have gaps, so that a position is no count of transactions; but they never go back, as long as the
+server keeps to `gtid_strict_mode`. Of two positions the one that is further in some domains need not be so in
+others: the order is partial. Two that name *different servers* for one number of a domain are of histories
+that have parted there: neither is before the other, and no position is the first behind both.
+
+The spelling read and printed is the server's own (`@@gtid_binlog_pos`), in the order of the domains. The
+names of many transactions are an Arrow array of texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.columns import contiguous
+from headrace.core.errors import Misconfigured
+
+_GTID = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,9})-([1-9][0-9]{0,18})\Z")
+_NAME = r"^(?P<domain>[0-9]+)-[0-9]+-(?P<number>[0-9]+)$"
+_LARGEST_ID = (1 << 32) - 1  # of domains and servers
+_LARGEST_NUMBER = (1 << 63) - 1  # the server counts to twice as many; the lake's numbers end here
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MariadbGtid:
+    """The name of one transaction: its domain, the server that gave it out, and its number in the domain."""
+
+    domain: int
+    server: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.domain}-{self.server}-{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> MariadbGtid:
+        """Read `0-1-100`."""
+        match = _GTID.match(text.strip())
+        if match is None:
+            raise _malformed(text)
+        domain, server, number = (int(each) for each in match.groups())
+        if max(domain, server) > _LARGEST_ID or number > _LARGEST_NUMBER:
+            raise _malformed(text)
+        return cls(domain, server, number)
+
+
+@dataclass(frozen=True, slots=True)
+class MariadbPosition:
+    """The newest transaction of each domain, in the order of the domains; build it with `of` or `parse`."""
+
+    newest: tuple[MariadbGtid, ...] = ()
+
+    @classmethod
+    def of(cls, newest: Iterable[MariadbGtid]) -> MariadbPosition:
+        """The position at which these are the newest transactions, one for each domain."""
+        return cls(tuple(sorted(newest)))
+
+    @classmethod
+    def parse(cls, text: str) -> MariadbPosition:
+        """Read the server's spelling; blanks between parts mean nothing."""
+        parts = [part for part in text.split(",") if part.strip()]
+        newest = {gtid.domain: gtid for gtid in map(MariadbGtid.parse, parts)}
+        if len(newest) != len(parts):
+            raise _malformed(text)
+        return cls.of(newest.values())
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.newest))
+
+    def __contains__(self, gtid: MariadbGtid) -> bool:
+        """Tell whether the position covers a transaction of this history."""
+        last = self.last(gtid.domain)
+        return last is not None and gtid.number <= last.number
+
+    def __le__(self, other: MariadbPosition) -> bool:
+        """Tell whether the other one is the same or behind this one: as far in all domains, or further."""
+        return all(_reached(gtid, other.last(gtid.domain)) for gtid in self.newest)
+
+    @property
+    def count(self) -> int:
+        """The sum of the domains' numbers: it grows with every transaction."""
+        return sum(gtid.number for gtid in self.newest)
+
+    def last(self, domain: int) -> MariadbGtid | None:
+        """The newest transaction of a domain; None where the position holds nothing of it."""
+        return next((gtid for gtid in self.newest if gtid.domain == domain), None)
+
+    def behind(self, gtid: MariadbGtid) -> MariadbPosition:
+        """The position behind a further transaction."""
+        return MariadbPosition.of([gtid, *(each for each in self.newest if each.domain != gtid.domain)])
+
+    def union(self, other: MariadbPosition) -> MariadbPosition | None:
+        """The first position that is behind both; None where their histories have parted."""
+        both = {gtid.domain: gtid for gtid in sorted((*self.newest, *other.newest), key=_number)}
+        found = MariadbPosition.of(both.values())
+        return found if self <= found and other <= found else None
+
+    def mask(self, names: Any) -> pa.BooleanArray:
+        """Tell for each of these transactions of this history whether the position covers it."""
+        coded = contiguous(names).dictionary_encode()
+        said = pc.extract_regex(coded.dictionary, _NAME)
+        if coded.null_count or said.null_count:
+            raise ValueError("a transaction without a GTID")
+        domains, numbers = (said.field(each).cast(pa.int64()).to_numpy() for each in ("domain", "number"))
+        covered = np.zeros(len(said), np.bool_)
+        # One round for each domain, not for each transaction: a server has a handful of them.
+        for gtid in self.newest:
+            covered |= (domains == gtid.domain) & (numbers <= gtid.number)
+        return pa.array(covered).take(coded.indices)
+
+
+def _reached(gtid: MariadbGtid, last: MariadbGtid | None) -> bool:
+    return last is not None and (gtid.number < last.number or gtid == last)
+
+
+def _number(gtid: MariadbGtid) -> int:
+    return gtid.number
+
+
+def _malformed(text: str) -> Misconfigured:
+    return Misconfigured(
+        "POSITION_MALFORMED",
+        f"{text[:100]!r} is not a GTID position",
+        hint="write it as the server prints @@gtid_binlog_pos, for example 0-1-100,7-2-5",
+    )
