@@ -16,10 +16,11 @@ Tests and `headrace demo` call it; nothing else of Headrace does. It promises
     memory       how much a process takes with all that it started
     regression   PostgreSQL's own regression suite as a database to be mirrored
 
-Behind the servers stand `binaries` (where their programs come from), `postmaster` (the process and its
-watchdog), `copies` (backups, standbys), `pgbench` and `tls`. Behind the validators stand `canonical` (rows as
-text), `timeline` (a table through its marks), `wholeness` and `violation`. They and the workloads know no
-server: what it holds and how it spells SQL is said by its `oracle`.
+Behind the servers stand `binaries` (where PostgreSQL's programs come from) and `cache` (where programs stay),
+`postmaster` (its process) and `watchdog`, `copies` (backups, standbys), `pgbench` and `tls`. Behind the
+validators stand `canonical` (rows as text), `timeline` (a table through its marks), `wholeness` and
+`violation`. They and the workloads know no server: what it holds and how it spells SQL is said by its
+`oracle`.
 
 There are no mocks in here: the server is the oracle. A server that cannot be had is an error with
 the code `SERVER_MISSING`, never a skipped test. Nothing here may be imported by the floors below.

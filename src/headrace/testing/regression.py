@@ -24,7 +24,8 @@ import psycopg
 from psycopg import sql
 
 from headrace.core.names import TableName
-from headrace.testing.binaries import cached, missing, tool
+from headrace.testing.binaries import missing, tool
+from headrace.testing.cache import cached
 from headrace.testing.postgres import Database
 
 PACKAGE = "postgresql-15"
