@@ -17,11 +17,12 @@ import pytest
 from tests import jvms
 
 SEED_VARIABLE = "HEADRACE_SEED"
-_SERVER_FIXTURES = frozenset({"postgres_server", "any_postgres"})
+_SERVER_FIXTURES = frozenset({"postgres_server", "any_postgres", "mysql_server", "mariadb_server"})
 
 pytest_plugins = [
     "tests.reporting",
     *(["headrace.testing.fixtures"] if find_spec("headrace.testing.fixtures") else []),
+    *(["headrace.testing.mysql.fixtures"] if find_spec("pymysql") else []),
 ]
 
 # A shared machine makes any single example slow now and then; slow tests have the session's timeout.

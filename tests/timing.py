@@ -30,6 +30,7 @@ SHARES: Mapping[str, float] = {
     "guarantees": 600,
     "integration/pipeline": 600,
     "integration/lake": 240,
+    "integration/mysql": 150,
     "integration/postgres": 120,
     "integration/spark": 120,
     "integration/sql": 90,

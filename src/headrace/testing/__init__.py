@@ -4,6 +4,7 @@ Tests and `headrace demo` call it; nothing else of Headrace does. It promises
 
     postgres     a real PostgreSQL 15-18 of one's own, that can be crashed, restarted, reconfigured,
                  and that is never left running, whatever happens to the process that asked for it
+    mysql        a real MySQL or MariaDB of one's own, likewise
     proxy        a TCP connection that can be cut, stalled, half-opened, delayed, throttled, refused
     nemesis      faults at seeded moments, with a log of what was done when
     workload     writers that run beside the mirror and remember what they committed

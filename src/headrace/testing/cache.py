@@ -1,6 +1,6 @@
 """The folder where programs of test servers stay, fetched once for all test runs of a machine.
 
-`testing.binaries` keeps PostgreSQL's there. An entry appears whole, by
+`testing.binaries` keeps PostgreSQL's there, `testing.mysql` MySQL's and MariaDB's. An entry appears whole, by
 a rename, or not at all: who is killed while he makes one leaves a `.half` that the next one clears away. Two
 who want the same entry at one moment make it once, under its lock file; other entries don't wait.
 Nothing in here expires: remove the folder to fetch anew.

@@ -1,0 +1,76 @@
+"""The differences of MySQL and MariaDB as data: where they come from, their settings, what `app` may do.
+
+Both are treated alike but where `is_mariadb` is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Setting = str | int | float | bool
+
+# What a good source has; small caches, since several servers run side by side.
+_BOTH: Mapping[str, Setting] = {
+    "bind_address": "127.0.0.1",
+    "skip_name_resolve": True,
+    "secure_file_priv": "",
+    "max_connections": 120,
+    "innodb_buffer_pool_size": "64M",
+    "innodb_flush_log_at_trx_commit": 1,
+    "sync_binlog": 1,
+    "log_bin": "binlog",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Flavour:
+    """One of the two kinds of server."""
+
+    name: str
+    label: str
+    suite: str
+    packages: tuple[str, ...]
+    server: str
+    settings: Mapping[str, Setting] = field(repr=False, hash=False)
+    app_privileges: str = field(repr=False)  # server-wide ones of the user `app`
+
+    @property
+    def is_mariadb(self) -> bool:
+        return self.name == "mariadb"
+
+
+MYSQL = Flavour(
+    name="mysql",
+    label="MySQL",
+    suite="sid",
+    packages=("mysql-server-core", "mysql-client-core"),
+    server="mysqld",
+    settings={
+        **_BOTH,
+        "mysqlx": False,  # or a second server fights for its port
+        "innodb_redo_log_capacity": "64M",
+        "gtid_mode": "ON",
+        "enforce_gtid_consistency": "ON",
+        "replica_preserve_commit_order": "ON",
+    },
+    app_privileges="REPLICATION SLAVE, REPLICATION CLIENT, XA_RECOVER_ADMIN",
+)
+MARIADB = Flavour(
+    name="mariadb",
+    label="MariaDB",
+    suite="bookworm",
+    packages=("mariadb-server-core", "mariadb-client-core", "mariadb-client"),
+    server="mariadbd",
+    settings={
+        **_BOTH,
+        "innodb_log_file_size": "64M",
+        "gtid_strict_mode": "ON",
+        "gtid_domain_id": 7,
+        "log_slave_updates": "ON",
+    },
+    app_privileges="REPLICATION SLAVE, REPLICATION CLIENT, BINLOG MONITOR",
+)

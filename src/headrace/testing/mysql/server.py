@@ -1,0 +1,315 @@
+"""A MySQL or MariaDB server of one's own, and its databases.
+
+Tests open one by `mysql()` or `mariadb()`. It listens on 127.0.0.1 (the port stays the same over restarts)
+and on a socket in its folder; its `server_id` is nobody else's. Two users exist: `root`, who may do anything
+and needs no password, and `app`, who may replicate, owns the databases that `database()` makes, and must give
+`server.password`, which holds characters that a URL has to escape.
+
+The server is gone when the block ends, and also when the process that opened it is killed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import pymysql
+from pymysql.constants import ER
+
+from headrace.testing.mysql.flavours import MARIADB, MYSQL, Flavour, Setting
+from headrace.testing.mysql.process import Process
+from headrace.testing.mysql.programs import locate
+from headrace.testing.postgres import free_port
+from headrace.testing.postmaster import wait_for
+
+if TYPE_CHECKING:
+    from headrace.testing.tls import Certificates
+
+Rows = list[tuple[Any, ...]]
+
+_GTID_MODE_BY_STEPS = 1788
+# What a running server cannot take: a setting of its start, an option that is no variable.
+_ONLY_AT_START = {ER.INCORRECT_GLOBAL_LOCAL_VAR, ER.UNKNOWN_SYSTEM_VARIABLE, _GTID_MODE_BY_STEPS}
+
+
+class Server:
+    """One server and its process."""
+
+    def __init__(self, process: Process, settings: Mapping[str, Setting], password: str) -> None:
+        self.process = process
+        self.flavour = process.programs.flavour
+        self.version = process.programs.version
+        self.host = "127.0.0.1"
+        self.port = int(settings["port"])
+        self.server_id = int(settings["server_id"])
+        self.socket = process.socket
+        self.password = password
+        self._first = dict(settings)
+        self._settings = dict(settings)
+        _configure(process.settings, self._settings)
+
+    @property
+    def running(self) -> bool:
+        return self.process.running
+
+    def url(
+        self,
+        database: str = "",
+        *,
+        user: str = "root",
+        password: str | None = None,
+        host: str | None = None,
+        port: int | None = None,
+        **options: str,
+    ) -> str:
+        """A connection URL; `app`'s password is known."""
+        if password is None and user == "app":
+            password = self.password
+        who = quote(user, safe="") + ("" if password is None else f":{quote(password, safe='')}")
+        query = f"?{urlencode(options, quote_via=quote)}" if options else ""
+        return f"mysql://{who}@{host or self.host}:{port or self.port}/{quote(database, safe='')}{query}"
+
+    def connect(
+        self, database: str | None = None, *, user: str = "root", tcp: bool = False, **options: Any
+    ) -> pymysql.Connection[Any]:
+        """A connection in autocommit, by the socket or to the port; the options are PyMySQL's."""
+        where = {"host": self.host, "port": self.port} if tcp else {"unix_socket": str(self.socket)}
+        chosen = {**where, "charset": "utf8mb4", "autocommit": True, **options}
+        password = self.password if user == "app" else ""
+        return pymysql.connect(user=user, password=password, database=database, **chosen)
+
+    def execute(
+        self, statement: str, parameters: Sequence[Any] | None = None, *, database: str | None = None
+    ) -> Rows:
+        """Run a statement as `root`; its rows, if it has any."""
+        with self.connect(database) as connection:
+            return run(connection, statement, parameters)
+
+    @contextmanager
+    def database(self, name: str | None = None) -> Iterator[Database]:
+        """A fresh database that is `app`'s; after the block it is removed."""
+        made = Database(self, name or f"t_{secrets.token_hex(6)}")
+        self.execute(f"CREATE DATABASE {quoted(made.name)}")
+        # Its name is a pattern in a grant.
+        pattern = quoted(made.name.replace("_", r"\_").replace("%", r"\%"))
+        self.execute(f"GRANT ALL ON {pattern}.* TO app")
+        try:
+            yield made
+        finally:
+            self.start()
+            self.execute(f"REVOKE ALL ON {pattern}.* FROM app")
+            made.drop()
+
+    def start(self) -> None:
+        """Start the server if it does not run."""
+        self.process.start()
+
+    def stop(self) -> None:
+        """Shut the server down."""
+        self.process.stop()
+
+    def crash(self) -> None:
+        """SIGKILL the server; `start()` brings it back."""
+        self.process.crash()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def set(self, **settings: Setting | None) -> None:
+        """Change settings for good (None: back to the first value); restarts where one asks for it.
+
+        Sessions that are open keep what they have.
+        """
+        needs_restart = False
+        for name, wanted in settings.items():
+            value = self._first.get(name) if wanted is None else wanted
+            self._settings.pop(name, None)
+            if value is not None:
+                self._settings[name] = value
+            try:
+                self.execute(f"SET GLOBAL {name} = {'DEFAULT' if value is None else _literal(value)}")
+            except (pymysql.err.OperationalError, pymysql.err.InternalError) as error:
+                if error.args[0] not in _ONLY_AT_START:
+                    raise
+                needs_restart = True
+        _configure(self.process.settings, self._settings)
+        if needs_restart:
+            self.restart()
+
+    def tool(self, program: str) -> list[str]:
+        """The words that run a client program of this server's packages."""
+        return self.process.programs.command(program)
+
+    def log(self) -> str:
+        """Everything that the server has written to its log."""
+        return self.process.log.read_text(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database of a server; what `Server` offers for one, without naming it each time."""
+
+    server: Server
+    name: str
+
+    def url(self, *, user: str = "root", **options: Any) -> str:
+        """A connection URL; the options are those of `Server.url`."""
+        return self.server.url(self.name, user=user, **options)
+
+    def connect(self, *, user: str = "root", **options: Any) -> pymysql.Connection[Any]:
+        """A connection in autocommit; the options are those of `Server.connect`."""
+        return self.server.connect(self.name, user=user, **options)
+
+    def execute(self, statement: str, parameters: Sequence[Any] | None = None, *, user: str = "root") -> Rows:
+        """Run a statement; its rows, if it has any."""
+        with self.connect(user=user) as connection:
+            return run(connection, statement, parameters)
+
+    def drop(self) -> None:
+        """Remove the database, and before that what would hold it: sessions, prepared transactions.
+
+        Of those nobody can tell the database: the server's all go.
+        """
+        with self.server.connect() as connection:
+            run(connection, "SET lock_wait_timeout = 1")
+            wait_for(lambda: self._dropped(connection), f'database "{self.name}" is dropped')
+
+    def _dropped(self, connection: pymysql.Connection[Any]) -> bool:
+        for (session,) in run(
+            connection, "SELECT id FROM information_schema.processlist WHERE db = %s", [self.name]
+        ):
+            _succeeds(connection, f"KILL {session}", ER.NO_SUCH_THREAD)
+        for xid in prepared(connection, self.server.flavour):
+            _succeeds(connection, f"XA ROLLBACK {xid}", ER.XAER_NOTA)
+        return _succeeds(connection, f"DROP DATABASE IF EXISTS {quoted(self.name)}", ER.LOCK_WAIT_TIMEOUT)
+
+
+@contextmanager
+def mysql(
+    settings: Mapping[str, Setting] | None = None, *, tls: Certificates | None = None
+) -> Iterator[Server]:
+    """A running MySQL server with these settings over those of a good source."""
+    with _server(MYSQL, settings or {}, tls) as server:
+        yield server
+
+
+@contextmanager
+def mariadb(
+    settings: Mapping[str, Setting] | None = None, *, tls: Certificates | None = None
+) -> Iterator[Server]:
+    """A running MariaDB server with these settings over those of a good source."""
+    with _server(MARIADB, settings or {}, tls) as server:
+        yield server
+
+
+def run(connection: pymysql.Connection[Any], statement: str, parameters: Sequence[Any] | None = None) -> Rows:
+    """Run a statement on an open connection; its rows, if it has any."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return list(cursor.fetchall())
+
+
+def prepared(connection: pymysql.Connection[Any], flavour: Flavour) -> list[str]:
+    """The XA transactions that are prepared, each as a statement names it."""
+    if flavour.is_mariadb:
+        return [data for *_, data in run(connection, "XA RECOVER FORMAT = 'SQL'")]
+    return [
+        f"X'{data[2 : 2 + 2 * first]}', X'{data[2 + 2 * first :]}', {form}"
+        for form, first, _, data in run(connection, "XA RECOVER CONVERT XID")
+    ]
+
+
+def quoted(name: str) -> str:
+    """A name as a statement spells it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@contextmanager
+def _server(flavour: Flavour, settings: Mapping[str, Setting], tls: Certificates | None) -> Iterator[Server]:
+    programs = locate(flavour)
+    # Short, since a socket's path may be 107 bytes long at most.
+    folder = Path(tempfile.mkdtemp(prefix="headrace-my-", dir=_short_folder())).resolve()
+    process = Process(programs, folder)
+    try:
+        shutil.copytree(programs.data, process.data)
+        wanted = {
+            **flavour.settings,
+            **programs.places(process.data),
+            "port": free_port(),
+            "server_id": 1 + secrets.randbelow(2**31 - 1),
+            "socket": str(process.socket),
+            "pid_file": str(process.pid_file),
+            **(_install(tls, folder) if tls else {}),
+            **settings,
+        }
+        server = Server(process, wanted, f"p@ss/{secrets.token_hex(8)}")
+        server.start()
+        _make_app(server)
+        yield server
+    finally:
+        process.close()
+
+
+def _short_folder() -> Path:
+    wanted = Path(tempfile.gettempdir()).resolve()
+    return wanted if len(bytes(wanted)) < 80 else Path("/tmp")
+
+
+def _make_app(server: Server) -> None:
+    with server.connect() as connection:
+        # Kept out of the log: a history begins with what a test does.
+        run(connection, "SET sql_log_bin = 0")
+        run(connection, "CREATE USER app IDENTIFIED BY %s", [server.password])
+        run(connection, f"GRANT {server.flavour.app_privileges} ON *.* TO app")
+
+
+def _install(tls: Certificates, folder: Path) -> dict[str, Setting]:
+    """Copy the server's pair into its folder; the settings that make it use them."""
+    settings: dict[str, Setting] = {}
+    for name, source in (("ssl_ca", tls.authority), ("ssl_cert", tls.certificate), ("ssl_key", tls.key)):
+        target = folder / f"{name}.pem"
+        target.touch(mode=0o600)
+        target.write_bytes(source.read_bytes())
+        settings[name] = str(target)
+    return settings
+
+
+def _configure(path: Path, settings: Mapping[str, Setting]) -> None:
+    lines = [_line(name, value) for name, value in settings.items()]
+    path.write_text("\n".join(["[mysqld]", *lines, ""]))
+
+
+def _line(name: str, value: Setting) -> str:
+    """A line of an option file. An option that is off is skipped: of a log, too, which would be named OFF."""
+    if value is False:
+        return f"skip-{name}"
+    text = "ON" if value is True else str(value)
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{name} = "{escaped}"'
+
+
+def _literal(value: Setting) -> str:
+    if isinstance(value, bool):
+        return "ON" if value else "OFF"
+    if isinstance(value, str):
+        return pymysql.converters.escape_string(value).join("''")
+    return str(value)
+
+
+def _succeeds(connection: pymysql.Connection[Any], statement: str, code: int) -> bool:
+    """Run a statement that this error may refuse, since others move meanwhile."""
+    try:
+        run(connection, statement)
+    except pymysql.err.MySQLError as error:
+        if error.args[0] != code:
+            raise
+        return False
+    return True
