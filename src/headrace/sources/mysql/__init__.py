@@ -2,6 +2,8 @@
 
     gtid_set           the transactions that a MySQL server has executed: a set of names, only partly ordered
     mariadb_position   the place that a MariaDB server has reached: the last transaction of each domain
+    table_number       the integer by which records name a table
+    catalog/           tables as information_schema describes them
 
 Called by nobody above `sources` but through the contract; it knows no source beside it.
 """

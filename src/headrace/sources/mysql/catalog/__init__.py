@@ -1,0 +1,4 @@
+"""The catalog of MySQL and MariaDB: information_schema, as far as a mirror depends on it.
+
+column_row    one column as the server describes it
+"""
