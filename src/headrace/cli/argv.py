@@ -41,7 +41,7 @@ def hide_passwords(argv: Sequence[str]) -> None:
 
 
 def passwords(text: bytes) -> Iterator[tuple[int, int]]:
-    """Where passwords stand in a text, as they are spelled there."""
+    """The places of passwords in a text, as they are spelled there."""
     for pattern in (_IN_URL, _AS_PARAMETER):
         for match in pattern.finditer(text):
             start, stop = match.span(match.lastindex or 0)
@@ -50,7 +50,7 @@ def passwords(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _overwrite() -> bool:
-    """Whether the passwords of our arguments could be overwritten where the kernel reads them."""
+    """Tell whether the passwords of our arguments could be overwritten where the kernel reads them."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         start, stop = int(fields[45]), int(fields[46])  # arg_start and arg_end; what is before has 2 fields

@@ -75,7 +75,7 @@ def _place(asked: str | None) -> Path:
 
 
 def _act(console: Console, mirror: Mirrored) -> None:
-    """What is shown: a snapshot under load, a stream, a crash, and going on."""
+    """Act it out: a snapshot under load, a stream, a crash, and going on."""
     begun = time.monotonic()
     console.print(f"{CLIENTS} clients are writing; headrace begins its snapshot")
     mirror.until_live()

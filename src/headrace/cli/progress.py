@@ -1,4 +1,4 @@
-"""What a long command shows while it works: a bar on a terminal, plain lines in a pipe, JSON on request.
+"""The progress of a long command: a bar on a terminal, plain lines in a pipe, JSON on request.
 
 It is fed with the statuses of a run (`pipeline.status_report`), about one a second and source, and
 shows only what a person wants to know: how far the copy is, how far behind the stream, what went wrong.

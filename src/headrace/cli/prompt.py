@@ -25,7 +25,7 @@ Names = Callable[[], Sequence[str]]
 
 
 def statements(names: Names, *, terminal: bool) -> Iterator[str]:
-    """What is typed, a statement at a time; ends with the input, `exit` or `quit`."""
+    """Read a statement at a time; ends with the input, `exit` or `quit`."""
     read = _reader(names, terminal)
     held: list[str] = []
     while True:

@@ -74,7 +74,7 @@ def _page(sources: list[Source]) -> Group:
 
 
 def _beside(source: Source) -> Iterator[str]:
-    """What a column is too narrow for: why tables stopped, and which nobody mirrors."""
+    """Say what a column is too narrow for: why tables stopped, and which nobody mirrors."""
     # Imported late, as in every command.
     from headrace.status import sentences
 

@@ -126,7 +126,7 @@ def _repair(config: Config, verdict: Verdict) -> None:
 
 
 def page(verdict: Verdict) -> Iterator[str]:
-    """What was found, for a person to read."""
+    """Print the verdict for a person to read."""
     yield (
         f'{verdict.source}: looked at at "{verdict.position}", snapshot {verdict.snapshot}, '
         f"{verdict.seconds:.1f} s"

@@ -32,7 +32,7 @@ from headrace.core.schema import TableSchema
 
 
 class Op(IntEnum):
-    """What a change did to a row."""
+    """The kind of a change: it makes a row, alters it, or takes it away."""
 
     INSERT = 1
     UPDATE = 2
@@ -40,7 +40,7 @@ class Op(IntEnum):
 
 
 class Image(IntEnum):
-    """How much of the old row a change carries."""
+    """The extent to which a change carries the old row."""
 
     NONE = 0
     KEY = 1

@@ -74,7 +74,7 @@ class Sums:
 
     @property
     def rows(self) -> int:
-        """How many rows there are in all."""
+        """The number of rows in all."""
         return int(self.counts.sum())
 
     def uneven(self) -> Ints:

@@ -76,7 +76,7 @@ class Span:
 
     @property
     def one_key(self) -> bool:
-        """Whether it holds one key only."""
+        """Tell whether it holds one key only."""
         return self.low is not None and self.high == self.low.behind
 
     def as_record(self) -> list[Any]:
@@ -111,7 +111,7 @@ class ByChunk:
 
     @property
     def given_up(self) -> bool:
-        """Whether it lacked values so often that the table is copied in one snapshot instead."""
+        """Tell whether it lacked values so often that the table is copied in one snapshot instead."""
         return self.rounds > MOST_ROUNDS
 
     @property
@@ -181,7 +181,7 @@ class ByChunk:
         return pa.array((xid < below) & (time < until) & ~self._running(at, xid))
 
     def _running(self, at: Ints, xid: Ints) -> Flags:
-        """Whether the transaction was still running when its chunk's snapshot was taken."""
+        """Tell whether the transaction was still running when its chunk's snapshot was taken."""
         # A chunk and a transaction in one number; those that ran lie close to the chunk's oldest.
         oldest = np.array([chunk.handoff.xmin for chunk in self.chunks])
         ran = [
@@ -213,7 +213,7 @@ def _chunk(low: Any, high: Any, handoff: Mapping[str, Any]) -> Chunk:
 
 
 def _between(span: Span, points: Iterable[Bound]) -> Iterator[Span]:
-    """What of a span lies before, between and behind some keys of it."""
+    """The parts of a span before, between and behind some keys of it."""
     reached = span.low
     for point in points:
         if _low(Span(reached)) < point.code:

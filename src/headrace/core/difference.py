@@ -31,7 +31,7 @@ NOBODY = 0  # the xid of what no transaction of the source did
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When the difference takes place, and where in it the numbering of its changes begins."""
+    """The moment of a difference, and where in it the numbering of its changes begins."""
 
     time: int
     commit_ts: int
@@ -39,7 +39,7 @@ class Moment:
 
 
 def doubled(schema: TableSchema, rows: pa.Table) -> bool:
-    """Whether two rows have one key."""
+    """Tell whether two rows have one key."""
     codes = pl.Series(_codes(wide(rows), schema.key))
     return bool(codes.n_unique() < len(codes))
 
@@ -66,7 +66,7 @@ def events(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) ->
 
 
 def history(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) -> pa.Table:
-    """What went and what came, row by row, as history tells it."""
+    """The rows that went and those that came, one by one, as history tells it."""
     found = updates(schema, old, new)
     copies = np.abs(ints(found, DIFF))
     chosen = pa.array(np.repeat(np.arange(found.num_rows), copies))

@@ -26,7 +26,7 @@ _CONDITIONS: dict[str, type[HeadraceError]] = {}  # by code
 
 
 class HeadraceError(Exception):
-    """What all our errors share; raise one of the three families, never this."""
+    """The parent of all our errors; raise one of the three families, never this."""
 
     family: ClassVar[str]
     codes: ClassVar[tuple[str, ...]] = ()  # of a condition: all that it is raised with

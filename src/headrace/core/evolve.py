@@ -37,7 +37,7 @@ class Incompatible:
 
 
 def evolve(old: TableSchema, new: TableSchema) -> Same | AddedNullable | Incompatible:
-    """What the step from `old` to `new` asks for."""
+    """Tell what the step from `old` to `new` asks for."""
     added = tuple(column for column in new.columns if column.name not in old.names)
     reason = next(_reasons(old, new, added), None)
     if reason is not None:

@@ -36,7 +36,7 @@ _fired: set[tuple[int, str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the variable asks for: stop at `name` (for `table` only, if given) in the way of `action`."""
+    """An order of the variable: stop at `name` (for `table` only, if given) in the way of `action`."""
 
     name: str
     table: str | None

@@ -59,7 +59,7 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What a fold works on: base rows, then events, laid out as lives."""
+    """The rows that a fold works on: base rows, then events, laid out as lives."""
 
     schema: TableSchema
     base: pa.Table
@@ -77,7 +77,7 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Where the values stand: one list of source positions by column, None where it is the position."""
+    """The places of values: one list of source positions by column, None where it is the position."""
 
     sources: tuple[Ints | None, ...]
     lost: Flags  # positions of which some value is nowhere
@@ -120,7 +120,7 @@ def in_order(events: pa.Table) -> pa.Table:
 
 
 def _later(values: Ints, if_equal: Flags) -> Flags:
-    """Whether each value but the first is not before the one before it."""
+    """Tell whether each value but the first is not before the one before it."""
     return np.asarray((values[1:] > values[:-1]) | ((values[1:] == values[:-1]) & if_equal))
 
 

@@ -38,7 +38,7 @@ OWN = pa.schema(
 
 
 def own_names(columns: Iterable[str]) -> dict[str, str]:
-    """How our columns are called beside the user's: `_time` → `_time`, or with more underscores.
+    """Name our columns beside the user's: `_time` → `_time`, or with more underscores.
 
     Where the user has a column of our name, in any case, ours gets a further `_` at its front.
     """

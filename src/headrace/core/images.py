@@ -46,7 +46,7 @@ class Sides:
         return both.take(pa.array(np.where(self.old, self.change + len(new), self.change)))
 
     def shared(self, values: pa.Array) -> pa.Array:
-        """What both sides of a change have in common, such as its time."""
+        """The columns that both sides of a change share, such as its time."""
         if len(self.change) == len(values) and self._plain():
             return values
         return values.take(pa.array(self.change))

@@ -50,7 +50,7 @@ _CODE = pa.large_binary()
 
 
 class Event(IntEnum):
-    """What happens at a key."""
+    """A kind of event at a key."""
 
     INSERT = 1
     PUT = 2

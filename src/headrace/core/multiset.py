@@ -28,14 +28,14 @@ NET = "_net"
 
 @dataclass(frozen=True, slots=True)
 class FoldedMultiset:
-    """What is there afterwards, and the rows of which fewer copies were there than had to go."""
+    """The rows that are there afterwards, and those of which fewer copies were there than had to go."""
 
     final: pa.Table
     short: pa.Array
 
 
 def net(schema: TableSchema, changes: pa.Table) -> pa.Table:
-    """How many copies of each row the changes add or take away; rows that come out even are left out."""
+    """Count the copies of each row that changes add or take away; rows that come out even are left out."""
     sides, values = whole_images(schema, changes)
     codes = keycode(values)
     groups = group(codes)
@@ -69,7 +69,7 @@ def fold_multiset(schema: TableSchema, base: pa.Table, net: pa.Table) -> FoldedM
 
 
 def _kept(groups: Groups, present: Flags, wanted: Ints) -> Flags:
-    """Which of the present rows stay: of each group all but the first `-wanted`."""
+    """Keep of each group of present rows all but the first `-wanted`."""
     order = by_group(groups.ids)
     ids = groups.ids[order]
     starts = np.searchsorted(ids, np.arange(len(groups.first)))

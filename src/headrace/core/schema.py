@@ -1,4 +1,4 @@
-"""What a mirrored table looks like: its columns, its identity, and how one version follows another.
+"""The shape of a mirrored table: its columns, its identity, and how one version follows another.
 
 A `Column` knows two types: `type` is the Arrow type that the lake holds, `form` names the decoder
 that turns the source's text into it (`headrace.decode.values` lists the forms). The two are decided

@@ -35,7 +35,7 @@ NOWHERE = -1
 
 
 class What(IntEnum):
-    """What stands at a position; the events' own numbers, and one for the present rows."""
+    """The thing at a position; the events' own numbers, and one for the present rows."""
 
     BASE = 0
     INSERT = 1
@@ -107,7 +107,7 @@ class Lives:
             goal[open_at[further]] = goal[ahead[further]]
 
     def _before(self, anchor: Ints, deleted: Ints) -> Ints:
-        """Where the rows that these DELETEs removed had their value."""
+        """The places where the rows that these DELETEs removed had their value."""
         at = self.place[deleted]
         # A DELETE knows no value, so that its anchor is still that of the row it removed.
         return np.where((deleted != NOWHERE) & self.alive[at], anchor[at], NOWHERE)

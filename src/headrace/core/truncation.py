@@ -88,7 +88,7 @@ def retracted(schema: TableSchema, rows: pa.Table, truncation: Truncation) -> pa
 
 
 def of_truncations(truncations: Sequence[Truncation], history: pa.Table) -> Flags:
-    """Which rows of a history tell of the truncations."""
+    """Pick the rows of a history that tell of the truncations."""
     time, _, ordinal = history.column_names[-len(OWN) :][:3]
     marks, places = _places(truncations, ints(history, time), ints(history, ordinal))
     return np.isin(places, marks)

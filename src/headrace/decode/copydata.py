@@ -54,7 +54,7 @@ def frames(data: Bytes, start: int = 0, stop: int | None = None) -> Frames:
 
 
 def payloads(data: Bytes, found: Frames) -> Bytes:
-    """What the CopyData frames among `found` carry, in one buffer; other frames are left out."""
+    """Join the payloads of the CopyData frames among `found` in one buffer; other frames are left out."""
     mine = found.kinds == COPY_DATA
     starts, stops = found.starts[mine] + HEADER, found.stops[mine]
     joined = np.empty(int((stops - starts).sum()), np.uint8)

@@ -1,4 +1,4 @@
-"""Who does what next: from a source and a lake to marks.
+"""The pipeline, from a source and a lake to marks: who does what next.
 
 A room is named for what it does to the data, and its floor says where it runs and what it may touch. Imports
 only go down, and rooms on one floor do not know each other:

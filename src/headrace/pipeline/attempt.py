@@ -1,4 +1,4 @@
-"""How an attempt begins: from a configuration to everything that the loop of `loop` holds open.
+"""The beginning of an attempt: from a configuration to everything that the loop of `loop` holds open.
 
 In this order, since each step stands on the one before:
 
@@ -106,7 +106,7 @@ def opened(
 
 
 def _waiting(stop: threading.Event, reporter: Reporter) -> Waiting:
-    """How other transactions are waited for before the loop begins: until the user stops us, and audibly."""
+    """Wait for other transactions before the loop begins: until the user stops us, and audibly."""
 
     def check() -> None:
         if stop.is_set():

@@ -113,7 +113,7 @@ class Run:
         return heard or now - self.caught_up_at >= CLOCK_SECONDS
 
     def _caught_up(self) -> bool:
-        """Whether the newest mark is as far as the source was at the start, every table exact or stopped."""
+        """Tell whether the newest mark is where the source was at the start, every table exact or stopped."""
         if self.ledger.staged or self.ledger.recovering:
             return False
         settled = all(record.state.is_settled for record in self.ledger.tables.values())
@@ -219,7 +219,7 @@ class Run:
         self.wanted = frontier if self.wanted is None else max(self.wanted, frontier)
 
     def room(self, time: int) -> int:
-        """How far a mark would go if the stream is complete up to here."""
+        """Find how far a mark would go if the stream is complete up to here."""
         return with_room(time) if self.ledger.staged else time
 
     def publish(self, epoch: Epoch) -> None:

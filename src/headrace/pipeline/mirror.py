@@ -40,7 +40,7 @@ STEADY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """How a run is told to end, and who listens to it."""
+    """The way to end a run, and who listens to it."""
 
     once: bool
     stop: threading.Event

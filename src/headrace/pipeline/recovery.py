@@ -37,7 +37,7 @@ from headrace.spool.layout import erase
 
 @dataclass(slots=True)
 class Remedy:
-    """Whether a run may reconcile after a lost position, and whether it shall now."""
+    """Tell whether a run may reconcile after a lost position, and whether it shall now."""
 
     asked: bool  # by the command line, for this run
     auto: bool  # by the configuration, for ever
@@ -78,7 +78,7 @@ def begun(ledger: Ledger) -> bool:
 
 
 def _note(source: SourceRecord) -> bytes:
-    """What is left: a source that has been renewed starts elsewhere."""
+    """Note what is left: a source that has been renewed starts elsewhere."""
     return json.dumps({"start": source.start.as_record()}).encode()
 
 

@@ -1,4 +1,4 @@
-"""What a run tells the world while it runs: the status record, about once a second.
+"""The report of a run to the world: the status record, about once a second.
 
 `headrace status` reads it from the lake and needs no password and no connection; so does whoever wants to
 know whether a source has an owner (`state.ownership`). It holds names, positions, counts and codes: never a
@@ -65,14 +65,14 @@ def _now() -> str:
 
 @dataclass(slots=True)
 class Beside:
-    """What stands beside the mirrored tables: the patterns match it, and nobody mirrors it."""
+    """The tables beside the mirrored ones: the patterns match them, and nobody mirrors them."""
 
     unmirrored: dict[str, str] = field(default_factory=dict)  # the code that says why, by name
     _looked: float = 0.0
 
     @property
     def due(self) -> bool:
-        """Whether it is time to look again; an attempt looks at its beginning, too."""
+        """Tell whether it is time to look again; an attempt looks at its beginning, too."""
         return time.monotonic() - self._looked >= BESIDE_SECONDS
 
     def look(self, session: Session, config: SourceConfig, ledger: Ledger) -> None:
@@ -239,7 +239,7 @@ class Reporter:
 
     @property
     def upstream(self) -> UpstreamStatus | None:
-        """What the source says of the objects that it has for us."""
+        """Ask the source for its words on the objects that it has for us."""
         health = self._health
         if health is None or health.figures is None:
             return None
@@ -311,7 +311,7 @@ def _waiting(run: ReportedRun, received: int) -> np.void | None:
 
 
 def _age(transaction: np.void | None) -> float:
-    """How many seconds ago it was committed."""
+    """The seconds since it was committed."""
     if transaction is None:
         return 0.0
     return max(0.0, round(time.time() - int(transaction["commit_ts"]) / 1e6, 3))

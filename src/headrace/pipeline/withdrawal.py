@@ -39,7 +39,7 @@ class TableRun(CopyRun, Protocol):
 
 @dataclass(slots=True)
 class Withdrawal:
-    """What one attempt knows of tables that have to leave our publication."""
+    """The tables that have to leave our publication, as one attempt knows of them."""
 
     out: frozenset[int] = frozenset()  # numbers that are known not to be in it
     looked_at: float = 0.0

@@ -75,7 +75,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a list of patterns means among some names."""
+    """The meaning of a list of patterns among some names."""
 
     names: tuple[TableName, ...]  # in order
     meant: frozenset[TableName]  # of these, what a pattern without wildcards names

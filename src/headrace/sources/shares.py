@@ -11,5 +11,5 @@ MOST_SHARED = 32
 
 
 def shared(number: int, connections: int) -> int:
-    """How many of so many small parts make a task: few tasks, but one for each connection."""
+    """Count how many of so many small parts make a task: few tasks, but one for each connection."""
     return max(1, min(MOST_SHARED, -(-number // connections)))

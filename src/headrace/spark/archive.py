@@ -59,7 +59,7 @@ class Archive:
         return cls(folder / f"spark-{seal}.jsa", java)
 
     def options(self, *, brief: bool) -> str | None:
-        """What Java is told: to start from the archive, or to write one if its life is brief."""
+        """The options of Java: to start from the archive, or to write one if its life is brief."""
         if self._is_left_alone():
             return None
         self._promote()
@@ -84,7 +84,7 @@ class Archive:
         return False
 
     def _has_base(self) -> bool:
-        """Whether Java has an archive of its own classes; one that was packed without gets it here."""
+        """Tell whether Java has an archive of its own classes; one that was packed without gets it here."""
         if self._base.is_file() or answer(self._java, "-Xshare:on", "-version") is not None:
             return True
         making = self._path.with_suffix(f".{os.getpid()}.base")
@@ -108,5 +108,5 @@ class Archive:
 
 
 def _elsewhere(environ: Mapping[str, str]) -> bool:
-    """Whether Spark's Java is not ours to start."""
+    """Tell whether Spark's Java is not ours to start."""
     return bool(environ.get("SPARK_REMOTE") or environ.get("PYSPARK_GATEWAY_PORT"))

@@ -67,7 +67,7 @@ class Depot:
 
 
 def sent(depot: Depot | None, payload: bytes) -> bytes:
-    """What travels: the payload, or its name."""
+    """Send the payload, or its name."""
     if depot is None or (len(payload) <= depot.limit and not payload.startswith(_NAME)):
         return payload
     return depot.put(payload)
@@ -85,7 +85,7 @@ def opened(payload: bytes) -> bytes:
 
 @contextmanager
 def shared(depot: Depot | None, data: bytes) -> Iterator[bytes]:
-    """What stands for the data in items, as long as this lasts."""
+    """Share data under what stands for it in items, as long as this lasts."""
     if depot is None or len(data) <= SHARED:
         yield data
         return

@@ -1,4 +1,4 @@
-"""What Spark's own failures mean: a person must act, or the world must calm down.
+"""The meaning of Spark's own failures: a person must act, or the world must calm down.
 
 Spark reports the loss of an executor, a wrong address and a missing package all by the same few
 exception classes, with the reason in pages of Java stack traces. This module reads the reason and
@@ -40,7 +40,7 @@ def engine_errors() -> tuple[type[Exception], ...]:
 
 
 def of_start(error: Exception, *, remote: bool) -> HeadraceError:
-    """Why no session came up."""
+    """Say why no session came up."""
     text = str(error)
     if "PACKAGE_NOT_INSTALLED" in text or "No module named" in text:
         return Misconfigured(
@@ -60,7 +60,7 @@ def of_start(error: Exception, *, remote: bool) -> HeadraceError:
 
 
 def of_silence(last: str) -> HeadraceError:
-    """Why a JVM ended before it answered; `last` is what it said then."""
+    """Say why a JVM ended before it answered; `last` is what it said then."""
     return _not_started(last[:_LONGEST])
 
 
@@ -74,7 +74,7 @@ def _not_started(detail: str) -> HeadraceError:
 
 
 def of_job(error: Exception) -> HeadraceError:
-    """Why a job of ours did not end."""
+    """Say why a job of ours did not end."""
     unfit = _UNFIT.search(str(error))
     if unfit is not None:
         return Misconfigured(

@@ -128,7 +128,7 @@ def examine(binary: Path) -> Java | None:
 
 
 def answer(binary: Path, *arguments: str) -> str | None:
-    """What a runtime says when it is run so; None if it does not end well."""
+    """Run a runtime so, and give its answer; None if it does not end well."""
     try:
         done = subprocess.run(
             [str(binary), *arguments],

@@ -67,7 +67,7 @@ class Jobs(Protocol):
         ...
 
     def shared(self, data: bytes) -> AbstractContextManager[bytes]:
-        """What stands for the data in items, for as long as it is open; tasks call `depot.opened` on it."""
+        """Share data under what stands for it in items, while it is open; tasks call `depot.opened` on it."""
         ...
 
 
@@ -104,11 +104,11 @@ class Runner:
 
     @property
     def slots(self) -> int:
-        """How many tasks run at once, as of the last job."""
+        """The number of tasks that run at once, as of the last job."""
         return self._slots
 
     def idle_seconds(self) -> float:
-        """How long ago the last job ended."""
+        """The seconds since the last job ended."""
         return time.monotonic() - self._last_used
 
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
@@ -142,7 +142,7 @@ class Runner:
 
     @contextmanager
     def _of_job(self) -> Iterator[Depot | None]:
-        """Where the job's large payloads lie while it runs."""
+        """The place of the job's large payloads while it runs."""
         if self._depot is None:
             yield None
             return

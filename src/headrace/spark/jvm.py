@@ -101,7 +101,7 @@ class _Listener:
             os.close(self.end)
 
     def reason(self) -> str:
-        """What the JVM said last before it ended, without warnings and stacks."""
+        """The last words of the JVM before it ended, without warnings and stacks."""
         self.hang_up()
         self._thread.join(_LAST_SECONDS)
         lines = [line.decode("utf-8", "replace").strip() for line in self._last]

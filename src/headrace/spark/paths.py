@@ -31,7 +31,7 @@ from headrace.spark.jobs import Jobs
 
 @dataclass(frozen=True)
 class Probe:
-    """How to reach the lake; each function is one of a module or a partial of one.
+    """The functions that reach the lake; each is one of a module or a partial of one.
 
     `read` gives None for a file that is not there; `remove` of one that is not there is no error.
     """

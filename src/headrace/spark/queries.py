@@ -106,7 +106,7 @@ def _condition(error: Exception) -> str:
 
 
 def _sentence(error: Exception, condition: str) -> str:
-    """What Spark says about the text, without its pages: one line, for the text is the user's own."""
+    """Take Spark's sentence about the text, without its pages: one line, for the text is the user's own."""
     said = re.search(rf"\[{re.escape(condition)}\]\s*([^\n]*)", str(error))
     text = re.sub(r"\s*SQLSTATE: \w+.*$", "", said[1]) if said else ""
     return f"{condition}: {text}".rstrip(": .")[:400]

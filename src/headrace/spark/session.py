@@ -1,4 +1,4 @@
-"""Which Spark we run on, and how it is set: the user's, if there is one, else our own.
+"""The Spark that we run on, and its settings: the user's, if there is one, else our own.
 
     an active session ──► config.remote / SPARK_REMOTE ──► config.master ──► spark-submit, spark-defaults
          borrowed                                 started by us, and stopped by us        │ none of these
@@ -86,7 +86,7 @@ class Session:
     replaced: Mapping[str, str | None] = field(default_factory=dict)
 
     def slots(self) -> int:
-        """How many tasks run at once; asked anew, since executors come and go."""
+        """The number of tasks that run at once; asked anew, since executors come and go."""
         if not self.connect:
             return int(self.jobs.sparkContext.defaultParallelism)
         return _connect_slots(self.spark)
@@ -142,7 +142,7 @@ def borrow_session(spark: SparkSession) -> Session:
 
 @contextmanager
 def unnoticed(session: Session) -> Iterator[None]:
-    """What is done inside leaves the active session as it was.
+    """Leave the active session as it was, whatever is done inside.
 
     PySpark's `createDataFrame` makes its session the active one, for this thread in the JVM and for
     all threads in Python: the user's next `getActiveSession` would answer with ours, where none of
@@ -245,7 +245,7 @@ def _knock(remote: str) -> None:
 
 
 def _ambient(conf: Mapping[str, str]) -> bool:
-    """Whether spark-submit, its arguments or its defaults already say where to run."""
+    """Tell whether spark-submit, its arguments or its defaults already say where to run."""
     if "spark.master" in conf or "PYSPARK_GATEWAY_PORT" in os.environ:
         return True
     if "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
@@ -260,12 +260,12 @@ def _ambient(conf: Mapping[str, str]) -> bool:
 
 
 def is_local(target: str | None) -> bool:
-    """Whether the engine will be on this machine and of our making."""
+    """Tell whether the engine will be on this machine and of our making."""
     return target is not None and target.startswith("local")
 
 
 def has_executors(master: str) -> bool:
-    """Whether tasks run in processes of their own, as on a cluster, and not in the driver's JVM."""
+    """Tell whether tasks run in processes of their own, as on a cluster, and not in the driver's JVM."""
     return master != "local" and not master.startswith("local[")
 
 
@@ -276,7 +276,7 @@ def retrying(master: str) -> str:
 
 
 def local_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a session of our own on this machine starts with; the user's `conf` overrides each."""
+    """The settings of a session of our own on this machine; the user's `conf` overrides each."""
     cores = len(os.sched_getaffinity(0))
     return {
         # Nobody asked for a web page, and nothing should listen beyond this machine.

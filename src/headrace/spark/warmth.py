@@ -96,7 +96,7 @@ class Heartbeat:
         self._thread.join()
 
     def alive(self) -> bool:
-        """Whether it still beats; it ends by itself when a beat fails."""
+        """Tell whether it still beats; it ends by itself when a beat fails."""
         return self._thread.is_alive()
 
     def _run(self) -> None:

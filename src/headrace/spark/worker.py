@@ -1,4 +1,4 @@
-"""What runs inside a Python worker, and, for tiny epochs, the very same in the driver.
+"""The code inside a Python worker, and, for tiny epochs, the very same in the driver.
 
     items ──► perform ──► results                                       one stage
 

@@ -51,7 +51,7 @@ Records = npt.NDArray[np.void]  # of dtype RECORD
 
 
 class Kind(IntEnum):
-    """What a record of the index says."""
+    """The kind of a record of the index."""
 
     HEAD = 1
     TRANSACTION = 2
@@ -147,7 +147,7 @@ def checksums(view: memoryview, address: int) -> Records:
 
 
 def disk_error(error: OSError) -> HeadraceError:
-    """What a failed write to the spool's folder means."""
+    """Make a failed write to the spool's folder one of our errors."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Transient(
             "SPOOL_FULL",

@@ -1,4 +1,4 @@
-"""Whether what a spool holds can go on to be used, decided before a writer and a reader open it.
+"""Tell whether what a spool holds can go on to be used, decided before a writer and a reader open it.
 
 Called by the driver each time before it starts a receiver. A spool goes on only if it is
 
@@ -43,7 +43,7 @@ def _begins_before(folder: Path, frontier: int) -> bool:
 
 
 def running_since() -> str:
-    """What this machine calls the time since it was last started; nothing where it has no name for it."""
+    """This machine's name for the time since it was last started; nothing where it has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

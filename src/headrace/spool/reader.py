@@ -90,7 +90,7 @@ class SpoolReader:
         return running_files.aborted(self._folder, which)
 
     def has_streamed(self, which: Streamed) -> bool:
-        """Whether its files are there: it runs, or it has committed and was not discarded."""
+        """Tell whether its files are there: it runs, or it has committed and was not discarded."""
         return which.path(self._folder, "raw").exists()
 
     def running(self) -> dict[Streamed, int]:

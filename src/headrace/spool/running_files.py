@@ -32,14 +32,14 @@ _SUFFIXES = ("raw", "sums", "end")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Streamed:
-    """Which transaction: the segment that was newest when it began, and its number as the stream has it."""
+    """The name of a transaction: the segment that was newest when it began, and its number in the stream."""
 
     segment: int
     number: int
 
     @property
     def stem(self) -> str:
-        """How its files are named."""
+        """The stem of its files' names."""
         return f"{self.segment:012d}-{self.number}"
 
     def path(self, folder: Path, suffix: str) -> Path:
@@ -65,7 +65,7 @@ def known(folder: Path) -> list[Streamed]:
 
 
 def length(folder: Path, which: Streamed) -> int:
-    """How many bytes have come of it; 0 if it is gone."""
+    """Count the bytes that have come of it; 0 if it is gone."""
     try:
         sums = np.fromfile(which.path(folder, "sums"), SUM)
     except FileNotFoundError:
@@ -83,7 +83,7 @@ def read(folder: Path, which: Streamed, start: int, stop: int) -> Bytes:
 
 
 def committed(folder: Path, which: Streamed) -> bool:
-    """Whether its end is written; a file that is empty still has just been made."""
+    """Tell whether its end is written; a file that is empty still has just been made."""
     try:
         return which.path(folder, "end").stat().st_size > 0
     except FileNotFoundError:
@@ -96,7 +96,7 @@ def aborted(folder: Path, which: Streamed) -> Ints:
 
 
 class Ends:
-    """Which transactions have committed, and where their records stand: each is asked once."""
+    """The ends of transactions, and where their records stand: each is asked once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -142,7 +142,7 @@ def _end(folder: Path, which: Streamed) -> Ints:
 
 
 def _words(folder: Path, which: Streamed) -> Ints | None:
-    """What its end says, verified; None if there is none."""
+    """Read its end, verified; None if there is none."""
     try:
         words = np.fromfile(which.path(folder, "end"), "<i8")
     except FileNotFoundError:
@@ -200,7 +200,7 @@ class StreamedFiles:
         return sum(self._sizes.values())
 
     def freeable(self) -> bool:
-        """Whether the driver has still to free a committed one; forgets those that it has freed."""
+        """Tell whether the driver has still to free a committed one; forgets those that it has freed."""
         there = names(self._folder)
         for which in [each for each in self._sizes if each.stem not in there]:
             del self._sizes[which]

@@ -47,7 +47,7 @@ class Segment:
         return segment_path(self.folder, self.segment, suffix)
 
     def count(self) -> int:
-        """How many records it has by now; 0 if it has been discarded."""
+        """Count its records by now; 0 if it has been discarded."""
         return count_records(self.folder, self.segment)
 
     def records(self, start: int, stop: int) -> Records:
@@ -140,7 +140,7 @@ def open_segment(folder: Path, segment: int) -> Segment | None:
 
 
 def count_records(folder: Path, segment: int) -> int:
-    """How many whole records the index of a segment has; 0 if there is none."""
+    """Count the whole records in the index of a segment; 0 if there is none."""
     try:
         return os.stat(segment_path(folder, segment, "index")).st_size // RECORD.itemsize
     except FileNotFoundError:

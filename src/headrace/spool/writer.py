@@ -159,7 +159,7 @@ class SpoolWriter:
         self._put(self._here(Kind.PROGRESS))
 
     def heard(self, source_end: int, source_ts: int) -> None:
-        """How far the source itself has got, and its clock: goes into the records that follow."""
+        """Note how far the source itself has got, and its clock: goes into the records that follow."""
         self.source = (source_end, source_ts)
 
     def full(self, needed_from: int | None = None) -> bool:

@@ -44,7 +44,7 @@ _ROW = pa.schema([pa.field("row_data", pa.list_(pa.string()))])
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the catalog says at a cut: of a table, and of its source, whose decoder prints its values."""
+    """The catalog's records at a cut: of a table, and of its source, whose decoder prints its values."""
 
     table: TableRecord
     decoder: Decoder
@@ -64,7 +64,7 @@ class Printing:
     time: int
 
     def texts(self, keys: pl.Series) -> pl.DataFrame:
-        """What the lake's types could not hold of the rows with these keys."""
+        """The texts of values that the lake's types could not hold, of the rows with these keys."""
         store = self.lake.open()
         return errors_table.standing(store, self.errors, self.table, self.time, keys)
 
@@ -80,7 +80,7 @@ def relation(spark: Any, store: Store, cut: Cut, source: str) -> Any:
 
 
 def recorded(store: Store, cut: Cut, name: Name) -> Recorded:
-    """What the catalog says of a table at the cut."""
+    """Read the catalog's records of a table at the cut."""
     source, table = name
     records = catalog.load(store, source, cut.standings.of(name).shown.epoch).records
     known = source_of(records)
@@ -104,7 +104,7 @@ def _table(spark: Any, store: Store, cut: Cut, name: Name) -> Any:
 
 
 def printing(store: Store, cut: Cut, name: Name, known: Recorded) -> Printing:
-    """What a task that prints rows of the table has to know: nothing that grows with the table."""
+    """The needs of a task that prints rows of the table: nothing that grows with the table."""
     source, table = name
     schema = known.table.schema
     return Printing(
@@ -141,7 +141,7 @@ def printed_rows(task: Printing, batches: Iterator[Any]) -> Iterator[Any]:
 
 @dataclass
 class _Texts:
-    """Which texts rows got by now: of those that are alike each gets another."""
+    """The texts that rows got by now: of those that are alike each gets another."""
 
     task: Printing
     given: Counter[tuple[str, str]] = field(default_factory=Counter)  # by column and key

@@ -1,4 +1,4 @@
-"""What our own statements do: register sources and views in the lake, list them, take them back.
+"""The work of our own statements: register sources and views in the lake, list them, take them back.
 
 CREATE SOURCE needs no connection: it is written down, and `headrace run --lake DIR` mirrors it. One slot and
 one stream serve all its tables, however many views there are over it. A password is refused: it would
@@ -165,7 +165,7 @@ def _taken(name: str) -> Misconfigured:
 
 
 class _Shown:
-    """What SHOW tells."""
+    """The answers of SHOW."""
 
     def __init__(self, lake: Lake, path: str, at: At, source: str | None) -> None:
         self._lake = lake

@@ -52,14 +52,14 @@ class Rewritten:
     shifts: tuple[tuple[int, int], ...]  # from this place on, so much is to be subtracted
 
     def original(self, place: int) -> int:
-        """Where the character at this place stood."""
+        """Find where the character at this place stood."""
         moved = [by for at, by in self.shifts if at <= place]
         return max(0, place - moved[-1]) if moved else place
 
 
 @dataclass
 class _Frame:
-    """What is between two parentheses."""
+    """The words between two parentheses."""
 
     in_from: bool = False
     expects: bool = False

@@ -90,7 +90,7 @@ class SqlSession:
         return self._spark
 
     def cut(self) -> Cut:
-        """Where this session reads, as of now."""
+        """The cut that this session reads at, as of now."""
         return self.lake.cut(self._at, self._source)
 
     def run(self, sql: str) -> Answer:
@@ -105,7 +105,7 @@ class SqlSession:
         return self._own(statement)
 
     def known_names(self) -> list[str]:
-        """What a prompt may complete."""
+        """The names that a prompt may complete."""
         tables = self.cut().standings.listed() if self.lake.sources() else []
         names = [text for _, table in tables for text in (str(table), table.name)]
         return sorted({*names, *self.registry.views(), *self.registry.sources()})
@@ -143,7 +143,7 @@ class _Reading:
         self._used = False
 
     def places(self) -> tuple[str, ...]:
-        """Where the query stood, if it looked at the lake."""
+        """The places of the query, if it looked at the lake."""
         if self._cut is None or not self._used:
             return ()
         return tuple(

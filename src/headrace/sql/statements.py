@@ -1,4 +1,4 @@
-"""Which statement is meant: one of ours, read by recursive descent, or a query that is Spark's to read.
+"""The statement that is meant: one of ours, read by recursive descent, or a query that is Spark's to read.
 
     CREATE [MATERIALIZED] SOURCE [IF NOT EXISTS] name FROM POSTGRES CONNECTION '...' PUBLICATION '...'
     CREATE [MATERIALIZED] VIEWS FROM SOURCE name [( table [, table ...] )]
@@ -109,7 +109,7 @@ class _Reader:
         raise malformed(self.sql, place, f"{wanted} is expected")
 
     def ahead(self, *words: str) -> bool:
-        """Whether these keywords come next."""
+        """Tell whether these keywords come next."""
         following = self.tokens[self.at : self.at + len(words)]
         return tuple(token.keyword for token in following) == words
 

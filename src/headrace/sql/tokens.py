@@ -108,7 +108,7 @@ def _scanned(sql: str) -> Iterator[Token]:
 
 
 def _after_comment(sql: str, start: int) -> int:
-    """Where a comment ends, which may hold others."""
+    """Find the end of a comment, which may hold others."""
     depth = 0
     for edge in _EDGE.finditer(sql, start):
         depth += 1 if edge[0] == "/*" else -1

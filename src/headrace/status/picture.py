@@ -19,7 +19,7 @@ ENDED = ("stopped", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """How one source is doing: what its owner said, how many seconds ago, and the lake's newest epoch."""
+    """The state of one source: what its owner said, how many seconds ago, and the lake's newest epoch."""
 
     said: SourceStatus
     age: float | None
@@ -91,7 +91,7 @@ def _picture(lake: Lake, name: str) -> Source:
 
 
 def _recorded(lake: Lake, name: str, newest: Mark) -> dict[str, TableStatus]:
-    """What the catalog says of the tables, where no run ever told more."""
+    """Read of the tables from the catalog, where no run ever told more."""
     tables, records = {}, lake.catalog(name)
     spelling = spelling_of(records)
     for key, record in records.items():

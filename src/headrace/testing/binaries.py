@@ -1,4 +1,4 @@
-"""Where the programs of a PostgreSQL server come from, without installing anything.
+"""The programs of a PostgreSQL server, without installing anything.
 
 `headrace.testing.postgres` asks `locate(version, build)` and gets a folder with `initdb` and
 `postgres` that the server's operating system user may execute. Three builds are known:

@@ -43,7 +43,7 @@ class Rows:
 
 
 def lake_rows(table: pa.Table) -> Rows:
-    """What a lake's table holds."""
+    """Read a lake's table."""
     frame = texts(table).with_columns(n=pl.lit(1, pl.Int64))
     return Rows(tuple(table.schema.names), counted(frame))
 

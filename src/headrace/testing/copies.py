@@ -27,7 +27,7 @@ from headrace.testing.postmaster import Postmaster, wait_for
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What a server was at a moment."""
+    """A copy of a server as it was at a moment."""
 
     server: Server
     folder: Path
@@ -77,7 +77,7 @@ def standby(primary: Server, *, database: str = "postgres", **settings: Setting)
 
 
 def caught_up(primary: Server, other: Server) -> bool:
-    """Whether the standby has replayed all that the primary has written."""
+    """Tell whether the standby has replayed all that the primary has written."""
     [(written,)] = primary.execute("SELECT pg_current_wal_lsn()::text")
     [(there,)] = other.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [written])
     return bool(there)

@@ -1,4 +1,4 @@
-"""How much memory a process takes with all that it started, at most, while something goes on.
+"""The memory that a process takes with all that it started, at most, while something goes on.
 
     with Peak(pid) as peak:
         ...

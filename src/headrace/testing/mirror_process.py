@@ -169,7 +169,7 @@ class Mirrored:
         return Lake(self._where)
 
     def status(self) -> Source:
-        """What `headrace status` knows of it."""
+        """Ask `headrace status` for its record."""
         [source] = pictures(self._where)
         return source
 

@@ -47,7 +47,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What was done, so many seconds after the start."""
+    """A fault that was done, so many seconds after the start."""
 
     at: float
     done: str
@@ -109,7 +109,7 @@ class Nemesis:
 
     @property
     def finished(self) -> bool:
-        """Whether every fault that was asked for has been done, or one has failed."""
+        """Tell whether every fault that was asked for has been done, or one has failed."""
         return self._work.done()
 
     def wait(self, deadline: float = 300.0) -> None:
@@ -136,7 +136,7 @@ class Nemesis:
 
 
 def connection_faults(proxy: Proxy, *, delay: float = 0.3, rate: float = 30_000) -> dict[str, Fault]:
-    """What a network does to connections that go through the proxy."""
+    """The faults of a network on connections that go through the proxy."""
     return {
         "cut": Fault(proxy.cut),
         "stall": Fault(proxy.stall, proxy.resume),
@@ -148,7 +148,7 @@ def connection_faults(proxy: Proxy, *, delay: float = 0.3, rate: float = 30_000)
 
 
 def server_faults(server: Server) -> dict[str, Fault]:
-    """What happens to a server: it stops without a checkpoint, or dies; after a while it is back."""
+    """The faults of a server: it stops without a checkpoint, or dies; after a while it is back."""
     return {
         "immediate stop": Fault(lambda: server.stop("immediate"), server.start),
         "crash": Fault(server.crash, server.start),

@@ -142,7 +142,7 @@ def _children(parent: int) -> list[int]:
 
 
 def _alive(pid: int) -> bool:
-    """Whether the process still runs: one that only waits to be reaped does not."""
+    """Tell whether the process still runs: one that only waits to be reaped does not."""
     return _stat(pid)[:1] not in ([], ["Z"])
 
 

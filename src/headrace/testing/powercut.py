@@ -48,7 +48,7 @@ class Disk:
 
     @property
     def command(self) -> list[str]:
-        """What comes after `python -m` for the command line, watched."""
+        """The words after `python -m` for the command line, watched."""
         return ["headrace.testing.sync_journal", str(self.root), str(self.journal)]
 
     @contextmanager
@@ -118,7 +118,7 @@ def _identity(state: os.stat_result) -> str:
 
 @dataclass(slots=True)
 class _Synced:
-    """What the disk owes."""
+    """The debts of the disk."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     kept: dict[str, bytes] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class _Synced:
 
 @dataclass(slots=True)
 class _Damage:
-    """What chance makes of the rest; `luck`: how likely it is that something stays."""
+    """The work of chance on the rest; `luck`: how likely it is that something stays."""
 
     synced: _Synced
     dice: random.Random

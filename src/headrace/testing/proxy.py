@@ -40,7 +40,7 @@ _Pipe = queue.Queue[tuple[float, bytes]]
 
 
 class Counts:
-    """What has passed so far; counted by many threads."""
+    """The numbers of what has passed so far; counted by many threads."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -57,7 +57,7 @@ class Counts:
 
 @dataclass
 class _Weather:
-    """What all links of a proxy are under at the moment."""
+    """The weather that all links of a proxy are under at the moment."""
 
     delay: float = 0.0
     rate: float | None = None
@@ -248,7 +248,7 @@ class _Link:
                 return
 
     def _chunks(self, source: socket.socket) -> Iterator[bytes]:
-        """What arrives, and at the end an empty chunk; a reset ends the link."""
+        """Yield what arrives, and at the end an empty chunk; a reset ends the link."""
         while not self._stop.is_set():
             try:
                 data = source.recv(CHUNK)

@@ -65,7 +65,7 @@ def _fetch(into: Path) -> None:
 
 
 def _sources() -> dict[str, str]:
-    """Where this machine has its packages, asked for their sources; any release of the version will do."""
+    """Ask where this machine has its packages for their sources; any release of the version will do."""
     found = {}
     for path in (_APT / "sources.list", *sorted((_APT / "sources.list.d").glob("*.*"))):
         text = path.read_text() if path.is_file() else ""

@@ -103,7 +103,7 @@ class Timeline:
         return [f"c{i}" for i in range(len(self.columns))]
 
     def contents(self, mark: Mark) -> pl.DataFrame:
-        """What the table holds at that mark."""
+        """The contents of the table at that mark."""
         table = self.lake.at(epoch=mark.epoch, source=self.source).arrow(self.name)
         # Before a column was added, every row has NULL there.
         for column in self.columns:
@@ -112,14 +112,14 @@ class Timeline:
         return lake_rows(table.select(list(self.columns))).frame
 
     def net(self, after: int | None, until: int) -> pl.DataFrame:
-        """What the history adds up to between two times; None: since its beginning."""
+        """Add the history up between two times; None: since its beginning."""
         within = pl.col("time") <= until
         if after is not None:
             within &= pl.col("time") > after
         return counted(self.history.filter(within).select(*self.texts, "n"))
 
     def contents_at(self, time: int) -> pl.DataFrame | None:
-        """What the table held when every update up to `time` had been done; None after the last mark."""
+        """The contents of the table with every update up to `time` done; None after the last mark."""
         mark = next((mark for mark in self.marks if mark.time >= time), None)
         if mark is None:
             return None

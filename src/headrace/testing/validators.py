@@ -206,7 +206,7 @@ def _adds_up(timeline: Timeline, marks: Sequence[Mark], show: Show) -> Iterator[
 
 
 def _stands_still(timeline: Timeline, run: Sequence[Mark], show: Show) -> Iterator[Violation]:
-    """Where a mark names the version of the mark before it, history adds up to nothing between them."""
+    """History adds up to nothing between two marks that name one version."""
     bounds = pl.DataFrame({"until": [mark.time for mark in run], "at": range(len(run))}).unique(
         "until", keep="first"
     )

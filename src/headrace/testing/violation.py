@@ -1,4 +1,4 @@
-"""What a validator found: a guarantee that does not hold, where, and what differs.
+"""A violation that a validator found: a guarantee that does not hold, where, and what differs.
 
 How much of the rows it shows is the caller's choice. Without it there are counts only, so that a report
 may be printed wherever tests are; keys and values of a test's own rows help whoever looks for the cause.
@@ -32,7 +32,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """What a violation may show of the rows that differ, besides how many there are."""
+    """The rows that a violation may show of those that differ, besides how many there are."""
 
     keys: Mapping[str, Sequence[str]] | None = None
     values: bool = False

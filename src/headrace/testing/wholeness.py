@@ -34,7 +34,7 @@ Rows = dict[str, pl.DataFrame]  # of each table
 
 @dataclass
 class Verdict:
-    """What was judged, and what was found: an empty list means something only beside these counts."""
+    """The verdict: what was judged, and what was found; an empty list counts only beside these numbers."""
 
     marks: int = 0
     times: int = 0
@@ -129,7 +129,7 @@ def _contents(cut: Cut, names: dict[str, str]) -> Rows:
 def _stretch(
     lake: Lake, names: dict[str, str], run: Sequence[Mark], source: str | None, since: int | None
 ) -> tuple[Rows, Rows]:
-    """What the tables held at the beginning of a run (or at `since`), and the history from there on.
+    """The contents of the tables at the beginning of a run (or at `since`), and the history from there on.
 
     Both with `_diff`; what was there before the first mark is that mark minus the history it holds.
     """

@@ -68,7 +68,7 @@ class Running:
 
     @property
     def finished(self) -> bool:
-        """Whether every writer has done its `times`, or has failed."""
+        """Tell whether every writer has done its `times`, or has failed."""
         return all(work.done() for work in self._work)
 
     def start(self, writers: int) -> None:

@@ -1,4 +1,4 @@
-"""What a collection holds at a time: the sum of all its updates up to then.
+"""The contents of a collection at a time: the sum of all its updates up to then.
 
 Called by the laws of collections and of joining. A negative sum is an error here as it is in a lake.
 """
@@ -18,5 +18,5 @@ def accumulate(updates: pa.Table, frontier: Position) -> pa.Table:
 
 
 def contents(updates: pa.Table, frontier: Position) -> pa.Table:
-    """What the collection holds at the frontier: rows and how many times each."""
+    """The contents of the collection at the frontier: rows and how many times each."""
     return checked(accumulate(updates, frontier))

@@ -191,7 +191,7 @@ def _count(data: Bytes, start: int, stop: int) -> tuple[int, int]:
 
 @kernel(_LETTER, given(types.uint8), types.int64, types.int64)
 def _letter(data: Bytes, frame: int, stop: int) -> tuple[int, int, int]:
-    """What a frame holds: the message's kind, where it starts, and the trouble with it."""
+    """Read the head of a frame: the message's kind, where it starts, and the trouble with it."""
     at = frame + _FRAME
     if data[frame] != _COPY_DATA:
         return OTHER, at, _FINE

@@ -149,7 +149,7 @@ def _tuple(
 
 @kernel(several(types.int64, types.boolean, types.boolean), types.int64, types.int64)
 def _sides(kind: int, first: int) -> tuple[int, bool, bool]:
-    """What a message of this kind holds, by the letter of its first tuple: the image of the old row,
+    """The parts of a message of this kind, by the letter of its first tuple: the image of the old row,
     whether there is a new row, and whether that is allowed."""
     image = _IMAGE_KEY if first == _KEY else _IMAGE_FULL if first == _OLD else _IMAGE_NONE
     fine = image != _IMAGE_NONE or first == _NEW

@@ -67,7 +67,7 @@ def _split(column: TextColumn) -> _Lists:
 
 @kernel(types.int64, given(types.uint8), types.int64, types.int64)
 def _element(data: Bytes, at: int, stop: int) -> int:
-    """Where the element at `at` ends, or -1 if it is not one."""
+    """Find the end of the element at `at`; -1 if it is not one."""
     start = at
     if at < stop and data[at] == _QUOTE:
         at += 1
@@ -81,7 +81,7 @@ def _element(data: Bytes, at: int, stop: int) -> int:
 
 @kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64)
 def _measure(data: Bytes, at: int, stop: int) -> tuple[int, int]:
-    """How many elements an array has, and at most how many bytes; -1 if it has not our shape."""
+    """Count an array's elements, and at most how many bytes; -1 if it has not our shape."""
     if stop - at < 2 or data[at] != _OPEN or data[stop - 1] != _CLOSE:
         return -1, 0
     at, stop = at + 1, stop - 1

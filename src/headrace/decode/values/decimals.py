@@ -67,7 +67,7 @@ def _negate(limbs: Limbs, row: int) -> None:
 
 @kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64)
 def _shape(data: Bytes, at: int, stop: int) -> tuple[int, int]:
-    """How many digits stand before and behind the point; -1 if this is no number."""
+    """Count the digits before and behind the point; -1 if this is no number."""
     start, point = at, -1
     for i in range(at, stop):
         if data[i] == _POINT and point < 0:

@@ -80,7 +80,7 @@ def _digits(data: Bytes, at: int, stop: int) -> int:
 
 @kernel(types.boolean, given(types.uint8), types.int64, types.int64)
 def _is_number(data: Bytes, at: int, stop: int) -> bool:
-    """Whether this is a number without its sign."""
+    """Tell whether this is a number without its sign."""
     end = _digits(data, at, stop)
     fine = end > at
     if fine and end < stop and data[end] == _POINT:

@@ -147,7 +147,7 @@ def _offset(data: Bytes, at: int, stop: int) -> tuple[int, int]:
 
 @kernel(types.boolean, given(types.uint8), types.int64, types.int64)
 def _before_christ(data: Bytes, at: int, stop: int) -> bool:
-    """Whether the text ends in ` BC`."""
+    """Tell whether the text ends in ` BC`."""
     return bool(stop - at > 3 and data[stop - 3] == _SPACE and data[stop - 2] == _B and data[stop - 1] == _C)
 
 

@@ -1,4 +1,4 @@
-"""What decoding a column yields, and how a kernel's output becomes it.
+"""The outcome of decoding a column, and how a kernel's output becomes it.
 
 A kernel of a family fills one value and one state a row. A row that is `BAD` is NULL in the array and
 listed: its text is no value of the column's type, or one that the type can't hold. The value behind a

@@ -86,7 +86,7 @@ def read_range(store: Store, folder: str, path: str) -> tuple[bytes, bytes] | No
 
 
 def read_bytes(store: Store, folder: str, path: str) -> int:
-    """How much memory the file's rows take; of a file that another program wrote, what it tells of that."""
+    """Estimate the memory of the file's rows; of a file that another program wrote, by what it tells."""
     with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         found = pq.read_metadata(source)
     if _BYTES in (found.metadata or {}):
@@ -103,7 +103,7 @@ class RowGroup:
 
 
 def groups(store: Store, folder: str, path: str, columns: Sequence[str]) -> list[RowGroup]:
-    """What the file says of its row groups."""
+    """Read the figures of the file's row groups."""
     with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         metadata = pq.read_metadata(source)
     places = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
@@ -158,7 +158,7 @@ def stream(store: Store, folder: str, path: str, schema: pa.Schema) -> Iterator[
 
 @contextmanager
 def _readable(folder: str, path: str) -> Iterator[None]:
-    """What is wrong with a file itself is true of its table; what keeps us from reading it may pass."""
+    """Blame the table for what is wrong with a file itself; what keeps us from reading it may pass."""
     with told(f"{folder}/{path}"):
         try:
             yield
@@ -176,7 +176,7 @@ def _readable(folder: str, path: str) -> Iterator[None]:
 
 
 def describe(store: Store, folder: str, path: str) -> DataFile:
-    """What an Add action says of a file that is there already."""
+    """Describe a file that is there already as an Add action does."""
     with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         size = source.size()
         table = pq.ParquetFile(source).read()

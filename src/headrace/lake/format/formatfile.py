@@ -1,4 +1,4 @@
-"""What makes a directory a lake: `_headrace/format.json`, with the version of these formats.
+"""The mark of a lake: `_headrace/format.json`, with the version of these formats.
 
     {"version": 2, "lake_id": "…"}
 
@@ -49,7 +49,7 @@ def open_lake(store: Store) -> Format:
 
 
 def is_new(store: Store) -> bool:
-    """Whether a lake is still to be made there; an error where something else is."""
+    """Tell whether a lake is still to be made there; an error where something else is."""
     if store.exists(layout.FORMAT):
         return False
     if not store.empty():

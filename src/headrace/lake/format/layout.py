@@ -1,4 +1,4 @@
-"""Where things stand in a lake: every folder, key and file name is made here and nowhere else.
+"""The places of things in a lake: every folder, key and file name is made here and nowhere else.
 
     tables/<source>/<schema>/<table>/         Delta: current state
     history/<source>/<schema>/<table>/<k>/    Delta: what changed, one per incompatible schema k
@@ -122,7 +122,7 @@ def marks_folder(source: str) -> str:
 
 
 def place(folder: str) -> str:
-    """How a table's folder is named to a person: `public.orders` for a current state, else the folder."""
+    """Name a table's folder to a person: `public.orders` for a current state, else the folder."""
     room, _, rest = folder.partition("/")
     parts = [unquote(part) for part in rest.split("/")]
     return str(TableName(parts[1], parts[2])) if room == "tables" and len(parts) == 3 else folder
@@ -167,12 +167,12 @@ def durable_key(source: str) -> str:
 
 
 def ahead_folder(source: str) -> str:
-    """What is decoded of transactions that still run: a cache of the owner's."""
+    """The folder of what is decoded of transactions that still run: a cache of the owner's."""
     return f"_headrace/staged/{quote(source)}/ahead"
 
 
 def staged_folder(source: str, stage: str) -> str:
-    """Where a table is copied anew; the folders of its rows, history and errors lie in it."""
+    """The folder of a table that is copied anew; the folders of its rows, history and errors lie in it."""
     return f"{staged_tables_folder(source)}/{stage}"
 
 
@@ -181,7 +181,7 @@ def staged_tables_folder(source: str) -> str:
 
 
 def late_folder(source: str) -> str:
-    """What the stream has for tables that are still being copied."""
+    """The folder of the stream's files for tables that are still being copied."""
     return f"_headrace/staged/{quote(source)}/late"
 
 

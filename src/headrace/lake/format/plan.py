@@ -33,7 +33,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class TableStep:
-    """What an epoch does to one Delta table: one commit, at exactly `base + 1`.
+    """A step of an epoch in one Delta table: one commit, at exactly `base + 1`.
 
     `base == -1` creates the table. `schema` (an Arrow schema, serialised and base64) is given when the
     step creates the table or replaces its schema, else None. `rewrite` says that the rows stay the same, in

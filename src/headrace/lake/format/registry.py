@@ -1,4 +1,4 @@
-"""What was registered in a lake by SQL: sources to be mirrored, and views over them.
+"""The register of a lake, written by SQL: sources to be mirrored, and views over them.
 
     _headrace/registry/sources/<name>.json     {"kind": "postgres", "connection": ..., "publication": ...}
     _headrace/registry/views/<name>.json       {"text": "SELECT ...", "materialized": false}

@@ -1,4 +1,4 @@
-"""What Delta's log says of a file's values, so that readers may skip the file.
+"""The statistics of a file's values in Delta's log, so that readers may skip the file.
 
     {"numRecords": n, "minValues": {..}, "maxValues": {..}, "nullCount": {..}}
 

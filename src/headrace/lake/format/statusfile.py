@@ -18,7 +18,7 @@ from headrace.lake.store.contract import Store
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What the owner said, and how long ago, in seconds."""
+    """The newest word of the owner, and how long ago it came, in seconds."""
 
     said: SourceStatus
     age: float

@@ -1,4 +1,4 @@
-"""What a lake knows of a source beside its rows: the fold of all plans that have a mark.
+"""The catalog: all that a lake knows of a source beside its rows, the fold of all plans that have a mark.
 
     state(N) = state(N-1) updated with plan(N).state          a record of None removes its key
 

@@ -102,7 +102,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """How a takeover went: the mark of its own empty epoch, and what had to be withdrawn before."""
+    """The outcome of a takeover: the mark of its own empty epoch, and what had to be withdrawn before."""
 
     mark: Mark
     blocked: tuple[Blocked, ...] = ()
@@ -110,7 +110,7 @@ class Takeover:
 
 @dataclass(slots=True)
 class Claim:
-    """What a process remembers, over its attempts, of the source that it took over."""
+    """The claim of a process, over its attempts, to the source that it took over."""
 
     held: bool = False  # a plan of ours got its place: the source is ours until somebody else's does
     plan_ids: set[str] = field(default_factory=set)  # the last one that got its place, those tried since
@@ -336,7 +336,7 @@ def _apply(table: Tables, plan: Plan, step: TableStep, stamp: Stamp) -> Blocked 
 
 
 def _judge(table: Tables, plan: Plan, step: TableStep) -> Blocked | None:
-    """Whose commit is it that stands where this step belongs?"""
+    """Tell whose commit stands where this step belongs."""
     newest = table.refresh()
     entries = [table.entry(version) for version in range(step.base + 1, newest + 1)]
     if not entries or entries[0] is None:

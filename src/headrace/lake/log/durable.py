@@ -1,4 +1,4 @@
-"""How much of a source is known to survive the machine losing power, written down in the lake.
+"""The extent to which a source is known to survive the machine losing power, written down in the lake.
 
     _headrace/durable/<source>.json
         {"epoch": 41}                            all up to mark 41 is on the disk
@@ -46,7 +46,7 @@ class Durable:
 
 
 def read(files: Files, source: str) -> Durable | None:
-    """What was written down last, or None where nothing was."""
+    """Read the newest of these notes; None where there is none."""
     data = files.get(layout.durable_key(source))
     if data is None:
         return None

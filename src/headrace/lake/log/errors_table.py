@@ -104,7 +104,7 @@ def said_in_parts(store: Store, folder: str, table: TableName) -> Iterator[pl.Da
 
 
 def rewritten(store: Store, folder: str, paths: Sequence[str], until: int | None) -> Iterator[pa.Table]:
-    """What becomes of these files when they are put together: rows for files, in the order of keys.
+    """Put these files together: rows for files, in the order of keys.
 
     They hold all that was said of their keys up to `until`, if that is given.
     """
@@ -147,7 +147,7 @@ class _Piece:
 def _pieces(
     store: Store, folder: str, table: TableName, keys: Sequence[str] | None = None
 ) -> Iterator[_Piece]:
-    """Where errors of a table (of these keys) may stand: as the log says of files, and they themselves."""
+    """Find where errors of a table (of these keys) may stand: by the log's word on files, and their own."""
     lake_table = LakeTable(store, folder)
     lake_table.refresh()
     name = str(table)
@@ -166,7 +166,7 @@ def _pieces_of(store: Store, folder: str, path: str) -> Iterator[_Piece]:
 
 
 def _between(values: Sequence[str], low: str | None, high: str | None) -> bool:
-    """Whether one of these values, which are in order, lies between the bounds, as far as they are known."""
+    """Tell whether one of these values, in their order, lies between the bounds, as far as they are known."""
     if low is None or high is None:
         return True
     at = bisect_left(values, low)
@@ -194,13 +194,13 @@ def _behind(place: Place) -> pl.Expr:
 
 
 def standing_of(told: pl.DataFrame) -> pl.DataFrame:
-    """What of this stands."""
+    """Pick of these errors those that stand."""
     summed = told.group_by("key", "column", "raw").agg(pl.col("diff").sum())
     return summed.filter(pl.col("diff") > 0)
 
 
 def taken_back(rows: pa.Table, time: int) -> pa.Table:
-    """What retracts these rows at a time."""
+    """The rows that retract these at a time."""
     rows = rows.set_column(ERRORS.get_field_index("time"), ERRORS.field("time"), pa.repeat(time, len(rows)))
     diffs = pa.compute.negate(rows["diff"])
     return rows.set_column(ERRORS.get_field_index("diff"), ERRORS.field("diff"), diffs)

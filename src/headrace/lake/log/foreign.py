@@ -30,7 +30,7 @@ from headrace.lake.store.contract import Store
 
 
 def is_newest(table: LakeTable) -> bool:
-    """Whether another program made the newest version of a table."""
+    """Tell whether another program made the newest version of a table."""
     entry = table.entry(table.version) if table.version >= 0 else None
     return entry is not None and entry.plan_id is None
 
@@ -52,7 +52,7 @@ def opened(store: Store, source: str, folder: str) -> LakeTable:
 
 
 def undo(store: Store, source: str, folder: str) -> bool:
-    """Whether something of another program's was torn, and is undone now."""
+    """Tell whether something of another program's was torn, and is undone now."""
     own = None if store.durable_at_once else _last_own(store, source, folder)
     if own is None:
         return False

@@ -42,7 +42,7 @@ class Part:
 
     @property
     def own(self) -> dict[str, str]:
-        """How our columns are called here, by their plain names."""
+        """The names of our columns here, by their plain names."""
         start = _own_start(self.schema)
         return dict(zip(OWN.names, self.schema.names[start : start + len(OWN)], strict=True))
 
@@ -75,13 +75,13 @@ class Part:
 
 
 def parts(store: Store, source: str, table: TableName, times: Times) -> list[Part]:
-    """What the table's history has of these times, one part for each schema; none where it has none."""
+    """The table's history of these times, one part for each schema; none where it has none."""
     found = (part_of(folder, times) for folder in folders(store, source, table))
     return [part for part in found if part.paths]
 
 
 def part_of(folder: LakeTable, times: Times) -> Part:
-    """What one folder of a history has of these times."""
+    """The history of these times in one folder."""
     schema = folder.schema()
     start = _own_start(schema)
     return Part(folder, schema, _within(folder, layout.lake_column(schema.names[start]), times), times)
@@ -156,7 +156,7 @@ def _within(folder: LakeTable, time: str, times: Times) -> tuple[str, ...]:
 
 
 def _own_start(schema: pa.Schema) -> int:
-    """Where our columns stand in a history table: together, in their order."""
+    """Find where our columns stand in a history table: together, in their order."""
     ours = [name.lstrip("_") for name in OWN.names]
     names = [name.lstrip("_") for name in schema.names]
     width = len(ours)

@@ -1,4 +1,4 @@
-"""How far back the history of a source reaches: `_headrace/reach/<source>.json`.
+"""The reach of a source's history into the past: `_headrace/reach/<source>.json`.
 
     {"time": T, "since": "2026-11-22T00:00:00+00:00", "gone": G}
 

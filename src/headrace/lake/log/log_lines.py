@@ -68,7 +68,7 @@ def line(store: Store, folder: str, version: int) -> Line | None:
 
 
 def is_whole(store: Store, folder: str, version: int) -> bool:
-    """Whether one version is there, with all files that it adds."""
+    """Tell whether one version is there, with all files that it adds."""
     found = line(store, folder, version)
     return found is not None and files_whole(store, folder, found.files)
 

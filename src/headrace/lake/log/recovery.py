@@ -56,7 +56,7 @@ Whole = Callable[[Plan], bool]
 
 
 def is_settled(store: Store, source: str) -> bool:
-    """Whether there is nothing to judge: no epoch came after the last one that is known to be durable."""
+    """Tell whether there is nothing to judge: no epoch came after the last that is known to be durable."""
     if store.durable_at_once:
         return True
     known = durable.read(store, source)
@@ -138,7 +138,7 @@ def _published(store: Store, folder: str, known: int) -> set[int | None]:
 
 
 def _pins_whole(store: Store, source: str, plan: Plan, before: Mapping[str, int]) -> bool:
-    """Whether the versions that the mark names, and the one before does not, are whole: also others'."""
+    """Tell whether the versions that the mark names, and the one before does not, are whole: also others'."""
     stepped = {step.path for step in plan.steps}
     for text, version in plan.versions.items():
         folder = layout.table_folder(source, TableName.parse(text))

@@ -42,7 +42,7 @@ class MarkLog(Protocol):
 
 
 class Syncing:
-    """What of one source's epochs is durable."""
+    """The durable part of one source's epochs."""
 
     def __init__(self, source: str, files: Files, marks: MarkLog, table: Callable[[str], Table]) -> None:
         self._source = source

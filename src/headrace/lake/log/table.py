@@ -58,7 +58,7 @@ _CONFIGURATION: Mapping[str, str | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Who commits: the application and its epoch (Delta's `txn`), and the plan."""
+    """The author of a commit: the application and its epoch (Delta's `txn`), and the plan."""
 
     app: str
     epoch: int
@@ -155,7 +155,7 @@ class LakeTable:
         return schemas.from_lake(pa.schema(self._delta.schema().to_arrow()))
 
     def entry(self, version: int) -> Entry | None:
-        """What the log says of one version; None where its line is not there (any more)."""
+        """Read the log's line of one version; None where it is not there (any more)."""
         if version in self._ours:
             return self._ours[version]
         text = self.store.get(self._log_key(version))
@@ -367,7 +367,7 @@ def _add(file: DataFile, *, changes: bool = True) -> AddAction:
 
 
 class _Told:
-    """What delta-rs refuses while reading, as one of the families."""
+    """Raises what delta-rs refuses while reading as one of the families."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder

@@ -35,7 +35,7 @@ class Stretch:
 
 
 def of(records: Mapping[str, Any]) -> tuple[Stretch, ...] | None:
-    """What a source's catalog says of them; None where it was begun before there was such a record."""
+    """Read them from a source's catalog; None where it was begun before there was such a record."""
     found = records.get(KEY)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What happened to a table between two places: its history, exactly, as a DataFrame.
+"""The changes of a table between two places: its history, exactly, as a DataFrame.
 
     contents(until)  =  contents(after)  +  Σ changes(after, until)
 

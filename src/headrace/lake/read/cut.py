@@ -147,7 +147,7 @@ class Cut:
         return views
 
     def history(self, name: str) -> pa.Table:
-        """What happened to the table's rows up to this cut, as `headrace.core.history` describes it.
+        """The history of the table's rows up to this cut, as `headrace.core.history` describes it.
 
         Of a table that came back under other columns it is the history of those that it has here.
         """

@@ -63,7 +63,7 @@ class Frames:
         return rows.toDF(*schema.names)
 
     def _is_readable(self, key: str, ddl: str) -> bool:
-        """Whether Spark has a file system on which the file is."""
+        """Tell whether Spark has a file system on which the file is."""
         try:
             # On Connect nothing is looked at before somebody asks.
             _ = self.spark.read.schema(ddl).parquet(self._address(key)).columns

@@ -1,4 +1,4 @@
-"""Where the tables of a cut stand: which mark's version each is had from, and what history adds to that.
+"""The ways to the tables of a cut: which mark's version each is had from, and what history adds to that.
 
 A table is exact at a mark that names it; and anywhere else from the `since` of its record on, up to the last
 mark that has it: those contents are made of the nearest mark and history (`headrace.lake.read.travel`).
@@ -44,7 +44,7 @@ _TABLE = "table/"  # how the keys of tables begin in the catalog
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a table is had at a place: a mark's version, and what history adds to it or takes away."""
+    """The way to a table at a place: a mark's version, and what history adds to it or takes away."""
 
     base: Mark
     shown: Mark  # whose schema the rows have
@@ -102,7 +102,7 @@ class Past:
         return histories.numbered(self._store, self._source, table, number)
 
     def stop(self, table: TableName) -> str | None:
-        """Where and why the table stopped, if it did."""
+        """The place and the reason of the table's stop, if it did."""
         record = self._records(self.kept[-1]).get(f"{_TABLE}{table}") or {}
         error, at = record.get("error"), record.get("stopped_at")
         return None if error is None or at is None else f'it stopped at "{at["text"]}" ({error["code"]})'
@@ -153,7 +153,7 @@ class Standings:
         raise _unknown(text)
 
     def of(self, full: Name) -> Standing:
-        """How the table is had here; an error where it is not exact."""
+        """The way to the table here; an error where it is not exact."""
         found = self._find(full)
         if found is None:
             raise self._absent(full)
@@ -237,7 +237,7 @@ class Standings:
         return self._pasts[source].shown(time)
 
     def _absent(self, full: Name) -> Definite | Misconfigured:
-        """Why a table can't be read here: it left the marks, or is exact only later."""
+        """Say why a table can't be read here: it left the marks, or is exact only later."""
         source, table = full
         since = self.since(full)
         if since is not None:

@@ -101,7 +101,7 @@ class Lake:
         until: Moment | None = None,
         source: str | None = None,
     ) -> Any:
-        """What happened to a table's rows between two places: the row, `_time` and `_diff`, nothing netted.
+        """The changes of a table's rows between two places: the row, `_time` and `_diff`, nothing netted.
 
         `after` is not told, `until` is; each is an epoch (a number), a position, a timestamp or a cut.
         Without `after`: since the table's history is exact. Without `until`: up to the newest mark.
@@ -112,7 +112,7 @@ class Lake:
         return changing.changes(self.store, spark, end, full, start)
 
     def history(self, name: str) -> pa.Table:
-        """What happened to a table's rows up to the newest mark."""
+        """The history of a table's rows up to the newest mark."""
         return self.at().history(name)
 
     def catalog(self, source: str | None = None) -> Mapping[str, object]:

@@ -110,7 +110,7 @@ def _condition(files: Sequence[_File], column: pa.Field) -> str:
 
 
 def _literal_kind(kind: pa.DataType) -> bool:
-    """Whether bounds of this type can be written into a condition without loss."""
+    """Tell whether bounds of this type can be written into a condition without loss."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_string(kind)

@@ -1,4 +1,4 @@
-"""Where in a source's life somebody means: by epoch, by position, or by time of day.
+"""The place in a source's life that somebody means: by epoch, by position, or by time of day.
 
     place      (time, frontier, mark)     all updates with `_time <= time`, and none after it
     mark       the mark that is exactly there, or None between two marks
@@ -259,7 +259,7 @@ def _ahead(marks: Sequence[Mark], primary: str) -> Misconfigured:
 
 
 def kept(marks: Sequence[Mark]) -> str:
-    """What there is, for a person."""
+    """Say for a person what is kept."""
     first, last = marks[0], marks[-1]
     until = last.complete_until
     clock = "" if until is None else f", complete up to {until.isoformat()} by the source's clock"

@@ -1,4 +1,4 @@
-"""What a table held between two marks: the contents of a mark, plus or minus history.
+"""The contents of a table between two marks: those of a mark, plus or minus history.
 
     mark a ──────────── t ──────────── mark b
     C(t) = C(a) + Σ history (a, t]     =    C(b) − Σ history (t, b]
@@ -53,7 +53,7 @@ class Journey:
 
 
 def fits(schema: pa.Schema, parts: Sequence[Part]) -> bool:
-    """Whether rows of these parts of history can be rows of this schema."""
+    """Tell whether rows of these parts of history can be rows of this schema."""
     return all(
         part.schema.field(name).type == schema.field(name).type
         for part in parts
@@ -114,7 +114,7 @@ def frame(spark: Any, part: Part) -> Any:
 
 
 def _net(spark: Any, journey: Journey) -> Any:
-    """What the updates add up to, per row: the row's columns and `n`, none of them zero."""
+    """Sum the updates up per row: the row's columns and `n`, none of them zero."""
     updates = None
     for part in journey.parts:
         columns = [

@@ -1,4 +1,4 @@
-"""What stays in a lake, and for how long.
+"""Retention: the marks, the history and the files that stay in a lake, and for how long.
 
     thinning    which marks stay
     mark_files  the files of a marks table, put in order

@@ -1,4 +1,4 @@
-"""Which files are put together: neighbours that are small, up to a size that is good to read.
+"""The choice of files to put together: neighbours that are small, up to a size that is good to read.
 
     in order    ▪ ▪ █ ▪ ▪ ▪ ▪ █        ▪ smaller than SMALL
                 └─┘   └─────┘          neighbours alone, so that files keep covering ranges of their own

@@ -35,7 +35,7 @@ ENTRIES_AT_ONCE = 500_000
 
 @dataclass(slots=True)
 class Tidied:
-    """What is to become of the files of marks."""
+    """The outcome of tidying the files of marks."""
 
     remove: list[str] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
@@ -130,7 +130,7 @@ def _cut(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def young(path: str, epoch: int) -> bool:
-    """Whether a file of marks, by its name, holds none from before this epoch."""
+    """Tell whether a file of marks, by its name, holds none from before this epoch."""
     named = layout.epoch_of(path)
     return named is not None and named >= epoch
 

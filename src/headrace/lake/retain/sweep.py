@@ -1,4 +1,4 @@
-"""What nobody needs any more, and its removal: data files, lines of Delta's logs, plans, answered requests.
+"""The sweep: data files, lines of Delta's logs, plans and answered requests that nobody needs any more.
 
     a data file stays while            the newest version holds it, or
                                        it was removed less than the grace time ago (Delta's tombstones), or
@@ -50,7 +50,7 @@ _LOG = re.compile(r"(\d{20})\.(json|checkpoint\.parquet)\Z")
 
 @dataclass(slots=True)
 class Swept:
-    """How much went, or would go."""
+    """The amount that went, or would go."""
 
     files: int = 0
     log: int = 0
@@ -87,7 +87,7 @@ class Broom:
 
     @property
     def before(self) -> datetime:
-        """What was published after this is not asked after: none of its files went."""
+        """Leave out what was published after this: none of its files went."""
         return self.now - self.keeping.dense
 
     # --- the whole ------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class Broom:
         return version
 
     def _over(self, path: str, *, held: bool) -> bool:
-        """Whether the epoch of a file is over; a later one's may be named by a mark that we did not see.
+        """Tell whether the epoch of a file is over; a later one's may be named by a mark that we did not see.
 
         What is not named as ours are goes if a log held it, and is somebody's otherwise.
         """
@@ -276,7 +276,7 @@ def _log(table: LakeTable) -> tuple[set[int], set[int], bool]:
 
 
 def _made(table: LakeTable, version: int) -> datetime:
-    """When a version was committed; the beginning of time where its line is gone."""
+    """The time of a version's commit; the beginning of time where its line is gone."""
     text = table.store.get(f"{table.folder}/_delta_log/{version:020d}.json")
     for line in (text or b"").splitlines():
         stamp = json.loads(line).get("commitInfo", {}).get("timestamp")

@@ -1,4 +1,4 @@
-"""Which marks stay: every one for a while, then one an hour, then one a day; none before the reach.
+"""The choice of marks that stay: all for a while, then one an hour, then one a day; none before the reach.
 
     now ◄──── marks ────► ◄──────── a week ────────► ◄────── ...
     │││││││││││││││││││││ │   │   │   │   │   │   │   │        │        │
@@ -45,7 +45,7 @@ LONGEST = timedelta(days=6)
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How long what is kept. `retention` of None: history goes back to the beginning, for ever."""
+    """The times that things are kept. `retention` of None: history goes back to the beginning, for ever."""
 
     retention: timedelta | None = None
     marks: timedelta = field(default_factory=lambda: duration(MARKS, "marks"))
@@ -116,7 +116,7 @@ def _slot(published: datetime, now: datetime, keeping: Keeping) -> tuple[int, ..
 
 
 def _middles(marks: Sequence[Mark], first: int, last: int, known: Callable[[Mark], Known]) -> Iterator[int]:
-    """What has to stay between two marks so that history leads to all that goes."""
+    """Find what has to stay between two marks so that history leads to all that goes."""
     if last - first < 2 or _calm(marks[first], marks[first + 1 : last], marks[last], known):
         return
     middle = (first + last) // 2
@@ -126,7 +126,7 @@ def _middles(marks: Sequence[Mark], first: int, last: int, known: Callable[[Mark
 
 
 def _calm(before: Mark, going: Sequence[Mark], after: Mark, known: Callable[[Mark], Known]) -> bool:
-    """Whether history leads from `after` back to each of the marks between, for all that they name."""
+    """Tell whether history leads from `after` back to each of the marks between, for all that they name."""
     if before.incarnation != after.incarnation:
         return False
     first: dict[str, Mark] = {}

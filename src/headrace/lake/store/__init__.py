@@ -1,4 +1,4 @@
-"""Where a lake lives: bytes under keys, the same on a local directory and on an object store.
+"""The stores: bytes under keys, the same on a local directory and on an object store.
 
     contract   what every store promises, and the errors that they share
     local      a directory

@@ -1,4 +1,4 @@
-"""Where a lake lives: bytes under keys, the same on a local directory and on an object store.
+"""A store, in which a lake lives: bytes under keys, the same on a local directory and on an object store.
 
 Everything in the lake that is not a Delta log is read and written through a `Store`; delta-rs gets the
 store's `url` and `storage_options` for the rest. Keys are relative to the lake and use `/`.
@@ -35,11 +35,11 @@ class Store(Protocol):
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """What delta-rs and Polars need to open `url`; may hold credentials."""
+        """The options with which delta-rs and Polars open `url`; may hold credentials."""
 
     @property
     def durable_at_once(self) -> bool:
-        """Whether everything that was written, by whomever, would survive a power cut now."""
+        """Tell whether everything that was written, by whomever, would survive a power cut now."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool: ...
 
@@ -47,7 +47,7 @@ class Store(Protocol):
         """Replace what is stored under `key`; where it is not `lasting` a power cut may leave half of it."""
 
     def get(self, key: str) -> bytes | None:
-        """What is stored under `key`, or None where nothing is."""
+        """Read the bytes under `key`; None where there are none."""
 
     def list(self, prefix: str) -> tuple[str, ...]:
         """The keys below the folder `prefix`, at any depth, in order."""
@@ -89,7 +89,7 @@ def missing(key: str) -> Definite:
 
 @contextmanager
 def told(key: str) -> Iterator[None]:
-    """What the operating system refuses, as one of the families."""
+    """Raise what the operating system refuses as one of the families."""
     try:
         yield
     except HeadraceError:

@@ -146,7 +146,7 @@ def _temporary(target: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
 
 
 def _left_over(name: Path, path: Path) -> bool:
-    """Whether a program that was ended while it made a lake may have left this."""
+    """Tell whether a program that was ended while it made a lake may have left this."""
     if path.is_dir():
         return name.parts == ("_headrace",)
     return name.parent.parts == ("_headrace",) and name.name.startswith(".") and name.suffix == ".tmp"

@@ -204,7 +204,7 @@ def _plain(value: str) -> bool | str:
 
 @contextmanager
 def _told(key: str) -> Iterator[None]:
-    """What the object store refuses, as one of the families; its own text may hold addresses, no secrets."""
+    """Raise the object store's refusal as one of the families; its text may hold addresses, no secrets."""
     try:
         yield
     except HeadraceError:

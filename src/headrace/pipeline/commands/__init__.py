@@ -1,4 +1,4 @@
-"""What a command may ask of whoever owns a source, and how it is done.
+"""The commands that whoever owns a source carries out, and those who ask for them.
 
     ask           the command's side: leave a request, or take the fence where nobody lives
     serve         the owner's side: one request after another, between two epochs

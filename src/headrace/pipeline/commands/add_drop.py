@@ -147,7 +147,7 @@ def _source(ledger: Ledger) -> SourceRecord:
 
 
 def _of_new(report: Report, ledger: Ledger) -> Report:
-    """What the preflight found of tables that are not mirrored yet and that the lake can take."""
+    """Pick from a preflight the tables that are not mirrored yet and that the lake can take."""
     new = replace(
         report,
         tables=tuple(table for table in report.tables if table.name not in ledger.tables),

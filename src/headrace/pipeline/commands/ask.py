@@ -1,4 +1,4 @@
-"""How a command gets something done that only the owner of a source may do.
+"""The command's side: it gets something done that only the owner of a source may do.
 
     somebody owns the source and is alive   leave a request, wait for the answer
     nobody does                             take the fence and do it here, with the same deed (`serve`)

@@ -47,7 +47,7 @@ def drop(path: str, *, url: str | None = None, only: str | None = None, stop: bo
 
 @dataclass(frozen=True, slots=True)
 class _Upstream:
-    """What may be upstream of a source, and where."""
+    """The objects that may be upstream of a source, and where."""
 
     address: str
     record: Json
@@ -58,7 +58,7 @@ def _made(record: SourceRecord) -> _Upstream:
 
 
 def _begun(store: Store) -> dict[str, _Upstream]:
-    """What runs were about to make: one that was killed in the midst of it left no record of it."""
+    """The objects that runs were about to make: one that was killed amid that left no record of it."""
     lake_id = open_lake(store).lake_id
     found = {}
     for name, (_, config) in last_config.remembered(store).items():

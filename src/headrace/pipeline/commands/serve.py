@@ -54,7 +54,7 @@ DEEDS: dict[str, Deed] = {
 
 
 def deed(kind: str, deeds: Mapping[str, Deed] = DEEDS) -> Deed:
-    """What a kind of request asks for."""
+    """The work that a kind of request asks for."""
     if kind not in deeds:
         raise Misconfigured(
             "REQUEST_UNKNOWN",
@@ -75,7 +75,7 @@ class _InHand:
 
 @dataclass(slots=True)
 class CommandQueue:
-    """Where a run takes requests, one after another, without ever waiting for one."""
+    """A queue from which a run takes requests, one after another, without ever waiting for one."""
 
     deeds: Mapping[str, Deed] = field(default_factory=lambda: DEEDS)
     looked_at: float = 0.0

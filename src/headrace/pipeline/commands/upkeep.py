@@ -1,4 +1,4 @@
-"""When a run maintains its lake by itself: it leaves itself a request, as a command would.
+"""Maintenance by a run itself: it leaves itself a request, as a command would, when it is worth it.
 
 Due after some hundred marks, or an hour, whichever comes first: what they leave behind makes a lake slow to
 open, and large. At its start a run counts what it finds, so that runs that are short (`--once`)
@@ -34,7 +34,7 @@ class UpkeepRun(Owner, Protocol):
 
 @dataclass(slots=True)
 class Upkeep:
-    """How much has come together since the lake was last maintained."""
+    """The amount that has come together since the lake was last maintained."""
 
     since: float = field(default_factory=time.monotonic)
     epoch: int | None = None  # the mark's, at the last time, as far as is known
@@ -50,7 +50,7 @@ class Upkeep:
             self.asked = requests.ask(run.place.store, run.ledger.name, KIND, {"auto": True})
 
     def due(self, run: UpkeepRun) -> bool:
-        """Whether it is worth it by now."""
+        """Tell whether it is worth it by now."""
         if self.epoch is None:
             found = len(Marks(run.place.store, run.ledger.name).kept().blocks)
             self.epoch = run.ledger.mark.epoch - found

@@ -202,7 +202,7 @@ class Walk:
     halved: int = 0  # how often a step took too long
 
     def next(self, span: Span, doubled: int) -> Bound | None:
-        """Where the next chunk ends: after half as many rows whenever the server takes too long for them."""
+        """Find the next chunk's end: after half as many rows whenever the server takes too long for them."""
         while True:
             self.step = max(1, (self.rows << min(doubled, 40)) >> self.halved)
             try:

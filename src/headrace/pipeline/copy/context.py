@@ -1,4 +1,4 @@
-"""What the two ways of copying (`snapshot`, `by_chunks`) share: where from and where to, and what comes out.
+"""The context of a copy of either kind (`snapshot`, `by_chunks`): from where, to where, and what comes out.
 
     Site ─► Copied         a table, whole
             ChunkCopied    a key range of one
@@ -38,7 +38,7 @@ FREE_SECONDS = 0.2
 
 @dataclass(slots=True)
 class Progress:
-    """How far the copy of one table is."""
+    """The progress of one table's copy."""
 
     rows_known: int
     bytes_known: int
@@ -108,7 +108,7 @@ Event = Copied | ChunkCopied | Refused | Postponed | Lost | Broken
 
 
 class Room:
-    """What all copies of a source share: its connections, and the account of how far each table is."""
+    """The room of all copies of a source: its connections, and the account of how far each table is."""
 
     def __init__(self, connections: int) -> None:
         self.connections = connections
@@ -118,7 +118,7 @@ class Room:
 
 @dataclass(slots=True)
 class Site:
-    """What every reader needs, and where its outcome goes."""
+    """The needs of every reader, and the place for its outcome."""
 
     kind: str  # of the source
     address: Address
@@ -133,7 +133,7 @@ class Site:
 
     @property
     def connections(self) -> int:
-        """How many may copy at once."""
+        """The number of copies that may read at once."""
         return self.room.connections
 
     @property
@@ -157,7 +157,7 @@ class Site:
 
     @property
     def waiting(self) -> Waiting:
-        """How a copy waits for other transactions: until it is stopped, and it says so."""
+        """Wait for other transactions until the copy is stopped, and say so."""
         return Waiting(self.check_stop, self._wait_for)
 
     def _wait_for(self, reason: Transient) -> None:

@@ -1,4 +1,4 @@
-"""What a copy has brought since the last look: gathered here, and made into one epoch.
+"""The parts that copies have brought: gathered here, and made into one epoch.
 
 Whole tables are committed at once. Chunks are gathered for a moment, so that not each of them is an epoch of
 its own; those that were lost with the process are copied again.
@@ -52,7 +52,7 @@ class CopiedParts:
         self.chunks = {name: parts for name, parts in self.chunks.items() if name not in names}
 
     def ripe(self, *, over: bool) -> bool:
-        """Whether it is time for an epoch: a table is whole, nothing more will come, or something waits."""
+        """Tell whether an epoch is due: a table is whole, nothing more will come, or something waits."""
         return bool(self) and (over or bool(self.tables) or time.monotonic() - self.since >= GATHER_SECONDS)
 
     def epoch(self, ledger: Ledger) -> Epoch | None:
@@ -82,7 +82,7 @@ class CopiedParts:
 
 
 def awaited_folders(ledger: Ledger) -> dict[TableName, str]:
-    """Where the copies have to go that tables wait for: what comes for another folder is nobody's."""
+    """The folders of the copies that tables wait for: what comes for another folder is nobody's."""
     return {name: ledger.outline(record).folder for name, record in ledger.awaited.items()}
 
 
@@ -123,5 +123,5 @@ def _outcome(parts: list[ChunkCopied]) -> Outcome:
 
 
 def _absent(ledger: Ledger, record: TableRecord) -> bool:
-    """Whether the table has no folder in the lake yet: an empty one has no file that would make it."""
+    """Tell whether the table has no folder in the lake yet: an empty one has no file that would make it."""
     return ledger.table(ledger.outline(record).folder).version < 0

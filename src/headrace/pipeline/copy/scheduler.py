@@ -27,7 +27,7 @@ AGAIN_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Later:
-    """Why a table is left alone, and until when."""
+    """The reason to leave a table alone, and until when."""
 
     error: Transient
     until: float
@@ -58,7 +58,7 @@ class CopyScheduler:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will come."""
+        """Tell whether nothing more will come."""
         return all(copying.over for copying in self._copies)
 
     @property
@@ -67,13 +67,13 @@ class CopyScheduler:
 
     @property
     def waits_for(self) -> list[Transient]:
-        """What keeps copies from their snapshot, and tables from being read."""
+        """Say what keeps copies from their snapshot, and tables from being read."""
         waiting = [copying.site.waits_for for copying in self._copies]
         later = list(self._postponed.values())  # at once: it is the reporter's thread that asks
         return [each for each in waiting if each is not None] + [each.error for each in later]
 
     def events(self) -> Iterator[Event]:
-        """What has come; a caller that raises in between loses nothing that another attempt needs."""
+        """Take what has come; a caller that raises in between loses nothing that another attempt needs."""
         for copying in self._copies:
             while not copying.site.finished.empty():
                 event = copying.site.finished.get()

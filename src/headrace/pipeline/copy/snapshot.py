@@ -104,7 +104,7 @@ class Copying:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will come; it has ended before its last word is looked for."""
+        """Tell whether nothing more will come; it has ended before its last word is looked for."""
         return not self._thread.is_alive() and self.site.finished.empty()
 
     def stop(self) -> None:

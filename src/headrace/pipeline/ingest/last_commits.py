@@ -68,6 +68,6 @@ class LastCommits:
 
 
 def last_commits_of(catalog: Mapping[str, Any]) -> LastCommits | None:
-    """What the catalog of a source remembers; None in a lake of a version that did not."""
+    """Read the last commits from the catalog of a source; None in a lake of a version that kept none."""
     record = catalog.get(COMMITS_KEY)
     return None if record is None else LastCommits.from_record(record)

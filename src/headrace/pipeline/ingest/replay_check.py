@@ -1,4 +1,4 @@
-"""What was received of a server before, held against what it sends again.
+"""The check that a server sends again what was received of it before.
 
 After a restart the server sends again what was not acknowledged. A server that now tells another history
 at the same positions was restored or replaced: that is a definite error, whatever its identity says.
@@ -91,7 +91,7 @@ class Known:
         return Known(both[places], min(first._since, second._since), second._until, self._changed)
 
     def from_start(self, start: int) -> Known:
-        """What a server has to send again that begins at this position."""
+        """The transactions that a server has to send again if it begins at this position."""
         again = self._commits[self._commits["time"] >= start]
         return Known(again, max(self._since, start), self._until, self._changed)
 
@@ -111,7 +111,7 @@ class Known:
 
     @property
     def is_over(self) -> bool:
-        """Whether all has come that can be compared: it is the server that was followed."""
+        """Tell whether all has come that can be compared: it is the server that was followed."""
         return max(self._reached, self._since) >= self._until
 
     @property
@@ -122,7 +122,7 @@ class Known:
         return self._reached if self._reached > self._since else 0
 
     def _before(self, frontier: int) -> int:
-        """How many of the known ones have come when everything before this position has."""
+        """Count the known ones that have come when everything before this position has."""
         self._reached = max(self._reached, frontier)
         return int(np.searchsorted(self._commits["time"], self._reached))
 

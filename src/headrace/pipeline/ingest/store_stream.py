@@ -1,4 +1,4 @@
-"""What happens to a read of the stream: its bytes go to the spool, its transactions into the spool's index.
+"""The way of a read of the stream: its bytes go to the spool, its transactions into the spool's index.
 
 Called by the receiver process with each `Received`. Nothing here knows a message: the source has found where
 transactions begin and end, and counted their changes.
@@ -41,7 +41,7 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a read stands in the spool: its byte `start` at address `base`."""
+    """The place of a read in the spool: its byte `start` at address `base`."""
 
     start: int
     base: int
@@ -74,7 +74,7 @@ class Intake:
 
     @property
     def running_bytes(self) -> int:
-        """How much has come of them."""
+        """The bytes that have come of them."""
         return sum(map(self._writer.streamed.size, self._running.values()))
 
     @property

@@ -49,7 +49,7 @@ _SOURCE_ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a receiver is, as it last said."""
+    """The progress of a receiver, as it last said."""
 
     streaming: bool = False  # connected and checked
     session: int = 0
@@ -67,7 +67,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What is received, and where to."""
+    """A stream to receive, and where to."""
 
     kind: str  # of the source
     address: Address
@@ -82,7 +82,7 @@ class Feed:
 
     @property
     def origin(self) -> Mapping[str, Any]:
-        """What must be the same for the spool's contents to be of use."""
+        """All that must be the same for the spool's contents to be of use."""
         return {
             "kind": self.kind,
             "identity": self.identity,
@@ -134,7 +134,7 @@ class Receiver:
 
     @property
     def progress(self) -> Progress:
-        """What it last said, as far as `poll` has listened."""
+        """Its newest word, as far as `poll` has listened."""
         return self._progress
 
     def start(self, frontier: Position) -> None:

@@ -60,7 +60,7 @@ At = Callable[[int], Position]  # the position at a time
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ReceiverOrders:
-    """What the process is to do. Holds the password: never shown."""
+    """The orders of the process. Holds the password: never shown."""
 
     kind: str  # of the source
     stream: Orders
@@ -116,7 +116,7 @@ class Silence:
         self._asked: float | None = None
 
     def over(self, now: float, heard: int) -> bool:
-        """Whether patience is at its end; to be asked often."""
+        """Tell whether patience is at its end; to be asked often."""
         passed = 0.0 if self._asked is None else min(now - self._asked, LONGEST_STEP)
         self._seconds = 0.0 if heard != self._heard else self._seconds + passed
         self._asked, self._heard = now, heard

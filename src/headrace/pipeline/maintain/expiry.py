@@ -33,7 +33,7 @@ from headrace.pipeline.state.records import TABLE_PREFIX
 
 @dataclass(frozen=True, slots=True)
 class Tidying:
-    """What becomes of the marks: their new files are written, unless it is a rehearsal."""
+    """The fate of the marks: their new files are written, unless it is a rehearsal."""
 
     found: Tidied
     files: tuple[DataFile, ...] = ()
@@ -52,7 +52,7 @@ def wanted(store: Store, source: str, now: datetime, keeping: Keeping) -> Mark |
 
 
 def ripe(found: Reach | None, now: datetime, grace: timedelta) -> bool:
-    """Whether what lies before the reach may go."""
+    """Tell whether what lies before the reach may go."""
     return found is not None and now - found.since >= grace
 
 

@@ -50,7 +50,7 @@ LEAST = {True: (8, 100), False: (2, 2)}  # files and files of marks that are wor
 
 @dataclass(slots=True)
 class Report:
-    """What was done, or would be."""
+    """The work that was done, or would be."""
 
     dry_run: bool
     compacted: dict[str, int] = field(default_factory=lambda: {"before": 0, "after": 0})
@@ -68,7 +68,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is asked for."""
+    """An order for maintenance."""
 
     keeping: Keeping
     dry: bool = False

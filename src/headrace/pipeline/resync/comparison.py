@@ -53,11 +53,11 @@ class Balance:
 
     @property
     def busy(self) -> bool:
-        """Whether a round is under way."""
+        """Tell whether a round is under way."""
         return self._round is not None and not self._round.done()
 
     def near(self, halves: Sequence[Half], jobs: Callable[[int], Jobs]) -> bool:
-        """Whether so little is left that it can be done at once; else a round begins."""
+        """Tell whether so little is left that it can be done at once; else a round begins."""
         if self._round is not None:
             _ended(self._round)
             self._round = None
@@ -118,7 +118,7 @@ class Balance:
         return self._lots(halves, both, np.flatnonzero(both))
 
     def cuts(self, halves: Iterable[Half]) -> tuple[bytes, ...]:
-        """Where each lot but the first begins, if all rows are meant."""
+        """Find where each lot but the first begins, if all rows are meant."""
         halves = list(halves)
         lots = np.floor(np.cumsum(self._weights(halves)))
         return tuple((self.bounds or ())[i] for i in np.flatnonzero(np.diff(lots)))
@@ -135,11 +135,11 @@ class Balance:
         return total
 
     def _rows(self, halves: Iterable[Half]) -> Ints:
-        """How many rows there are in each range, on both sides together."""
+        """Count the rows of each range, on both sides together."""
         return self._sums(halves).counts
 
     def _weights(self, halves: Sequence[Half]) -> Weights:
-        """How much of a lot each range is, by its rows and by their bytes, on both sides together."""
+        """Weigh each range, by its rows and by their bytes, on both sides together."""
         sizes = np.zeros(self._ranges, np.int64)
         for half in halves:
             found = self._known[half.place]
@@ -165,7 +165,7 @@ def _bounds(halves: Sequence[Half], rows: int, jobs: Jobs) -> tuple[bytes, ...]:
 
 
 def _ended(done: Future[Any]) -> None:
-    """What is wrong with the table itself shows again where it is compared in an epoch's place."""
+    """End without a verdict: what is wrong with the table itself shows again where an epoch compares it."""
     try:
         done.result()
     except Definite:

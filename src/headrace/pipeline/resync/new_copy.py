@@ -1,4 +1,4 @@
-"""What the loop of a source does about new copies, once a turn: see `replacement` for what they are.
+"""The turn of the loop that tends new copies: see `replacement` for what they are.
 
 ready     weighed beside the loop; then what differs takes its place in one epoch
 failed    given up; a table that was followed until then still is

@@ -51,7 +51,7 @@ from headrace.spool.reader import SpoolReader
 
 
 class Workers(Protocol):
-    """Who does the work of an epoch, and how far the stream has come."""
+    """The workers of an epoch, and how far the stream has come."""
 
     @property
     def reader(self) -> SpoolReader: ...
@@ -76,7 +76,7 @@ def staged(record: TableRecord, copy_id: str, applied: Position) -> TableRecord:
 
 
 def stage_of(copy: TableRecord) -> str:
-    """What a new copy is known by."""
+    """The name by which a new copy is known."""
     assert copy.copy_id is not None
     return copy.copy_id
 
@@ -119,7 +119,7 @@ def is_over(ledger: Ledger) -> bool:
 
 
 def near(ledger: Ledger, runner: Workers, copy: TableRecord, balance: Balance) -> bool:
-    """Whether the new copy can replace its table without making others wait; if not, that is worked at."""
+    """Tell whether the new copy can replace its table and nobody waits for it; if not, work at that."""
     if balance.busy:
         return False
     try:

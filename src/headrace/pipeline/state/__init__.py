@@ -1,4 +1,4 @@
-"""What a source has in the lake, and who may change it: the only room that commits.
+"""The state of a source in the lake, and who may change it: the only room that commits.
 
     ledger        all that the lake knows of a source; from outcomes to a plan and its mark
     records       what the catalog remembers of a source and its tables; table_state: the life of a table

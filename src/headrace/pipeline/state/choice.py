@@ -1,4 +1,4 @@
-"""Which tables of a source are mirrored, and the record of one that is.
+"""The choice of the tables of a source that are mirrored, and the record of one that is.
 
     wish       what a configuration asks of the source
     examined   what a preflight of it finds, and which tables have no place in a lake
@@ -27,13 +27,13 @@ NOT_ADDED = "TABLE_NOT_ADDED"
 
 
 def wish(config: SourceConfig) -> Wish:
-    """What the configuration asks of the source."""
+    """Ask of the source what the configuration does."""
     options = {**config.options, "handoff": config.handoff}
     return Wish(config.tables, options, connections=config.snapshot_connections)
 
 
 def examined(config: SourceConfig) -> Report:
-    """What a preflight of the source finds, and which of its tables have no place in a lake."""
+    """Examine the source, and find which of its tables have no place in a lake."""
     source = registry.by_address(config.url)
     report = source.examine(source.address(config.url), wish(config))
     meant_first = sorted((table.name for table in report.tables), key=lambda name: name not in report.meant)
@@ -41,7 +41,7 @@ def examined(config: SourceConfig) -> Report:
 
 
 def unmirrored(tables: Tables, config: SourceConfig, mirrored: Collection[TableName]) -> dict[str, str]:
-    """What the patterns match and nobody mirrors, each with the code that says why."""
+    """Find what the patterns match and nobody mirrors, each with the code that says why."""
     reasons = tables.unmirrored(config.tables, mirrored)
     fit = [name for name, error in reasons.items() if error is None]
     reasons |= layout.unfit_tables(fit, mirrored)

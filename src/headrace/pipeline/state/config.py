@@ -1,4 +1,4 @@
-"""What the user asked for: `headrace.toml`, or the command line's few words, parsed once.
+"""The user's wishes: `headrace.toml`, or the command line's few words, parsed once.
 
 Everything inward takes these values, never a dictionary of options. An unknown key is an error, so
 that a misspelt option can't be silently without effect. Passwords may stand in a URL here; the value
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LakeConfig:
-    """Where the lake is, and how it is kept."""
+    """The place of the lake, and how it is kept."""
 
     path: str
     retention: str | None = None
@@ -59,7 +59,7 @@ class SourceConfig:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Which Spark does the work; without any, the one that is there, else `local[*]`."""
+    """The Spark that does the work; without any setting, the one that is there, else `local[*]`."""
 
     master: str | None = None
     remote: str | None = None

@@ -66,13 +66,13 @@ def kept_of(catalog: Mapping[str, Any]) -> dict[str, Kept]:
 
 
 def moves(before: Mapping[str, Kept], after: Mapping[str, Kept]) -> dict[str, Any]:
-    """What the catalog is told of files that come and go."""
+    """Tell the catalog of files that come and go."""
     told: dict[str, Any] = {before[name].record_key: None for name in before.keys() - after.keys()}
     return told | {file.record_key: file.as_record() for name, file in after.items() if name not in before}
 
 
 def whole(store: Store, source: str, state: Mapping[str, Any]) -> bool:
-    """Whether the files that an epoch's plan names are there, from their beginning to their end."""
+    """Tell whether the files that an epoch's plan names are there, from their beginning to their end."""
     named = {key[len(KEY) :]: record for key, record in state.items() if key.startswith(KEY)}
     return all(
         _file_whole(store, layout.late_key(source, name), record["size"])
@@ -93,5 +93,5 @@ def _file_whole(store: Store, key: str, size: int) -> bool:
 
 
 def needed(file: Kept, behind: Mapping[TableName, Position]) -> bool:
-    """Whether any of the tables has yet to take what the file holds."""
+    """Tell whether any of the tables has yet to take what the file holds."""
     return any(name in file.tables and applied < file.reached for name, applied in behind.items())

@@ -1,4 +1,4 @@
-"""What a lake knows of its sources: enough to go on, or to begin, with its path and the password alone.
+"""The lake's memory of its sources: enough to go on, or to begin, with its path and the password alone.
 
 A run writes down what it was configured to do, without the secrets, before it makes anything upstream:
 
@@ -97,7 +97,7 @@ def remember(store: Store, name: str, config: SourceConfig, lake: LakeConfig) ->
 
 
 def remembered(store: Store) -> dict[str, tuple[LakeConfig, SourceConfig]]:
-    """What the sources of a lake were last configured to do."""
+    """Read how the sources of a lake were last configured."""
     found = {}
     for key in store.list(layout.REMEMBERED_FOLDER):
         data = store.get(key)

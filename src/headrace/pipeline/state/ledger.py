@@ -1,4 +1,4 @@
-"""What a source has in the lake, as its one writer sees it, and how an epoch gets there.
+"""The state of a source in the lake, as its one writer sees it, and how an epoch gets there.
 
     outcomes ─► plan ─► tables, histories, errors ─► mark        `lake.log.commit` does and redoes this
                                                       │
@@ -68,7 +68,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What an epoch brings: records that change, outcomes of tasks, and how far it reaches."""
+    """The outcome of an epoch's work: records that change, outcomes of tasks, and how far it reaches."""
 
     kind: str
     frontier: Position
@@ -131,14 +131,14 @@ class Ledger:
 
     @property
     def position(self) -> Position:
-        """Where the stream stands: at the mark's frontier, but while a lost position is healed."""
+        """The place of the stream: the mark's frontier, but while a lost position is recovered."""
         if self.source is None or self.source.recovering is None:
             return self.frontier
         return self.source.recovering
 
     @property
     def recovering(self) -> bool:
-        """Whether the tables stay as they are until new copies of all of them replace them."""
+        """Tell whether the tables stay as they are until new copies of all of them replace them."""
         return self.source is not None and self.source.recovering is not None
 
     @property
@@ -193,7 +193,7 @@ class Ledger:
         return found
 
     def forget_folder(self, folder: str) -> None:
-        """What lay there is gone."""
+        """Forget what lay there: it is gone."""
         for known in (self._open, self._files):
             for path in [path for path in known if f"{path}/".startswith(f"{folder}/")]:
                 known.pop(path)
@@ -272,7 +272,7 @@ class Ledger:
 
     @property
     def durable(self) -> bool:
-        """Whether no power cut can take the newest mark back."""
+        """Tell whether no power cut can take the newest mark back."""
         return self.log.durable >= self.mark.epoch
 
     def sync(self, plan: Plan | None = None) -> None:
@@ -395,7 +395,7 @@ def _errors(
 
 @dataclass(frozen=True, slots=True)
 class _Folders:
-    """Where a table's rows, history and errors are."""
+    """The folders of a table's rows, history and errors."""
 
     rows: str
     history: str
@@ -462,7 +462,7 @@ def _unseen(tables: Mapping[TableName, TableRecord], mark: Mark) -> frozenset[Ta
 
 
 def _moved(folder: str, error: HeadraceError) -> Transient:
-    """What the other program did to the table is judged when the next attempt opens the lake (`foreign`)."""
+    """Leave it to the next attempt to judge what another program did to the table (`foreign`)."""
     return Transient(
         "LAKE_TABLE_MOVED",
         "another program committed to a table of the lake in between",
@@ -486,7 +486,7 @@ def _state(epoch: Epoch, source: SourceRecord | None) -> dict[str, Any]:
 
 
 def _unseen_before(epoch: Epoch, mark: Mark, records: Mapping[str, Any]) -> dict[str, Any]:
-    """What the catalog is told of the moments before a stream that begins."""
+    """Tell the catalog of the moments before a stream that begins."""
     begun, known = _moment(epoch.begun), unknown_moments.of(records)
     if begun is None or (known is None and SOURCE_KEY in records):
         return {}
@@ -502,7 +502,7 @@ def _rests_on(log: EpochLog, table: LakeTable) -> None:
 
 
 def _complete_until(before: Mark, epoch: Epoch) -> str | None:
-    """What was once said of a moment stays true, whatever a clock does."""
+    """Keep to what was once said of a moment, whatever a clock does."""
     both = (before.complete_until, _moment(epoch.complete_until))
     return max((moment.isoformat() for moment in both if moment is not None), default=None)
 

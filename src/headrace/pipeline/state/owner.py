@@ -20,7 +20,7 @@ from headrace.sources.contract.session import Session
 
 
 class Warner(Protocol):
-    """Who tells the operator, in the status, what a run goes on with all the same."""
+    """A person to warn: the operator reads in the status what a run goes on with all the same."""
 
     @property
     def warnings(self) -> dict[str, str]: ...

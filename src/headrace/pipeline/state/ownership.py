@@ -1,4 +1,4 @@
-"""Who owns a source of a lake: one `run` at a time.
+"""The ownership of a source of a lake: one `run` at a time.
 
 The lake's commit protocol keeps a second writer from doing harm (`lake.log.commit`: the newer one wins, the
 older one's next plan fails). That is the safety; this is the manners: a second `run` on a source whose
@@ -29,7 +29,7 @@ ENDED = ("stopped", "failed")
 
 
 def this_process(started_at: str) -> dict[str, Any]:
-    """How this process calls itself as an owner."""
+    """The name of this process as an owner."""
     return {"host": socket.gethostname(), "realm": _realm(), "pid": os.getpid(), "started_at": started_at}
 
 
@@ -66,12 +66,12 @@ def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None)
 
 
 def is_beside(owner: Mapping[str, Any]) -> bool:
-    """Whether the owner's process id means its process to us too."""
+    """Tell whether the owner's process id means its process to us too."""
     return (owner.get("host"), owner.get("realm")) == (socket.gethostname(), _realm())
 
 
 def _realm() -> str:
-    """Where a process id means the same process: since this machine's start, in this container."""
+    """The realm in which a process id means one process: since this machine's start, in this container."""
     try:
         return f"{running_since()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:  # not on Linux: the host's name has to do
@@ -89,7 +89,7 @@ def _runs(pid: int) -> bool:
 
 
 def _moves(store: Store, source: str, before: SourceStatus) -> bool:
-    """Whether the record changes while we watch, for as long as a living owner may be silent."""
+    """Tell whether the record changes while we watch, for as long as a living owner may be silent."""
     deadline = time.monotonic() + FRESH_SECONDS
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Where a source is run: its configuration, its lake, its spool, and who does the work.
+"""The place of a source's run: its configuration, its lake, its spool, and who does the work.
 
 Made once for a process (`placed`), for all of its sources: they share one Spark, which is started when it is
 first needed. Handed to whoever owns a source; it holds no connection and no record of the lake.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a source is run: its configuration, the lake, and who does the work."""
+    """The place of a source's run: its configuration, the lake, and who does the work."""
 
     name: str
     config: SourceConfig
@@ -50,7 +50,7 @@ class Place:
 def placed(
     config: Config, spark: SparkSession | None = None, *, soon: bool = False, brief: bool = False
 ) -> Iterator[list[Place]]:
-    """Where the sources are run; Spark is started when it is first needed, or at once if `soon`."""
+    """Make the places of the sources; Spark is started when it is first needed, or at once if `soon`."""
     store = open_store(config.lake.path)
     lake_id = formatfile.create_lake(store).lake_id
     local = spark is None and not config.spark.remote and not has_executors(config.spark.master or "local")

@@ -1,4 +1,4 @@
-"""What happens after an error: the one place where reactions live.
+"""The policy after an error: the one place where reactions live.
 
     Definite, of a table     that table stops at its last exact mark; the others go on
     Definite, of the source  the source stops; nothing is lost, its slot keeps the stream
@@ -26,7 +26,7 @@ EXIT_CODES = {"misconfigured": 2, "definite": 3, "transient": 4}
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long transient errors are borne: for ever in a service, for a while with `--once`."""
+    """The patience with transient errors: for ever in a service, for a while with `--once`."""
 
     attempts: int | None = None
 
@@ -40,7 +40,7 @@ class Patience:
 
 
 def retries(error: BaseException, *, met: bool = True) -> bool:
-    """Whether the source begins again by itself after this error.
+    """Tell whether the source begins again by itself after this error.
 
     A server that was never `met` is more likely mistyped than down, and one whose commits would wait for us
     is likely to be meant so: a person should look.
@@ -49,12 +49,12 @@ def retries(error: BaseException, *, met: bool = True) -> bool:
 
 
 def disowns(error: BaseException) -> bool:
-    """Whether the source turned out to be another process's: then its status is not ours to write."""
+    """Tell whether the source turned out to be another process's: then its status is not ours to write."""
     return isinstance(error, Fenced)
 
 
 def spoils_the_spool(error: BaseException) -> bool:
-    """Whether the spool must be forgotten before the next attempt: the source sends it all again."""
+    """Tell whether the spool must be forgotten before the next attempt: the source sends it all again."""
     return isinstance(error, SpoolSpoilt)
 
 

@@ -1,4 +1,4 @@
-"""How the mirror is brought to a frontier that somebody waits for.
+"""The way to a frontier that somebody waits for.
 
     a run is alive      a request asks it for a mark there; an idle source would make one only once a minute
     nobody runs         the slot is asked whether it holds anything between the last mark and the frontier:

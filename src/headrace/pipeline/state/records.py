@@ -1,4 +1,4 @@
-"""What the lake's catalog remembers of a source and of each of its tables.
+"""The records of the lake's catalog: one of a source, one of each of its tables.
 
 The catalog (`headrace.lake.log.catalog`) stores opaque JSON records under keys and knows nothing of
 them; here they become values. They change only inside a plan, so that what is remembered and what
@@ -33,7 +33,7 @@ STAGED_PREFIX = "staged/"
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """Which server, which objects of ours there, and where the stream began.
+    """The record of a source: which server, which objects of ours there, and where the stream began.
 
     `address` is the connection string without its secrets: with the password it is enough to go on.
     `identity` and `upstream` are the source's own (`sources.contract`): what of the server lasts, and the
@@ -116,7 +116,7 @@ class TableRecord:
 
     @property
     def join(self) -> str:
-        """How the copy is joined to the stream: full before-images allow the exact rewind."""
+        """The way in which the copy is joined to the stream: full before-images allow the exact rewind."""
         return "rewind" if self.schema.full else "skip"
 
     def defined(self, table: TableDef) -> TableRecord:
@@ -135,7 +135,7 @@ class TableRecord:
 
     @property
     def stop(self) -> HeadraceError | None:
-        """Why it stopped, and where, for a person."""
+        """Say for a person why it stopped, and where."""
         if self.error is None or self.stopped_at is None:
             return self.error
         return self.error.adding(f'{self.name} was followed up to "{self.stopped_at}"')

@@ -1,4 +1,4 @@
-"""What a person types to have a table back that stopped because it is another one at the source.
+"""The remedies of a table that stopped because it is another one at the source: what a person types.
 
     same columns            headrace tables resync      copied anew beside the old, the difference in one mark
     other columns or name   headrace tables drop, add   a new interval, and a new history where that must be

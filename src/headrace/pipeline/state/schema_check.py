@@ -28,7 +28,7 @@ from headrace.sources.contract.tables import Change, TableDef, Tables
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look showed. A table and its new copy are two records, which may differ by themselves."""
+    """The outcome of one look. A table and its new copy are two records, which may differ by themselves."""
 
     reference: int  # what the decoder of the stream is made with
     end: Position

@@ -87,7 +87,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What can happen to a table."""
+    """An event in the life of a table."""
 
     CHOSEN = "chosen"
     COPIED = "copied"

@@ -1,4 +1,4 @@
-"""Which transactions the next epoch takes, and how they are cut into slices for the tasks.
+"""The choice of the transactions that the next epoch takes, cut into slices for the tasks.
 
 An epoch takes whole transactions, as many as are there: few when the stream is slow, so that a mark
 follows quickly; many in a backlog, so that files are rewritten seldom. Its frontier is the spool's own
@@ -54,7 +54,7 @@ class Batch:
 
     @property
     def truncates(self) -> bool:
-        """Whether any table is truncated, ours or not."""
+        """Tell whether any table is truncated, ours or not."""
         return bool(self.transactions["truncates"].any())
 
     @property
@@ -79,7 +79,7 @@ def next_batch(
     at: Callable[[int], Position],
     confirmed: int | None = None,
 ) -> Batch | None:
-    """What the next epoch takes from `address` on; None while the spool holds nothing new.
+    """Take the next epoch's transactions from `address` on; None while the spool holds nothing new.
 
     `at` gives the position at a time. `confirmed` is the time up to which what an earlier session received is
     known to hold still; None: all of it.
@@ -135,7 +135,7 @@ def _within(found: Records) -> Records:
 
 
 def _alone(found: Records) -> Ints:
-    """Which of the transactions get epochs of their own."""
+    """Pick the transactions that get epochs of their own."""
     return np.flatnonzero((found["kind"] == Kind.STREAMED) & (found["length"] >= ALONE_BYTES))
 
 
@@ -186,7 +186,7 @@ def _ended(reader: SpoolReader, own: Streamed, transaction: np.void) -> RunningT
 
 
 def _describing(reader: SpoolReader, streamed: Records) -> Ints:
-    """Where streamed transactions ended that brought layouts which hold from there on."""
+    """The ends of streamed transactions that brought layouts which hold from there on."""
     if not len(streamed):
         return np.empty(0, np.int64)
     starts = streamed["start"]

@@ -1,4 +1,4 @@
-"""When the stream gets its next mark: what makes one due, and what makes it wait.
+"""The cadence of marks: what makes the next one due, and what makes it wait.
 
     mark ── every ──► mark ── every ──► mark        a source with steady traffic
     commit ─► mark              commit ─► mark      one that was quiet for longer: at once
@@ -81,7 +81,7 @@ class Cadence:
         self._published, self._more = time.monotonic(), more
 
     def rests(self, run: MarkRun) -> bool:
-        """Whether the next mark may wait for its time, as nobody waits for it."""
+        """Tell whether the next mark may wait for its time, as nobody waits for it."""
         ledger = run.ledger
         if not ledger.followed and (ledger.awaited or ledger.catching_up):
             return self._rests_alone(run)
@@ -118,7 +118,7 @@ class Cadence:
         return look
 
     def _worth_a_look(self, left_out: frozenset[TableName]) -> bool:
-        """Whether to ask now if these tables may be named again."""
+        """Tell whether to ask now if these tables may be named again."""
         now = time.monotonic()
         if left_out != self._left_out:
             self._left_out, self._pause, self._again = left_out, LOCKED_SECONDS, now + LOCKED_SECONDS
@@ -126,7 +126,7 @@ class Cadence:
 
 
 def _due(run: MarkRun, frontier: Position) -> bool:
-    """Whether a frontier without transactions deserves a mark."""
+    """Tell whether a frontier without transactions deserves a mark."""
     ledger = run.ledger
     # While a lost position is left the marks stay where they are, and reach nothing.
     if run.once and not (ledger.recovering or run.clock.began) and run.clock.reaches(run.room(frontier.time)):
@@ -140,7 +140,7 @@ def _due(run: MarkRun, frontier: Position) -> bool:
 
 
 def _may_join(run: MarkRun, frontier: Position) -> bool:
-    """Whether a table that was copied is exact at this frontier, without anything to apply."""
+    """Tell whether a table that was copied is exact at this frontier, without anything to apply."""
     reached = run.room(frontier.time)
     if reached < run.ledger.position.time:
         return False

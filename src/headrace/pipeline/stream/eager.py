@@ -56,7 +56,7 @@ Tables = Mapping[int, TableTask]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where the work ahead is done."""
+    """The place of the work ahead."""
 
     store: Store
     lake: LakeAddress
@@ -69,7 +69,7 @@ class Site:
 
 @dataclass(slots=True)
 class _Work:
-    """What has been done of one transaction."""
+    """The work that has been done of one transaction."""
 
     pieces: Pieces
     tables: Tables  # as they were when it began: what changes in them later makes them cold
@@ -284,7 +284,7 @@ def _as_it_was(known: TableTask, task: TableTask, ended: Ended) -> bool:
 
 
 def _births(layers: tuple[Layer, ...]) -> tuple[bytes, ...]:
-    """Where to cut the new rows, so that each group gets about as many."""
+    """Choose where to cut the new rows, so that each group gets about as many."""
     batches = sorted((f, n) for layer in layers for f, n in zip(layer.firsts, layer.inserts, strict=True))
     counts = np.cumsum([inserts for _, inserts in batches])
     groups = int(counts[-1]) // ROWS_PER_GROUP if len(counts) else 0

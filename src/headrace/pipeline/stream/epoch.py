@@ -54,7 +54,7 @@ LARGE = 1_000_000  # changes, from which on it pays to look ahead
 
 @dataclass(slots=True)
 class Counts:
-    """How many epochs ran where."""
+    """The numbers of epochs by where they ran."""
 
     driver: int = 0
     spark: int = 0
@@ -63,7 +63,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class EpochRunner:
-    """Where an epoch's work is done."""
+    """The runner of an epoch's work."""
 
     spool: str
     reader: SpoolReader
@@ -80,7 +80,7 @@ class EpochRunner:
         return self.source.decoder(look.reference)
 
     def jobs(self, rows: int) -> Jobs:
-        """Who does an epoch of so many rows; it is counted."""
+        """The jobs that run an epoch of so many rows; it is counted."""
         if rows <= self.driver_epochs:
             self.counts.driver += 1
         else:
@@ -93,7 +93,7 @@ class EpochRunner:
 
 
 def stream_epoch(ledger: Ledger, runner: EpochRunner, batch: Batch, look: Look) -> Epoch:
-    """What the lake becomes by these transactions; publishing it is the caller's."""
+    """Make of these transactions an epoch; publishing it is the caller's."""
     source = ledger.source
     assert source is not None
     reached = source.at(with_room(batch.frontier.time)) if ledger.staged else batch.frontier
@@ -131,7 +131,7 @@ def _commits(ledger: Ledger, batch: Batch, decoder: Decoder) -> LastCommits | No
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """What a batch makes of the tables, or of the new copies."""
+    """The side of a batch that concerns the tables, or the new copies."""
 
     records: tuple[TableRecord, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
@@ -282,7 +282,7 @@ def _retaken(
 def _run(
     ledger: Ledger, runner: EpochRunner, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
-    """What the tables become: out of layers where there are any, else in one job over the bytes."""
+    """Merge into the tables: out of layers where there are any, else in one job over the bytes."""
     if not len(batch.transactions):
         return {}
     if runner.eager is None or (transaction := batch.alone) is None:
@@ -306,7 +306,7 @@ def _decoded(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be decoded."""
+    """A batch to be decoded."""
 
     slices: Sequence[Slice]
     changes: int
@@ -365,7 +365,7 @@ def _origins(
     slices: Sequence[Slice],
     tasks: Mapping[int, TableTask],
 ) -> dict[int, pa.Table]:
-    """Where the rows were found that change their keys and leave values out."""
+    """Find where the rows were that change their keys and leave values out."""
     traces: dict[int, list[pa.Table]] = {}
     with jobs.shared(pack(tuple(tasks.items()))) as tables:
         for answer in jobs.run(decode.traced, list(_items(ledger, runner, slices, tables))):

@@ -1,4 +1,4 @@
-"""What the stream has for tables that are still being copied, kept in the lake until they can take it.
+"""The stream of tables that are still being copied, kept in the lake until they can take it.
 
     stream epoch    its slices ─► only what they have of these tables ─► a file, named by the epoch's plan
     catch-up epoch  the files ─► slices again ─► `split`, `merge`, with the table's handoff ─► files go
@@ -48,7 +48,7 @@ SMALL_BYTES = 128 << 10  # of a file that is read at once
 
 @dataclass(slots=True)
 class _Account:
-    """What is said of a file's pieces, and what they come to."""
+    """The account of a file's pieces, and what they come to."""
 
     pieces: list[dict[str, Any]]
     tables: frozenset[int] = frozenset()
@@ -111,7 +111,7 @@ def _told(piece: Selected, start: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What a catch-up epoch takes: so many files, up to where that leads, and whether it is all there is."""
+    """The portion of a catch-up epoch: so many files, up to where that leads, and whether it is all."""
 
     files: tuple[Kept, ...]
     reached: Position

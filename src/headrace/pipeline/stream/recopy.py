@@ -1,4 +1,4 @@
-"""When a copy in chunks turns out to lack a value: the rows concerned are given up and read again.
+"""The second copy of rows whose copy in chunks lacked a value: they are given up and read again.
 
     an update moved a row from a chunk whose snapshot shows it to one whose snapshot does not, and left out a
     long value that it did not change: the value is in no copy and in no message (`core.chunks`)
@@ -41,7 +41,7 @@ from headrace.spark.jobs import Jobs
 
 @dataclass(frozen=True, slots=True)
 class Emptying:
-    """What a task is told: take the rows of these spans out of a file."""
+    """An order to a task: take the rows of these spans out of a file."""
 
     epoch: int
     lake: LakeAddress
@@ -79,7 +79,7 @@ def retake(
 
 
 def _rest(record: TableRecord, found: Outcome, source: Source) -> tuple[ByChunk, tuple[Span, ...]]:
-    """What stays of the copy, and the spans that have to leave the table: all of it once it is given up."""
+    """Leave of the copy what stays; the spans that have to leave the table, all of it once it is given up."""
     assert isinstance(record.handoff, ByChunk)
     if found.lacking is None:
         rest = record.handoff.minus(found.torn)

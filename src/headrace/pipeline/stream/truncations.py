@@ -40,7 +40,7 @@ def with_truncations(
 
 
 def rows_to_go(tasks: Mapping[int, TableTask]) -> int:
-    """How many rows of files the truncations take: work that no change tells of."""
+    """Count the rows of files that the truncations take: work that no change tells of."""
     return sum(f.rows for task in tasks.values() if task.truncations for f in task.routes.files)
 
 

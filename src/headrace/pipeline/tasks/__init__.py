@@ -1,4 +1,4 @@
-"""What runs on executors, and in the driver for an epoch that is tiny: a pickled value in, a value out.
+"""The tasks on executors, and in the driver for an epoch that is tiny: a pickled value in, a value out.
 
     table_task       the values that travel between the driver and its tasks
     slices           slices of the stream: what a task decodes, wherever the bytes lie

@@ -48,7 +48,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """What a task made of a bundle; of a current state the new files' ranges are known."""
+    """The outcome of a bundle; of a current state the new files' ranges are known."""
 
     bundle: Bundle
     keyed: tuple[NewFile, ...] = ()
@@ -61,7 +61,7 @@ class Bundled:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Where small files are looked for."""
+    """The places where small files are looked for."""
 
     source: str
     epoch: int
@@ -194,13 +194,13 @@ def _described(file: Mapping[str, Any]) -> Small:
 
 
 def _spent(file: Mapping[str, Any], until: int) -> bool:
-    """Whether a file takes something back, and all in it is from before history begins."""
+    """Tell whether a file takes something back, and all in it is from before history begins."""
     least, latest = file.get("min.diff"), file.get("max.time")
     return least is not None and least < 0 and latest is not None and latest <= until
 
 
 def _meet(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two files may hold rows of one key."""
+    """Tell whether two files may hold rows of one key."""
     return all(
         (one.get(f"min.{name}") or "") <= (other.get(f"max.{name}") or "\U0010ffff")
         and (other.get(f"min.{name}") or "") <= (one.get(f"max.{name}") or "\U0010ffff")
@@ -209,13 +209,13 @@ def _meet(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _order(table: LakeTable) -> tuple[str, ...]:
-    """How the rows of a history stand in a file."""
+    """Order the rows of a history as they stand in a file."""
     own = histories.Part(table, table.schema(), (), (None, 0)).own
     return (own["_time"], own["_ordinal"], own["_diff"])
 
 
 def _small(store: Store, folder: str, path: str, size: int, rows: int) -> Small:
-    """What decides about a file; a large one is not looked into."""
+    """Read what decides about a file; a large one is not looked into."""
     return Small(path, size, rows, datafile.read_bytes(store, folder, path) if size < compaction.SMALL else 0)
 
 

@@ -43,7 +43,7 @@ class PiecesTask:
 
 @dataclass(frozen=True, slots=True)
 class RangeDone:
-    """What a reader brings back."""
+    """The outcome of a reader."""
 
     files: tuple[NewFile, ...]
     rows: int
@@ -59,7 +59,7 @@ Answer = RangeDone | TableBusy | Definite
 
 
 def answers(item: bytes) -> tuple[Answer, ...]:
-    """What a task brought back, in the order of its pieces."""
+    """Read what a task brought back, in the order of its pieces."""
     found: tuple[Answer, ...] = unpack(item, tuple)
     return found
 

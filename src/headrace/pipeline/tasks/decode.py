@@ -66,7 +66,7 @@ class DecodeTask:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What every step of one slice needs."""
+    """The needs of every step of one slice."""
 
     task: DecodeTask
     writing: Writing
@@ -94,7 +94,7 @@ def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
 def _failing_alone(
     own: DecodeTask, task: TableTask, blobs: Iterator[tuple[str, int, bytes]]
 ) -> Iterator[tuple[str, int, bytes]]:
-    """What is wrong with the changes of one table stops that table; the others of the slice go on."""
+    """Stop a table for what is wrong with its changes; the others of the slice go on."""
     try:
         yield from blobs
     except Definite as error:
@@ -165,7 +165,7 @@ def _new(task: TableTask, found: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _unfit(task: TableTask, bad: pa.Table) -> Definite | None:
-    """Whether a value without a lake form stops the table: a key's does, any does if it is strict."""
+    """Tell whether a value without a lake form stops the table: a key's does, any does if it is strict."""
     for number in pc.unique(bad["column"]).to_pylist():
         name = task.schema.names[number]
         if task.strict or name in task.schema.key:
@@ -246,7 +246,7 @@ def _whole(task: TableTask, told: pa.Table) -> pa.Table:
 
 
 def _own(told: pa.Table) -> dict[str, str]:
-    """How our columns are called in a table's history."""
+    """The names of our columns in a table's history."""
     return dict(zip(OWN.names, told.column_names[-len(OWN) :], strict=True))
 
 
@@ -261,7 +261,7 @@ def _not_held(task: TableTask, told: pa.Table) -> pa.Table:
 
 
 def _begun(context: _Context, task: TableTask) -> Iterator[tuple[str, int, bytes]]:
-    """What a table's truncations bring whatever its changes are; told once, with the first slice."""
+    """Bring once, with the first slice, what a table's truncations mean whatever its changes are."""
     if task.forgets:
         yield _result(context.task, Outcome(task.name, forgets=task.forgets))
     if not task.truncations:

@@ -1,4 +1,4 @@
-"""How a task writes: files of a table in the order of its keys, files of history in the order of time.
+"""The files that a task writes: of a table in the order of its keys, of history in the order of time.
 
 Called by the merges and by the copy. A file is written under a new name of the epoch and returned as a
 value; committing it is the driver's. Also here: the errors that a task can find a table guilty of.
@@ -36,7 +36,7 @@ BYTES_PER_FILE = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Where this task writes, and under which epoch's names."""
+    """The place where this task writes, and under which epoch's names."""
 
     store: Store
     epoch: int  # of a copy: the one that was next when it began
@@ -84,7 +84,7 @@ def write_sorted(writing: Writing, task: TableTask, rows: pa.Table) -> tuple[New
 
 
 def _cuts(sizes: Ints) -> list[int]:
-    """Where files of about one size end: as few as keep to the bounds, a row at least in each."""
+    """Find where files of about one size end: as few as keep to the bounds, a row at least in each."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
     pieces = max(-(-len(sizes) // ROWS_PER_FILE), -(-total // BYTES_PER_FILE), 1)
@@ -134,7 +134,7 @@ def row_missing(table: TableName, rows: int, where: str | None = None) -> Defini
 
 
 def verdict(outcome: Outcome) -> HeadraceError | None:
-    """Why the table can't be published, if it can't."""
+    """Say why the table can't be published, if it can't."""
     if outcome.failure is not None:
         return outcome.failure
     if outcome.vouched != outcome.found and not outcome.lacking:

@@ -1,4 +1,4 @@
-"""How `errors/` names a row: the values of its identity as JSON text.
+"""The name of a row in `errors/`: the values of its identity as JSON text.
 
     {"id":7}      {"code":"a b","day":"2016-11-04"}
 

@@ -214,7 +214,7 @@ def _digest(keys: pl.Series) -> tuple[int, int]:
 
 
 def _unfit(task: TableTask, folded: Folded, events: pa.Table) -> Outcome | None:
-    """Why the fold can't be used: the table is at fault, or its copy in chunks lacks a value."""
+    """Say why the fold can't be used: the table is at fault, or its copy in chunks lacks a value."""
     if isinstance(task.handoff, ByChunk) and len(folded.holes):
         return Outcome(task.name, lacking=_keys_at(task, events, folded.holes))
     failure = _failure(task, folded, events)

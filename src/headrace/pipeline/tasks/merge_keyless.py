@@ -82,7 +82,7 @@ def merge_keyless_truncated(writing: Writing, task: TableTask, nets: pa.Table) -
 
 
 def merge_keyless_later(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
-    """What came after a truncation, to be taken by the next one or to stay: no file knows of it."""
+    """Merge what came after a truncation, to be taken by the next one or to stay: no file knows of it."""
     outcome, told = Outcome(task.name), []
     for end in _distinct(nets):
         mine = pc.equal(nets[END[0]], end.time) if end else pc.is_null(nets[END[0]])
@@ -144,7 +144,7 @@ def _added(writing: Writing, task: TableTask, new: pa.Table, gone: tuple[str, ..
 
 
 def _present(schema: TableSchema, rows: pa.Table, gone: pa.Table) -> Ints:
-    """How many of the copies that have to go this file can give, for each of the rows."""
+    """Count for each of the rows the copies that have to go and that this file can give."""
     codes = keycode([rows.column(name) for name in schema.names])
     counts = pl.Series("key", codes).value_counts(name="there")
     wanted = pl.DataFrame({"key": pl.Series(column(gone, KEY)), "net": ints(gone, NET)})

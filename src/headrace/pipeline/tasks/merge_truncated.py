@@ -32,7 +32,7 @@ def merge_remainder(writing: Writing, task: TableTask, keys: pa.Table) -> Outcom
 
 
 def retract(writing: Writing, task: TableTask, rows: pa.Table) -> Outcome:
-    """What history and errors say of these rows at the first truncation."""
+    """Retract these rows in history and errors at the first truncation."""
     if not rows.num_rows:
         return Outcome(task.name)
     rows = raw_values.attach(writing.store, task, rows)
@@ -47,7 +47,7 @@ def retract(writing: Writing, task: TableTask, rows: pa.Table) -> Outcome:
 
 
 def belonging(task: TableTask, told: pa.Table) -> pa.Table:
-    """What of this belongs to the table's history.
+    """Pick what belongs to the table's history.
 
     By xid the copy lacks commits from before it is exact. Without full before-images they belong to its
     contents only.

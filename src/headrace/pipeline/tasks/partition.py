@@ -1,4 +1,4 @@
-"""Which group of an epoch's merge gets which rows of a slice, and how each is merged (`table_task.Merge`).
+"""The split of a slice's rows over the groups of an epoch's merge, and how each merges (`table_task.Merge`).
 
     a table with a key      file by file, as `routing` tells; overlapping files each get a shared key's events
     no key                  one group for all of the table
@@ -82,7 +82,7 @@ def of_files(task: TableTask) -> Iterator[Share]:
 
 
 def is_scattered(task: TableTask, found: pa.Table) -> bool:
-    """Whether a value may have to be looked up under a key of another group."""
+    """Tell whether a value may have to be looked up under a key of another group."""
     births = len(task.routes.births)
     groups = len(task.routes.files) + (births + 1 if births else 0)
     return groups > 1 and found["_from"].null_count < found.num_rows

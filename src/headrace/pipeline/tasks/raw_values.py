@@ -125,7 +125,7 @@ def _error_rows(task: TableTask, column: str, rows: pa.Table, shadow: str) -> pa
 
 
 def truncated(task: TableTask, history: pa.Table) -> pa.Table:
-    """What takes back, at each truncation, the errors that this history before it gave rise to.
+    """Take back, at each truncation, the errors that this history before it gave rise to.
 
     For tables whose errors come straight from the stream: errors add up, so taking back all that was said
     leaves nothing standing, whatever stood in between.
@@ -145,7 +145,7 @@ def truncated(task: TableTask, history: pa.Table) -> pa.Table:
 def standing(
     store: Store, task: TableTask, epoch: int, time: int, *, of: TableTask | None = None, diff: int = -1
 ) -> Errors:
-    """What takes back all errors of the table that stand in the lake; or says those `of` a copy again."""
+    """Take back all errors of the table that stand in the lake; or say those `of` a copy again."""
     found: Errors = ()
     for live in errors_table.standing_in_parts(store, (of or task).errors_folder, task.name):
         # As many rows as stand: each is taken back by one of its own.

@@ -58,7 +58,7 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where rows go: row `rows[i]` to file `files[i]`; `home[i]` where that file is the key's home.
+    """The ways of rows: row `rows[i]` to file `files[i]`; `home[i]` where that file is the key's home.
 
     Births are numbered behind the files.
     """

@@ -81,7 +81,7 @@ class Laying:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What became of a piece: its layers, and the tables of which it has what no layer can hold."""
+    """The outcome of a piece: its layers, and the tables of which it has what no layer can hold."""
 
     layers: tuple[Layer, ...]
     cold: frozenset[int]
@@ -109,7 +109,7 @@ class Aborted:
         return np.asarray(inside, np.bool_)
 
     def before(self, numbers: Ints) -> Ints:
-        """How many rolled-back changes came before each of these, which are none themselves."""
+        """Count the rolled-back changes before each of these, which are none themselves."""
         counts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.stops - self.starts)])
         return np.asarray(counts[np.searchsorted(self.starts, numbers, side="right")])
 
@@ -237,7 +237,7 @@ _WHO = np.dtype([("start", "<i8"), ("stop", "<i8"), ("part", "<i8")])
 
 
 def _who(changes: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """Which part of the transaction made which changes: runs of their numbers, in order."""
+    """Tell which part of the transaction made which changes: runs of their numbers, in order."""
     numbers, parts = ints(changes, "_ordinal"), ints(changes, "_xid")
     breaks = np.flatnonzero((np.diff(parts) != 0) | (np.diff(numbers) != 1)) + 1
     starts = np.concatenate([np.zeros(1, np.int64), breaks])
@@ -275,7 +275,7 @@ def fold_layers(item: bytes) -> bytes:
 
 
 def _parts(store: Store, folding: Folding, layer: Layer) -> Iterator[pa.Table]:
-    """What a layer has for the group, batch by batch."""
+    """The rows of a layer for the group, batch by batch."""
     wanted = [each.batches(layer) for each in (folding.held, folding.home) if each is not None]
     numbers = sorted({number for each in wanted for number in each})
     if not numbers:

@@ -1,4 +1,4 @@
-"""How a task reaches the source: a value in an item, and a reader where the task runs.
+"""A task's access to the source: a value in an item, and a reader where the task runs.
 
 The address travels sealed; the key comes another way (`spark.secrets`). Called by the tasks that copy and
 compare, and by the driver, which makes the value.
@@ -16,7 +16,7 @@ from headrace.spark.secrets import Key, Sealed
 
 @dataclass(frozen=True, slots=True)
 class SourceAccess:
-    """Which kind of source it is, where, which server it has to be, and what may be read there."""
+    """The source of a task: its kind, its address, which server it has to be, and what may be read there."""
 
     kind: str
     identity: Json

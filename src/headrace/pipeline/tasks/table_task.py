@@ -1,4 +1,4 @@
-"""What travels between the driver and the tasks of an epoch: plain values, pickled.
+"""The values that travel between the driver and the tasks of an epoch: plain, pickled.
 
     TableTask    in   one table as the tasks need it: schema, folders, files, what to skip
     Part         mid  a group's share of one slice: events as Arrow IPC
@@ -39,7 +39,7 @@ Errors = tuple[bytes | DataFile, ...]  # rows for `errors/`: a few as Arrow IPC,
 
 @dataclass(frozen=True, slots=True)
 class LakeAddress:
-    """How a task reaches the lake: its URL and the options of its object store."""
+    """The address of the lake for a task: its URL and the options of its object store."""
 
     url: str
     options: tuple[tuple[str, str], ...] = ()
@@ -85,7 +85,7 @@ class TableTask:
     details: Json = field(default_factory=dict)  # the source's own, which the stream is compared with
 
     def wanted(self, since: int | None = None) -> Wanted:
-        """What is to be decoded of it: from where it stands on, or from a time."""
+        """The changes of it that are to be decoded: from where it stands on, or from a time."""
         first = self.applied if since is None else since
         return Wanted(self.name, self.schema, first, self.details)
 
@@ -96,7 +96,7 @@ class TableTask:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one slice has for one group: `task` is set so that the group's merge needs nothing else."""
+    """The part of a slice for one group: `task` is set so that the group's merge needs nothing else."""
 
     epoch: int
     lake: LakeAddress
@@ -115,7 +115,7 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a task did for one table. Outcomes add up: `combine` is associative and has a zero."""
+    """The outcome of a task for one table. Outcomes add up: `combine` is associative and has a zero."""
 
     table: TableName
     add: tuple[NewFile, ...] = ()

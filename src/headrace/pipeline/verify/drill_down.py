@@ -126,7 +126,7 @@ def key_texts(decoder: Decoder, schema: TableSchema, rows: pa.Table) -> Keys:
 def _unexplained(
     table: Weighed, projection: Projection, number: int, found: Mapping[int, Sequence[Reduced]]
 ) -> bool:
-    """Whether the piece has rows of the wanted buckets that were not found by their keys."""
+    """Tell whether the piece has rows of the wanted buckets that were not found by their keys."""
     known = united(found.get(number, ()), projection.buckets).sums
     left: Sums = table.parts[number].sums - known
     return bool(np.isin(left.uneven(), projection.wanted).any())
@@ -138,7 +138,7 @@ def _unexplained(
 def differences(
     decoder: Decoder, projection: Projection, rows: pa.Table, *, values: bool
 ) -> Iterator[Difference]:
-    """What to say of the updates (columns by number) by which the source exceeds the lake."""
+    """Say how the source exceeds the lake by these updates (columns by number)."""
     if not rows.num_rows:
         return
     schema = projection.schema
@@ -209,7 +209,7 @@ class TextDifferences:
 def text_differences(
     schema: TableSchema, source: pa.Table | None, lake: Iterable[pl.DataFrame], *, values: bool, most: int
 ) -> TextDifferences:
-    """What differs between the texts of the source and those of the lake, which come in parts.
+    """Find where the texts of the source and those of the lake differ; they come in parts.
 
     Each part has all that the lake says of its keys; `most` are named.
     """

@@ -65,7 +65,7 @@ MOST_NAMED = 100
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be verified, and how it is told."""
+    """An order to verify: which tables, and how it is told."""
 
     tables: tuple[str, ...] = ()  # patterns; none: all
     wait: float = WAIT_SECONDS  # seconds for the mirror to get to where the source was looked at
@@ -232,7 +232,7 @@ def _begin(record: TableRecord, measured: Measured, error: HeadraceError | None)
 
 
 def _unfit(record: TableRecord) -> HeadraceError | None:
-    """Why a table can't be compared, as far as its record tells."""
+    """Say why a table can't be compared, as far as its record tells."""
     if record.state is State.STOPPED:
         return record.stop or Definite(
             "TABLE_STOPPED", f"{record.name} is stopped", hint="headrace status shows why"
@@ -247,7 +247,7 @@ def _unfit(record: TableRecord) -> HeadraceError | None:
 
 
 def _altered(record: TableRecord, look: Look) -> HeadraceError | None:
-    """Why a table can't be compared, as far as the look at it tells."""
+    """Say why a table can't be compared, as far as the look at it tells."""
     if record.name in look.locked:
         return Transient(
             "VERIFY_LOCKED",
@@ -260,7 +260,7 @@ def _altered(record: TableRecord, look: Look) -> HeadraceError | None:
 def _placed(
     bench: Bench, table: Weighed, before: Mark, mark: Mark, known: Mapping[TableName, TableRecord]
 ) -> bool:
-    """Whether it is known where the lake has the table at this mark, or that it can't be compared."""
+    """Tell whether it is known where the lake has the table at this mark, or that it can't be compared."""
     old, new = table.record, known.get(table.name)
     try:
         if new is None or (new.schema, new.since) != (old.schema, old.since):
@@ -335,7 +335,7 @@ def _good(answer: Answer) -> Reduced:
 
 @contextmanager
 def _told(table: Weighed) -> Iterator[None]:
-    """What goes wrong with one table is its verdict."""
+    """Make what goes wrong with one table its verdict."""
     try:
         yield
     except HeadraceError as error:

@@ -81,7 +81,7 @@ class Weighed:
 
     @property
     def small(self) -> bool:
-        """Whether it shares its tasks with others."""
+        """Tell whether it shares its tasks with others."""
         few = len(self.pieces) == 1 and len(self.files) + len(self.history) <= MOST_FILES
         return few and self.pieces[0].bytes <= SMALL_BYTES
 
@@ -90,14 +90,14 @@ class Weighed:
         return united(self.parts.values(), self.projection.buckets)
 
     def difference(self) -> Sums:
-        """What the source has over the lake."""
+        """The source's sums over the lake's."""
         assert self.lake is not None
         return self.source.sums - self.lake.sums
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where it is done: a lake, a snapshot of its source, and who does the work."""
+    """The context of a comparison: a lake, a snapshot of its source, and who does the work."""
 
     store: Store
     name: str
@@ -161,7 +161,7 @@ class Bench:
         return part.paths if floor is None else part.reaching(floor)
 
     def lake(self, table: Weighed, projection: Projection) -> Reduced:
-        """What the lake holds of the table, without what the snapshot does not show."""
+        """Reduce the lake's side of the table, without what the snapshot does not show."""
         files = [pack(replace(task, projection=projection)) for task in table.files]
         history = [pack(replace(task, projection=projection)) for task in table.history]
         answers: Iterable[bytes] = [*self.jobs.run(read_file, files), *self.jobs.run(read_history, history)]

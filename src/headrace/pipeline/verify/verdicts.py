@@ -1,4 +1,4 @@
-"""What verify found: plain values, for a person and for `--json`.
+"""The verdicts of verify: plain values, for a person and for `--json`.
 
     Verdict            a source: where it was looked at, and what of it
       TableVerdict     "equal", "different", or "not compared" with the reason
@@ -45,7 +45,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class TableVerdict:
-    """What was found of one table; numbers are of what was compared."""
+    """The verdict on one table; numbers are of what was compared."""
 
     name: str
     outcome: str
@@ -78,7 +78,7 @@ class TableVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of a source, and as of which transactions."""
+    """The verdict on a source, and as of which transactions."""
 
     source: str
     snapshot: str  # xmin:xmax:xip, as the source prints it
@@ -101,7 +101,7 @@ class Verdict:
 
 
 def objection(verdicts: list[Verdict]) -> Definite | Misconfigured | None:
-    """Why this is no proof; None where every table that was chosen is equal."""
+    """Say why this is no proof; None where every table that was chosen is equal."""
     different = [table.name for verdict in verdicts for table in verdict.of(DIFFERENT)]
     if different:
         return Definite(

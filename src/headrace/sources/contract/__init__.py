@@ -1,4 +1,4 @@
-"""What a source can do, as those above see it: protocols and values, and nothing that one source alone has.
+"""The contract of a source, for those above it: protocols and values, and nothing that one alone has.
 
     source      a kind of source: its addresses, its connections, what a check of it finds
     session     one connection: who is there, what is made upstream, how far the source is

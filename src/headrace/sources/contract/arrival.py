@@ -1,4 +1,4 @@
-"""What a read of a source's stream brings: bytes, and which transactions are in them. Values only.
+"""The arrivals of a source's stream: bytes, and which transactions are in them. Values only.
 
     data        k  B R I I C  k  B I U C  B I I I I I I     bytes of whole transactions, and between them
     ended          (BRIIC)       (BIUC)                     one entry of TRANSACTION each
@@ -53,7 +53,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What a read of a stream brought; places are offsets into `data`.
+    """The arrival of one read of a stream; places are offsets into `data`.
 
     `data` are the bytes of whole transactions and what lies between them, without those of transactions that
     run. All of it is to be kept as it is: what was read may have ended anywhere.

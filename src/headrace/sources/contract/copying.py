@@ -122,7 +122,7 @@ class Snapshot(AbstractContextManager["Snapshot"], Protocol):
 
     @property
     def ticket(self) -> Json:
-        """What a reader of it is given."""
+        """The ticket that a reader of it is given."""
 
     def shares(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
         """Say who reads what: a share is read by one reader, piece by piece; the first are begun first."""
@@ -136,7 +136,7 @@ class KeyWalk(AbstractContextManager["KeyWalk"], Protocol):
 
     @property
     def ticket(self) -> Json:
-        """What a reader of ranges is given."""
+        """The ticket that a reader of ranges is given."""
 
     def next_bound(self, table: TableDef, span: Span, rows: int, check: Callable[[], None]) -> Bound | None:
         """The key that so many rows of the span lie before; None where it has no more than that.

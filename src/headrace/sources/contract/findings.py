@@ -1,4 +1,4 @@
-"""What a check of a source finds before anything is made: what is wished for, findings, and their report.
+"""The findings of a check, before anything is made: what is wished for, what is found, and the report.
 
 `headrace check` prints a report, `headrace run` refuses to start on an error in it. Each finding is a value
 with a stable code and, where statements mend it, those statements. Values only; a source makes them.
@@ -19,7 +19,7 @@ from headrace.sources.contract.tables import Size, TableDef
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What somebody wants to mirror.
+    """A wish to mirror.
 
     Without patterns all is meant that the user's own objects hold. `options` are the source's: how it is to
     be mirrored, and objects upstream that are not to be the lake's own. A source that is mirrored already
@@ -34,7 +34,7 @@ class Wish:
 
 
 class Level(StrEnum):
-    """What a finding means for a run."""
+    """The meaning of a finding for a run."""
 
     ERROR = "error"  # it would fail or lie: refused
     WARNING = "warning"  # it works, and may hurt
@@ -70,12 +70,12 @@ class Finding:
 
     @property
     def refuses(self) -> bool:
-        """Whether the tables that it is about cannot be mirrored."""
+        """Tell whether the tables that it is about cannot be mirrored."""
         return self.leaves_out or self.level is Level.ERROR
 
     @property
     def advice(self) -> str | None:
-        """What the hint says beyond the statements."""
+        """The part of the hint beyond the statements."""
         statements, hint = mended(self.mend), self.error.hint
         if not statements:
             return hint
@@ -107,7 +107,7 @@ def mended(statements: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a check saw: the tables that can be mirrored, and all that was found."""
+    """The report of a check: the tables that can be mirrored, and all that was found."""
 
     version: int  # of the server, as it numbers itself
     tables: tuple[TableDef, ...]

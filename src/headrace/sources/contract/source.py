@@ -35,7 +35,7 @@ class Source(Protocol):
         """Open a pinned connection; `role` says in the server's own lists what for."""
 
     def upstream(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
-        """What a mirror of this name will have upstream: its own objects, or those that options name."""
+        """Plan what a mirror of this name will have upstream: its own objects, or those that options name."""
 
     def options(self, upstream: Json) -> Mapping[str, str]:
         """The options that say the same: none for what is our own."""

@@ -1,4 +1,4 @@
-"""How a wait for others is borne: who may end it, and who hears what is waited for. A value."""
+"""Waiting for others: who may end it, and who hears what is waited for. A value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _unheard(reason: Transient) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How a wait for other transactions is borne by whoever wants what comes after it."""
+    """The manner in which somebody waits for other transactions to have what comes after them."""
 
     check: Callable[[], None] = _nobody  # raises when it is not wanted any more
     tell: Callable[[Transient], None] = _unheard  # hears every few seconds what is waited for

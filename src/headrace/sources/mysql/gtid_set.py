@@ -41,7 +41,7 @@ Interval = tuple[int, int]  # half-open: first number, one past the last
 
 @dataclass(frozen=True, slots=True, order=True)
 class Origin:
-    """Where a transaction's number was given out: a server, or one of its tags."""
+    """The origin of a transaction's number: a server, or one of its tags."""
 
     server: str
     tag: str = ""

@@ -1,4 +1,4 @@
-"""What bytes of the stream must be told to be decoded: layouts in force, and the transaction they begin in.
+"""The context in which bytes of the stream are decoded: layouts in force, and the transaction that is open.
 
 Between two transactions there is none. In a transaction that came whole, and was cut, it says which ordinals
 come next. In one that was streamed while it ran it also says which of its subtransactions were rolled back.
@@ -59,7 +59,7 @@ class StreamContext:
         return found if self.inside is None else self.inside.lasting(found)
 
     def only(self, tables: Collection[int]) -> StreamContext:
-        """What it says of these tables."""
+        """The part of it that concerns these tables."""
         layouts = tuple(frame for frame in self.layouts if int.from_bytes(frame[_OID], "big") in tables)
         if self.inside is None:
             return StreamContext(layouts)

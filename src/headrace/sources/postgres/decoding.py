@@ -89,7 +89,7 @@ def decode(
 def truncations(
     data: Bytes, context: StreamContext, tables: Mapping[int, int], reference: int
 ) -> dict[int, Truncations]:
-    """Where the tables (by oid: the time from which on it matters) are truncated in `data`."""
+    """Find the truncations of tables (by oid: the time from which on it matters) in `data`."""
     messages = context.messages(data)
     emptied = truncates(data, messages)
     wanted = [oid for oid in tables if oid in emptied]
@@ -219,7 +219,7 @@ def _under(
 
 
 def _labels_stand(found: Changes, wanted: Wanted) -> bool:
-    """Whether the enums of these rows are labels still: no look knows of one that was added and renamed."""
+    """Tell whether the enums of these rows are labels still: no look knows one that was added and renamed."""
     return all(
         set(_labels_met(found, number)) <= {*labels, None}
         for number, labels in enumerate(labels_of(wanted.details))
@@ -228,7 +228,7 @@ def _labels_stand(found: Changes, wanted: Wanted) -> bool:
 
 
 def _labels_met(found: Changes, number: int) -> Iterator[str | None]:
-    """What stands in a column whose values are labels, or lists of them."""
+    """The labels in a column whose values are labels, or lists of them."""
     for side in ("n", "o"):
         values = found.batch.column(f"{side}{number}")
         yield from pc.unique(values.flatten() if pa.types.is_list(values.type) else values).to_pylist()
@@ -248,7 +248,7 @@ def _elements(text: str) -> Iterator[str | None]:
 
 
 def _as_recorded(layout: Relation, wanted: Wanted) -> bool:
-    """Whether the stream describes the table as the catalog did when it was copied.
+    """Tell whether the stream describes the table as the catalog did when it was copied.
 
     DDL that was taken back is seen here and nowhere else: names of columns that were exchanged for a
     while (so their order counts), another type, under which values are printed otherwise, another

@@ -146,7 +146,7 @@ def _listed(tables: Sequence[TableName]) -> str:
 
 
 def publication_oid(connection: Session, name: str) -> int:
-    """What tells a publication from one of the same name that is made after it; 0 where there is none."""
+    """Tell a publication from one of the same name that is made after it; 0 where there is none."""
     rows = query(connection, "SELECT oid::int8 FROM pg_publication WHERE pubname = %s", [name])
     return int(rows[0][0]) if rows else 0
 

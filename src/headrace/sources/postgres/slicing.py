@@ -26,7 +26,7 @@ _CHANGES = (ord("I"), ord("U"), ord("D"))
 
 
 def split(data: Bytes, context: StreamContext) -> tuple[int, StreamContext]:
-    """How many of the bytes are whole messages, and the context behind them."""
+    """Count the bytes that are whole messages, and give the context behind them."""
     found = scan(data, in_stream=context.inside is not None and context.inside.streamed)
     messages = found if context.inside is None else context.inside.lasting(found)
     layouts = newest([*context.layouts, *_layouts(data, messages)])

@@ -39,7 +39,7 @@ TRAFFIC = ("stream_txns", "stream_count", "stream_bytes", "spill_txns", "spill_c
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """What the server says of a logical slot."""
+    """The server's word on a logical slot."""
 
     plugin: str | None
     database: str | None
@@ -108,7 +108,7 @@ def _excess(retained: int | None, limit: int | None) -> TooMuchRetained | None:
 
 
 def health(slot: SlotState | None, limit: int | None) -> Health:
-    """What the server holds for us: the log that the slot keeps, and what `status` shows of it."""
+    """Judge what the server holds for us: the log that the slot keeps, and what `status` shows of it."""
     if slot is None:
         return Health()
     figures = {

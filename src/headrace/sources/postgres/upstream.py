@@ -1,4 +1,4 @@
-"""What we make upstream, a publication and a slot: their order, their names, their removal.
+"""The objects that we make upstream, a publication and a slot: their order, their names, their removal.
 
     `publication` first, committed ──► `slot` ──► W (`writers`) ──► `snapshot`
 
@@ -79,7 +79,7 @@ def options(upstream: Upstream) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a stream is to be made of: these tables; `anew` are those that our publication sends in part."""
+    """An order for a stream: of these tables; `anew` are those that our publication sends in part."""
 
     names: Sequence[TableName]
     anew: Collection[TableName] = ()
@@ -118,7 +118,7 @@ def establish(
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a stream begins by the server's own count, what was reached before, and how far the server is."""
+    """The start of a stream by the server's own count, what was reached before, and how far the server is."""
 
     upstream: Upstream
     start: Lsn
@@ -147,7 +147,7 @@ def origin_of(found: Start, *, fresh: bool, begun: int | None) -> Origin:
 def _start(
     address: Address, connection: Session, identity: Identity, upstream: Upstream, waiting: Waiting
 ) -> Lsn:
-    """Where the stream begins: the consistent point of our slot, or where the user's slot stands."""
+    """Find where the stream begins: the consistent point of our slot, or where the user's slot stands."""
     name = upstream.slot
     if upstream.owns_slot:
         return ensure_slot(address, name, waiting=waiting)
@@ -210,7 +210,7 @@ def leave(address: Address, connection: Session, upstream: Upstream) -> None:
 
 
 def receiver_name(slot: str) -> str:
-    """How the connection that reads our slot calls itself."""
+    """Name the connection that reads our slot."""
     return application_name(f"receiver {slot}")
 
 

@@ -1,4 +1,4 @@
-"""What tests may ask of a source's server, whichever it is.
+"""The oracle: what tests may ask of a source's server, whichever it is.
 
     oracle.moment(url)             one state of the source: rows as text, keys; nothing moves meanwhile
     oracle.record(url, tables)     the rows of a state, and the position whose commits it shows
@@ -34,7 +34,7 @@ class Rejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What the source's tables held when exactly the commits below `position` had been done."""
+    """The contents of the source's tables when exactly the commits below `position` had been done."""
 
     position: Position
     rows: Mapping[str, Rows]
@@ -44,7 +44,7 @@ class Moment(Protocol):
     """One state of the source."""
 
     def rows(self, table: TableName) -> Rows:
-        """What the table holds."""
+        """Read the rows of the table."""
 
     def key(self, table: TableName) -> tuple[str, ...]:
         """The columns of the table's primary key, in its order."""
@@ -52,7 +52,7 @@ class Moment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a server spells what every server has. `{t}` is a table, `{c}` a column, both quoted."""
+    """A server's spelling of what every server has. `{t}` is a table, `{c}` a column, both quoted."""
 
     quote: str
     types: Mapping[str, str]  # by what a column is for: "text", "key_text", "moment", ...

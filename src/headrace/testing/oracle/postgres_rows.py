@@ -60,7 +60,7 @@ def pin(connection: Connection) -> None:
 
 
 def source_rows(connection: Connection, table: TableName) -> Rows:
-    """What the source holds in the transaction (or at the moment) of this connection."""
+    """Read the source's rows in the transaction (or at the moment) of this connection."""
     pin(connection)
     columns = connection.execute(_COLUMNS, [table.schema, table.name]).fetchall()
     shown = [
@@ -113,7 +113,7 @@ def _shown_array(value: sql.Composable, element: int, typmod: int) -> sql.Compos
 
 
 def _is_decimal(typmod: int) -> bool:
-    """Whether a numeric with this type modifier has a decimal type in the lake."""
+    """Tell whether a numeric with this type modifier has a decimal type in the lake."""
     precision, scale = ((typmod - 4) >> 16) & 0xFFFF, (typmod - 4) & 0x7FF
     return typmod >= 0 and precision <= 38 and scale <= precision
 

@@ -58,7 +58,7 @@ _EVENTS_PER_LOT = 1 << 32  # their ordinals do not meet those of another lot
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What every task of one comparison is told."""
+    """The terms of a comparison, as every task of it has them."""
 
     epoch: int
     lake: LakeAddress
@@ -84,12 +84,12 @@ class Half:
 
     @property
     def place(self) -> tuple[bool, str]:
-        """What tells it apart from all others of its comparison."""
+        """The place that tells it apart from all others of its comparison."""
         return self.new, self.file.path
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What tells rows apart: the identity that the table shall have."""
+        """The columns that tell rows apart: the identity that the table shall have."""
         return self.given.table.schema.identity
 
     @property
@@ -99,7 +99,7 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class FileSums:
-    """What the rows of a file come to, in the ranges in which it has any."""
+    """The sums of a file's rows, in the ranges in which it has any."""
 
     ranges: Ints
     sums: Sums
@@ -123,7 +123,7 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What came of a lot."""
+    """The outcome of a lot."""
 
     changes: int = 0
     doubled: bool = False  # a key is there twice: events can't tell rows apart
@@ -161,7 +161,7 @@ def _spread(rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def bounds(samples: Sequence[Sampled], rows: int) -> tuple[bytes, ...]:
-    """Where each range but the first begins: so that none has very many rows, or very large ones."""
+    """Find where each range but the first begins: so that none has very many rows, or very large ones."""
     keys = b"".join(each.keys for each in samples)
     found = np.sort(np.frombuffer(keys, dtype=prefixes(pa.array([], pa.large_binary())).dtype))
     size = sum(each.size for each in samples)
@@ -292,6 +292,6 @@ def route(item: bytes) -> Iterator[tuple[str, int, bytes]]:
 
 
 def standing_errors(given: Comparison, old: TableTask, new: TableTask) -> Errors:
-    """Where all rows are written anew: the old errors taken back, and those of the new copy."""
+    """Take the old errors back, and say those of the new copy: all rows are written anew."""
     said = partial(raw_values.standing, given.store, old, given.epoch, given.moment.time)
     return said() + said(of=new, diff=1)

@@ -58,7 +58,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What became of some rows."""
+    """The checksums of some rows, and those of them that were wanted."""
 
     sums: Sums
     rows: bytes | None = None  # the updates of wanted buckets
@@ -68,7 +68,7 @@ class Reduced:
 
 
 def united(parts: Iterable[Reduced], buckets: int) -> Reduced:
-    """What became of all of them; rows that are too many to come along are left out, and that is said."""
+    """Unite them; rows that are too many to come along are left out, and that is said."""
     sums = Sums.zero(buckets)
     rows: list[bytes] = []
     texts: list[bytes] = []
@@ -130,7 +130,7 @@ class HistoryTask:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of the rows of some keys, by the number of the piece that they are in."""
+    """The outcome for the rows of some keys, by the number of the piece that they are in."""
 
     parts: tuple[tuple[int, Reduced], ...]
 
@@ -143,7 +143,7 @@ Answer = Reduced | HeadraceError
 
 
 def answers(item: bytes) -> tuple[Answer, ...]:
-    """What a task brought back, in the order in which it was asked."""
+    """Read what a task brought back, in the order in which it was asked."""
     found: tuple[Answer, ...] = unpack(item, tuple)
     return found
 
@@ -268,7 +268,7 @@ def _reduced(projection: Projection, rows: pa.Table, diffs: Ints, texts: pa.Tabl
 
 
 def net(projection: Projection, plus: Reduced, minus: Reduced) -> pa.Table:
-    """What the wanted rows of one side have over those of the other: columns by number, and `DIFF`."""
+    """The wanted rows of one side over those of the other: columns by number, and `DIFF`."""
     empty = with_diff(projection.columns().empty_table(), pa.array([], pa.int64()))
     one = empty if plus.rows is None else from_ipc(plus.rows)
     other = empty if minus.rows is None else from_ipc(minus.rows)

@@ -39,7 +39,7 @@ from headrace.sources.postgres.catalog.types import TypeLook, enum_of, is_same_f
 
 
 def differs(last: TableLook, now: TableLook) -> str | None:
-    """What changed between two looks at a table, for a message; None where nothing did that matters."""
+    """Say what changed between two looks at a table, for a message; None where nothing did that matters."""
     checks: tuple[tuple[bool, str], ...] = (
         ((last.oid, last.kind) != (now.oid, now.kind), "the table was dropped and made again"),
         (last.name != now.name, f"the table was renamed to {now.name}"),
@@ -56,7 +56,7 @@ def differs(last: TableLook, now: TableLook) -> str | None:
 
 
 def is_news(last: TableLook, now: TableLook) -> bool:
-    """Whether a look that does not differ shows anything that the next one must be compared with."""
+    """Tell whether a look that does not differ shows anything that the next one must be compared with."""
     return last != now
 
 
@@ -145,7 +145,7 @@ def _memberships_changed(last: TableLook, now: TableLook) -> str:
 
 
 def _was_moved(last: TableLook, now: TableLook) -> bool:
-    """Whether it may have been attached or detached for a while where no row of the path tells of it."""
+    """Tell whether it may have been attached or detached for a while where no row of the path tells of it."""
     unknown = any(membership.lives is None for membership in last.memberships)
     if not any(m.via_root or (m.inherited and unknown) for m in now.memberships):
         return False
@@ -155,7 +155,7 @@ def _was_moved(last: TableLook, now: TableLook) -> bool:
 
 
 def _rewritten(last: TableLook, now: TableLook) -> bool:
-    """Whether the rows may hold other values: a new file node, and not by TRUNCATE or VACUUM FULL alone."""
+    """Tell whether rows may hold other values: a new file node, and not by TRUNCATE or VACUUM FULL alone."""
     if last.filenode == now.filenode:
         return False
     if last.toast and now.toast:

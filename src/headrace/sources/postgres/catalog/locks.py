@@ -1,4 +1,4 @@
-"""Who holds what we wait for: locks on tables, as messages name them.
+"""The holders of what we wait for: locks on tables, as messages name them.
 
     measured    how big tables are; those that somebody holds come back with the error that names the holder
     locked      the error itself, for a wait of ours that the server ended
@@ -87,7 +87,7 @@ SELECT l.pid, NULL, a.usename, a.application_name, a.datname, a.state,
 def holders(
     connection: Session, oids: Sequence[int], modes: Sequence[str] = READERS_WAIT_FOR
 ) -> dict[int, list[str]]:
-    """Who holds these tables, or waits for them before us, in a mode that makes us wait."""
+    """Name those who hold these tables, or wait for them before us, in a mode that makes us wait."""
     found: dict[int, list[str]] = {}
     for oid, *who in query(connection, _HOLDERS, [list(modes), list(oids)]):
         found.setdefault(oid, []).append(transaction(*who))
@@ -115,7 +115,7 @@ def of_publication(connection: Session, tables: Mapping[int, TableName], error: 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How big tables are, by oid, and those that somebody holds; one in neither is not there any more."""
+    """The sizes of tables, by oid, and those that somebody holds; one in neither is not there any more."""
 
     sizes: dict[int, Size]
     busy: dict[TableName, TableBusy]

@@ -13,7 +13,7 @@ from headrace.sources.postgres.session.statements import Session, query
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a table holds: exact bytes and pages, and an estimate of its rows."""
+    """The size of a table: exact bytes and pages, and an estimate of its rows."""
 
     pages: int
     bytes: int  # with TOAST, without indexes
@@ -21,7 +21,7 @@ class Size:
 
 
 def sizes(connection: Session, oids: Sequence[int]) -> dict[int, Size]:
-    """How big these tables are now. Rows follow the statistics' density; -1 pages of them means none."""
+    """Measure these tables. Rows follow the statistics' density; -1 pages of them means none."""
     rows = query(
         connection,
         "SELECT c.oid::bigint, pg_relation_size(c.oid) / s.block,"

@@ -58,7 +58,7 @@ class ReplicaIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """How one publication holds the table: by name, by schema, by an ancestor, or with all tables.
+    """The way in which a publication holds the table: by name, by schema, by an ancestor, or with all tables.
 
     `made` tells a membership from one that looks the same and was made later: what was written between
     the two is not in the stream. It names the publication's row, with the transaction that wrote it, and
@@ -123,7 +123,7 @@ def as_shown(schema: TableSchema, look: TableLook) -> TableSchema:
 
 
 def identity_flaw(look: TableLook, server_version: int) -> str | None:
-    """Why UPDATE and DELETE could not be published, or not read by us; None where they can.
+    """Say why UPDATE and DELETE could not be published, or not read by us; None where they can.
 
     A table with such a flaw must not get into a publication that publishes updates: from then on the
     server would refuse the application's own statements.

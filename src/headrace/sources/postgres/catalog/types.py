@@ -61,7 +61,7 @@ _DOUBTFUL_KEYS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class TypeLook:
-    """What the catalog says of one type that was made by a user, as far as it changes how values print."""
+    """The catalog's words on a type that a user made, as far as it changes how values print."""
 
     oid: int
     kind: str  # pg_type.typtype: b base, c composite, d domain, e enum, r range, m multirange, p pseudo
@@ -107,7 +107,7 @@ _TEXTS = frozenset((25, 1043))  # text, varchar
 
 
 def is_same_form(before: tuple[int, int], after: tuple[int, int]) -> bool:
-    """Whether what is stored under two types (oid and modifier) prints alike and is decoded alike.
+    """Tell whether what is stored under two types (oid and modifier) prints alike and is decoded alike.
 
     Only of values that the server leaves as they are when it alters a column's type: where it writes them
     anew they may be others, and the look at the catalog shows it.

@@ -78,7 +78,7 @@ def examine(address: Address, wish: PostgresWish) -> Report:
 
 
 def _sizes(connection: Session, looks: list[TableLook]) -> dict[int, Size]:
-    """How big they are; one that somebody holds is named, with the holder, and not waited for."""
+    """Measure them; one that somebody holds is named, with the holder, and not waited for."""
     found = measured(connection, {each.oid: each.name for each in looks})
     for error in found.busy.values():
         others = [str(name) for name in found.busy][1:]
@@ -89,7 +89,7 @@ def _sizes(connection: Session, looks: list[TableLook]) -> dict[int, Size]:
 def unmirrored(
     connection: Session, wish: PostgresWish, mirrored: Collection[TableName]
 ) -> dict[TableName, HeadraceError | None]:
-    """What the patterns match and nobody mirrors, with what stands against it; None where nothing does."""
+    """Find what patterns match and nobody mirrors, with what stands against it; None where nothing does."""
     among = candidates(connection)
     names = select(wish.patterns, [each.name for each in among]).names
     chosen, findings = choose(
@@ -116,7 +116,7 @@ def _of_tables(
     wish: PostgresWish,
     meant: frozenset[TableName],
 ) -> list[Finding]:
-    """What is to say of the tables by themselves, and as members of the user's publication."""
+    """Examine the tables by themselves, and as members of the user's publication."""
     user, version = connection.info.user, connection.info.server_version
     findings = [found for each in looks for found in check_table(each, rights[each.oid], user, version)]
     if wish.publication is not None:

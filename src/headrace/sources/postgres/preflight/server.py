@@ -94,7 +94,7 @@ def _identity(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
 
 
 def check_version(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
-    """Whether this version of the server can be mirrored, and whether tables can be added later."""
+    """Tell whether this version of the server can be mirrored, and whether tables can be added later."""
     major = identity.version // 10000
     if major < OLDEST:
         yield Finding(
@@ -241,7 +241,7 @@ def _too_few(facts: _Facts, setting: str, used: int, wanted: int) -> tuple[str, 
 
 
 def _replication(address: Address, facts: _Facts, connection: Session) -> Iterator[Finding]:
-    """Whether a replication connection is let in: only trying tells (pg_hba.conf, managed services)."""
+    """Tell whether a replication connection is let in: only trying tells (pg_hba.conf, managed services)."""
     if facts.settings["wal_level"] == "minimal" or int(facts.settings["max_wal_senders"]) <= facts.senders:
         return  # would fail for a reason that is already told
     try:

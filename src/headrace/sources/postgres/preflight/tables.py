@@ -121,7 +121,7 @@ def _refusal(candidate: Candidate, why: str, meant: bool) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the user of the connection may do with a table."""
+    """The rights of the connection's user on a table."""
 
     schema: bool
     select: bool

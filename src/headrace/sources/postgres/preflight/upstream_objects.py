@@ -23,7 +23,7 @@ ACTIONS = "insert, update, delete, truncate"
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """How a publication publishes whatever it holds."""
+    """The manner in which a publication publishes whatever it holds."""
 
     complete: bool  # publishes every action
     via_root: bool
@@ -196,7 +196,7 @@ def _membership(name: str, look: TableLook, flawed: bool, hopeless: bool) -> Ite
 
 
 def _limits(look: TableLook) -> str | None:
-    """What the publication leaves out of the table.
+    """Name what the publication leaves out of the table.
 
     The server goes by the table's own row where it has one, whatever its ancestors' say; and by no
     filter where the publication holds the table's own schema.
@@ -222,7 +222,7 @@ def check_making(
     refused: frozenset[TableName] = frozenset(),
     hopeless: frozenset[TableName] = frozenset(),
 ) -> Iterator[Finding]:
-    """Whether our own publication can be made by this user; tables of others are left out of it."""
+    """Tell whether our own publication can be made by this user; tables of others are left out of it."""
     user = quote_identifier(connection.info.user)
     foreign = [look for look in tables if not rights[look.oid].owner]
     own = [look for look in tables if rights[look.oid].owner and look.name not in refused]
@@ -279,7 +279,7 @@ _THEIRS = "headrace"  # how a publication is called that somebody with more priv
 
 
 def _theirs(connection: Session, tables: Sequence[TableLook]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What their owner has to run for one publication of all tables, also where it is there already."""
+    """The statements of their owner for one publication of all tables, also where it is there already."""
     if read_publication(connection, _THEIRS) is None:
         fit, flawed = _by_identity(connection, tables, frozenset())
         return (_creation(_THEIRS, fit),), _additions(_THEIRS, flawed)

@@ -12,7 +12,7 @@ from headrace.sources.postgres.objects import Upstream
 
 @dataclass(frozen=True, slots=True)
 class PostgresWish:
-    """What somebody wants to mirror."""
+    """A wish to mirror tables of PostgreSQL."""
 
     patterns: Sequence[str]
     publication: str | None = None  # the user's own; None: ours, made for the lake
@@ -34,7 +34,7 @@ class PostgresWish:
 
     @classmethod
     def of_mirror(cls, upstream: Upstream, patterns: Sequence[str]) -> PostgresWish:
-        """What a mirror with these objects means by patterns."""
+        """Select by patterns as a mirror with these objects does."""
         publication = None if upstream.owns_publication else upstream.publication
         return cls(_within(publication, patterns), publication, upstream.slot)
 

@@ -26,7 +26,7 @@ _EPOCH = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000-01-01
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How pgoutput is asked to write the stream; unknown options are an error of the server's."""
+    """The options of pgoutput; unknown ones are an error of the server's."""
 
     protocol: int = 1  # 1: whole transactions in commit order, from every supported server
     messages: bool = False  # pg_logical_emit_message

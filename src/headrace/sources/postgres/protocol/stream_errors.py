@@ -45,7 +45,7 @@ def refusal(said: Mapping[str, str], slot: str) -> HeadraceError:
 
 
 def warning(said: Mapping[str, str]) -> HeadraceError | None:
-    """What a NoticeResponse within the stream means for us: 18 skips a missing publication so."""
+    """Read a NoticeResponse within the stream as a warning for us: 18 skips a missing publication so."""
     if said.get("C") == _WRONG_STATE and said.get("V", said.get("S")) == "WARNING":
         return publication_missing(said.get("M", ""))
     return None
@@ -137,7 +137,7 @@ def sends_others(log: Log, sent: Sequence[int], again: Sequence[int]) -> StreamL
 
 
 def _shown(log: Log, times: Sequence[int]) -> str:
-    """Where commits lie, for a person."""
+    """Name the places of commits for a person."""
     if not times:
         return "none"
     first, last = log.at(times[0]), log.at(times[-1])

@@ -81,7 +81,7 @@ class _Wakener:
         self._patience = _PATIENCE
 
     def ready(self, timeout: float) -> bool:
-        """Whether there is something to read before the time is over."""
+        """Tell whether there is something to read before the time is over."""
         if self._raised:
             if self._poll.poll(self._patience * 1000):
                 return True

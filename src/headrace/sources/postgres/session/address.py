@@ -19,7 +19,7 @@ _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Address:
-    """Where a source is and who we are there; holds the password, shows everything else."""
+    """The place of a source and our name there; holds the password, shows everything else."""
 
     conninfo: str = field(repr=False)
 
@@ -46,7 +46,7 @@ class Address:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """What the connection string says, the password included: never for a message."""
+        """The parameters of the connection string, the password included: never for a message."""
         return {key: str(value) for key, value in conninfo_to_dict(self.conninfo).items()}
 
     def safe(self) -> str:

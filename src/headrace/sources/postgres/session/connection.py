@@ -134,7 +134,7 @@ def _conninfo(address: Address, role: str) -> str:
 
 
 def application_name(role: str) -> str:
-    """How a connection of ours calls itself in the server's lists; longer names the server would cut."""
+    """Name a connection of ours in the server's lists; longer names the server would cut."""
     return f"headrace {role}"[:_APPLICATION_NAME_LIMIT]
 
 

@@ -19,7 +19,7 @@ from headrace.sources.postgres.session.statements import Session, ask
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What makes two connections connections to the same source."""
+    """The identity of a source: two connections that have the same reached the same."""
 
     system_id: str
     timeline: int
@@ -52,7 +52,7 @@ SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text,
 
 
 def identify(connection: Session | pq.abc.PGconn) -> Identity:
-    """Which server, timeline and database this connection reached."""
+    """Identify the server, timeline and database that this connection reached."""
     pgconn = connection.pgconn if isinstance(connection, psycopg.Connection) else connection
     (row,) = ask(pgconn, _IDENTIFY)
     system_id, timeline, version, database, standby = (value or "" for value in row)

@@ -14,7 +14,7 @@ LATE_TABLES_WHOLE = {15: 150013, 16: 160009, 17: 170005}
 
 
 def late_tables_lost(version: int) -> Misconfigured | None:
-    """Why no table can be added to a stream of this server that runs already; None where it can."""
+    """Say why no table can be added to a stream of this server that runs already; None where it can."""
     major = version // 10000
     whole = LATE_TABLES_WHOLE.get(major, 0)
     if version >= whole:

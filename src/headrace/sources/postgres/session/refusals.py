@@ -190,7 +190,7 @@ def login_refused(where: str, message: str, *, needs_password: bool, password: s
 
 
 def _shown(message: str, password: str | None) -> str:
-    """What was said, on one line, without the password should anybody have put it in."""
+    """Repeat it on one line, without the password should anybody have put it in."""
     line = "; ".join(part.strip() for part in message.splitlines() if part.strip()) or "no reason given"
     return line.replace(password, "***") if password else line
 

@@ -1,4 +1,4 @@
-"""What tables hold as `sources.contract` asks for it: what the modules beside this one do. No logic."""
+"""The contents of tables as `sources.contract` asks for them, by the modules beside this one. No logic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.sources.postgres.snapshot.plan import HeldSnapshot, Plan, Server, 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What the tables of one mirror hold."""
+    """The contents of the tables of one mirror."""
 
     connection: Session
     server: Server

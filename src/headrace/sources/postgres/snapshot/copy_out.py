@@ -30,7 +30,7 @@ _WAIT = 1.0
 
 
 def stream_copy(pgconn: pq.abc.PGconn, statement: str) -> Stream:
-    """What COPY answers, in pieces of whole lines."""
+    """Stream the rows of a COPY, in pieces of whole lines."""
     return _through_libpq(pgconn, statement) if pgconn.ssl_in_use else _off_the_socket(pgconn, statement)
 
 
@@ -98,7 +98,7 @@ def _off_the_socket(pgconn: pq.abc.PGconn, statement: str) -> Stream:
 
 @dataclass(slots=True)
 class _Answer:
-    """What the server answers to COPY, beside the rows."""
+    """The server's answer to COPY, beside the rows."""
 
     over: bool = False  # it is ready for the next statement
     error: HeadraceError | None = None

@@ -62,7 +62,7 @@ class Leader:
         self.close()
 
     def alive(self) -> bool:
-        """Whether the snapshot is still held; asking also keeps the connection from falling asleep."""
+        """Tell whether the snapshot is still held; asking also keeps the connection from falling asleep."""
         try:
             ask(self._pgconn, "SELECT 1")
         except Transient:
@@ -115,7 +115,7 @@ def lead(
 
 
 def until_shown(take: Callable[[], T], waiting: Waiting, seconds: float = math.inf) -> T:
-    """What is taken from a snapshot, as soon as one shows all of W; the last refusal, when time is over."""
+    """Take a snapshot as soon as one shows all of W; the last refusal, when time is over."""
     deadline = time.monotonic() + seconds
     while True:
         try:

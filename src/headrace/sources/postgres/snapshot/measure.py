@@ -1,4 +1,4 @@
-"""How big tables are, and how they are cut into ranges of pages.
+"""The sizes of tables, and how they are cut into ranges of pages.
 
 Called by `source` for whoever copies or compares tables.
 """
@@ -21,7 +21,7 @@ from headrace.sources.postgres.snapshot.table_access import overtaken
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTables:
-    """How big tables are; those that cannot be read just now, with the error that says why."""
+    """The sizes of tables; those that cannot be read just now, with the error that says why."""
 
     sizes: Mapping[TableName, Size]
     busy: Mapping[TableName, TableBusy]

@@ -1,4 +1,4 @@
-"""What a copy waits for, and how it is joined to the stream: by slot, by xid, or chunk by chunk.
+"""The plan of a copy: what it waits for, and whether slot, xid or chunks join it to the stream.
 
     plan        W, the transactions that no snapshot may miss; which tables can be read in ranges of keys
     snapshot    a leader under the contract's names, for a copy or to compare with
@@ -45,7 +45,7 @@ BY: Mapping[str, By] = {"slot": "slot", "xid": "xid", CHUNKS: "xid"}
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a copy reads: which server, and the objects there that its stream is read through."""
+    """The place that a copy reads: which server, and the objects there that its stream is read through."""
 
     address: Address
     identity: Identity

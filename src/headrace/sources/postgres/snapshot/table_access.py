@@ -44,7 +44,7 @@ from headrace.sources.postgres.session.statements import Session, ask, query
 
 @contextmanager
 def reading(connection: Session, table: TableName, oid: int) -> Iterator[None]:
-    """What goes wrong with the statements of the block is said of the table; its transaction ends here."""
+    """Say of the table what goes wrong with the statements of the block; its transaction ends here."""
     try:
         yield
     except (LockTimeout, Cancelled, Overruled, StatementRefused) as error:

@@ -1,4 +1,4 @@
-"""What a transaction of ours sees: its snapshot as a handoff, and whether it may be used at all.
+"""The view of a transaction of ours: its snapshot as a handoff, and whether it may be used at all.
 
     BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ
     SELECT pg_current_snapshot() ...            the snapshot, fixed from here on

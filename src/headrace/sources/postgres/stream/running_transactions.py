@@ -53,7 +53,7 @@ class _Transaction:
             self.changes.append(changes)
 
     def lasting(self) -> int:
-        """How many changes were not rolled back."""
+        """Count the changes that were not rolled back."""
         gone = np.isin(np.array(self.doers, np.int64), np.array(self.aborted, np.int64))
         return int(np.array(self.changes, np.int64)[~gone].sum())
 
@@ -72,7 +72,7 @@ class Ended:
 
 @dataclass(slots=True)
 class _Buffer:
-    """What one buffer brings of them."""
+    """The part of one buffer that belongs to them."""
 
     contents: dict[int, list[Bytes]] = field(default_factory=dict)  # by transaction, also where nothing came
     gone: list[int] = field(default_factory=list)  # rolled back
@@ -90,7 +90,7 @@ class Running:
         self._block: int | None = None  # whose block the last buffer ended in
 
     def take(self, data: Bytes, messages: pgoutput.Messages) -> _Buffer:
-        """What a buffer holds of them."""
+        """Take their part of a buffer."""
         found = _Buffer()
         begin = 0
         for row in np.flatnonzero(np.isin(messages.kind, (START, STOP, COMMIT, ABORT))).tolist():

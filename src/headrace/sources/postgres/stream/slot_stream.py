@@ -73,7 +73,7 @@ _HEADER = 5
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be streamed, from where on, and from whom."""
+    """An order to stream: what, from where on, and from whom."""
 
     slot: str
     publications: tuple[str, ...]
@@ -325,7 +325,7 @@ def _check_slot(pgconn: pq.abc.PGconn, wanted: Wanted) -> None:
 
 
 def _in_use(pgconn: pq.abc.PGconn, slot: str, pid: int) -> HeadraceError:
-    """Who reads the slot: a receiver of ours whose end the server has not noticed, or somebody else."""
+    """Say who reads the slot: a receiver of ours whose end the server has not noticed, or somebody else."""
     rows = ask(
         pgconn,
         "SELECT application_name, client_addr, backend_start FROM pg_catalog.pg_stat_activity "
@@ -341,7 +341,7 @@ def _in_use(pgconn: pq.abc.PGconn, slot: str, pid: int) -> HeadraceError:
 
 
 def _check_again(address: Address, wanted: Wanted) -> Lsn:
-    """Where the slot stands now that it is ours and nobody else can move it: was it moved just before?"""
+    """Ask again where the slot stands, now that it is ours and nobody else can move it."""
     with connect(address, role=f"receiver {wanted.slot} check") as connection:
         row = connection.execute(
             "SELECT confirmed_flush_lsn FROM pg_catalog.pg_replication_slots WHERE slot_name = %s",

@@ -72,7 +72,7 @@ class StandbyNames:
 
 
 def statements(setting: str, standbys: Iterable[str]) -> tuple[str, ...]:
-    """What takes us out of the setting."""
+    """The statements that take us out of the setting."""
     named = StandbyNames.parse(setting).without_ours(standbys).replace("'", "''")
     return (
         f"ALTER SYSTEM SET synchronous_standby_names = '{named}'",

@@ -68,7 +68,7 @@ class TransactionFinder:
         self.asked = False  # whether the server asks in the last buffer for a reply
 
     def take(self, data: Bytes) -> Received:
-        """What a buffer of whole frames holds."""
+        """Read a buffer of whole frames."""
         size = len(data)
         messages = pgoutput.scan(data, in_stream=self._in_stream)
         if np.any(self._unasked[messages.kind]):
@@ -144,7 +144,7 @@ class _Blocks:
         return np.concatenate([data[low:high] for low, high in pieces])
 
     def places(self, offsets: Ints) -> Ints:
-        """Where these bytes, outside of the blocks or at an edge, stand without them."""
+        """The places of these bytes, outside of the blocks or at an edge, without the blocks."""
         if not len(self.starts):
             return offsets
         lengths = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.stops - self.starts)])
@@ -209,7 +209,7 @@ def _match(data: Bytes, messages: pgoutput.Messages, blocks: _Blocks, before: _B
 
 
 def _between(counted: Ints, begins: Ints, ends: Ints) -> Ints:
-    """How many are counted from each begin to its end; a begin of -1 was before the buffer."""
+    """Count from each begin to its end; a begin of -1 was before the buffer."""
     totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(counted)])
     return np.asarray(totals[ends] - totals[np.maximum(begins, 0)])
 
