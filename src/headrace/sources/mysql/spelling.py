@@ -1,0 +1,35 @@
+"""The spelling of MySQL's and MariaDB's positions, for readers of a lake."""
+
+from __future__ import annotations
+
+from headrace.core.errors import Misconfigured
+from headrace.core.position import STEP, Position
+from headrace.sources.mysql.binlog_position import Log, count, parse
+
+
+class GtidSpelling:
+    """The spelling of both (`core.position.Spelling`): sets of GTIDs, and MariaDB's positions by domain.
+
+    A text gives its time. A time gives no text: only the server knows which transaction came when, but for
+    the position that is known already.
+    """
+
+    def reads(self, text: str) -> bool:
+        try:
+            parse(text)
+        except Misconfigured:
+            return False
+        return bool(text.strip())
+
+    def time(self, text: str, near: Position) -> int | None:
+        return Log(_base(near)).time(count(text))
+
+    def text(self, time: int, near: Position) -> str | None:
+        return near.text if time == near.time else None
+
+
+def _base(near: Position) -> int:
+    return near.time - STEP * count(near.text)
+
+
+SPELLING = GtidSpelling()

@@ -1,0 +1,132 @@
+"""Laws of positions in a binlog: time from text, growth, prepared transactions, a later life."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.core.errors import Misconfigured
+from headrace.core.position import STEP, Position
+from headrace.sources.mysql.binlog_position import Log, MariadbProgress, MysqlProgress, count, parse
+from headrace.sources.mysql.gtid_set import Gtid, GtidSet, Origin
+from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
+from headrace.sources.mysql.spelling import SPELLING
+
+LAWS = settings(max_examples=100, deadline=None)
+UUIDS = [f"{digit * 8}-71ca-11e1-9e33-c80aa9429562" for digit in "0af"]
+ORIGINS = st.builds(Origin, st.sampled_from(UUIDS), st.sampled_from(["", "blue", "red_1"]))
+GTIDS = st.builds(Gtid, ORIGINS, st.integers(1, 12))
+BASES = st.integers(0, 1 << 61)
+
+
+@st.composite
+def mysql(draw: st.DrawFn) -> MysqlProgress:
+    """Any progress of a MySQL server."""
+    names = draw(st.lists(GTIDS, unique=True))
+    prepared = draw(st.sets(st.sampled_from(names))) if names else set()
+    progress = MysqlProgress()
+    for gtid in names:
+        progress = progress.behind(gtid, prepared=gtid in prepared)
+    return progress
+
+
+@st.composite
+def mariadb(draw: st.DrawFn) -> MariadbProgress:
+    """Any progress of a MariaDB server: a start, what was read behind it, and some of that prepared."""
+    ends = draw(
+        st.dictionaries(st.integers(0, 3), st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=3)
+    )
+    start = MariadbPosition.of(MariadbGtid(domain, 1, low) for domain, (low, _) in ends.items())
+    read = MariadbPosition.of(MariadbGtid(domain, 1, low + more) for domain, (low, more) in ends.items())
+    between = [
+        MariadbGtid(domain, 1, low + by) for domain, (low, more) in ends.items() for by in range(1, more + 1)
+    ]
+    prepared = sorted(draw(st.sets(st.sampled_from(between)))) if between else []
+    return MariadbProgress(read, start if prepared else read, tuple(prepared))
+
+
+@LAWS
+@given(mysql() | mariadb(), BASES)
+def test_a_time_follows_from_a_text(progress: MysqlProgress | MariadbProgress, base: int) -> None:
+    text = str(progress)
+    assert str(parse(text)) == text
+    assert parse(text).resume == progress.resume
+    position = Log(base).position(text)
+    assert position == Position(STEP * progress.count + base, text)
+    assert SPELLING.time(text, position) == position.time
+    assert SPELLING.text(position.time, position) == text
+    assert SPELLING.reads(text) == bool(text)
+
+
+@LAWS
+@given(mysql(), GTIDS, st.booleans())
+def test_a_time_grows_by_one_step_with_each_transaction(
+    progress: MysqlProgress, gtid: Gtid, prepared: bool
+) -> None:
+    if gtid in progress.brought:
+        return
+    after = progress.behind(gtid, prepared=prepared)
+    assert after.count == progress.count + 1
+    assert gtid in after.brought
+    assert (gtid in GtidSet.parse(after.resume)) != prepared  # what is prepared has to come again
+
+
+@LAWS
+@given(mysql())
+def test_an_end_of_a_prepared_transaction_moves_no_time(progress: MysqlProgress) -> None:
+    for gtid in progress.prepared:
+        after = progress.without_open(gtid)
+        assert after.count == progress.count
+        assert gtid in after.ended
+        assert set(after.prepared) == set(progress.prepared) - {gtid}
+
+
+@LAWS
+@given(mariadb(), st.integers(0, 3), st.integers(1, 3))
+def test_a_time_grows_with_each_transaction_of_any_domain(
+    progress: MariadbProgress, domain: int, further: int
+) -> None:
+    last = progress.read.last(domain)
+    gtid = MariadbGtid(domain, 2, (0 if last is None else last.number) + further)
+    after = MariadbProgress(progress.read.behind(gtid), progress.start, progress.prepared)
+    assert after.count == progress.count + further
+
+
+@LAWS
+@given(mysql() | mariadb(), mysql() | mariadb(), BASES)
+def test_a_later_life_begins_behind_all_that_was_reached(
+    reached: MysqlProgress | MariadbProgress, start: MysqlProgress | MariadbProgress, base: int
+) -> None:
+    before = Log(base).position(str(reached))
+    later = Log(base).behind(before, str(start))
+    assert later.position(str(start)).time > before.time
+    assert later.base > base
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "7",
+        "0-1",
+        "0-1-2,0-1-3",
+        "0-1-2 open 0-1-3",
+        "0-1-2 read 0-1-3",
+        "0-1-2 read 0-1-4 open 0-1-5",
+        "0-1-2 read 0-1-4 open 0-1-2",
+        "0-1-4 read 0-1-2 open 0-1-3",
+        "0-1-2 read 0-1-4 open 0-1-3,0-1-3",
+        f"{UUIDS[0]}",
+        f"{UUIDS[0]}:0",
+        f"{UUIDS[0]}:3-1",
+        f"{UUIDS[0]}:1-5 open {UUIDS[0]}:4",
+        f"{UUIDS[0]}:1-5 open ",
+        "binlog.000001:1234",
+        "16/B374D848",
+    ],
+)
+def test_a_text_that_is_no_position_is_refused(text: str) -> None:
+    with pytest.raises(Misconfigured) as refused:
+        count(text)
+    assert refused.value.code == "POSITION_MALFORMED"
+    assert not SPELLING.reads(text)
