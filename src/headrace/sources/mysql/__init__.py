@@ -1,5 +1,7 @@
 """MySQL and MariaDB by their binlogs.
 
+    flavour            the two kinds of server, their releases, and all that they differ in
+    session/           connections: made, pinned, proved, asked and bounded
     gtid_set           the transactions that a MySQL server has executed: a set of names, only partly ordered
     mariadb_position   the place that a MariaDB server has reached: the last transaction of each domain
     table_number       the integer by which records name a table

@@ -1,0 +1,107 @@
+"""The two kinds of server, MySQL and MariaDB, and all that they differ in, as data.
+
+`session` finds the release once for each connection, by the server's own answer, and hands it out as
+`Session.release`. Every other room asks it instead of comparing the texts of versions.
+
+MariaDB may be told to give any version at all; its greeting leaves out one capability that every MySQL
+has (`CLIENT_LONG_PASSWORD`), by which it says that it is not MySQL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+_MARIADB_PREFIX = "5.5.5-"  # for clients that would not talk to a version 10
+_CAPABILITY_OF_MYSQL = 1
+_NUMBER = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?")
+
+
+class Flavour(Enum):
+    """One of the two kinds."""
+
+    MYSQL = "mysql"
+    MARIADB = "mariadb"
+
+    @property
+    def label(self) -> str:
+        """The name as a person writes it."""
+        return "MySQL" if self is Flavour.MYSQL else "MariaDB"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Number:
+    """A release's number, for example 8.0.36."""
+
+    major: int
+    minor: int = 0
+    patch: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What a server says that it is."""
+
+    flavour: Flavour
+    number: Number
+    text: str  # as the server spells it, for a person
+
+    @classmethod
+    def of_greeting(cls, version: str, capabilities: int) -> Release:
+        """The release of a server that greets with this version and these capabilities."""
+        is_mariadb = "mariadb" in version.lower() or not capabilities & _CAPABILITY_OF_MYSQL
+        text = version.removeprefix(_MARIADB_PREFIX) if is_mariadb else version
+        number = _NUMBER.match(text)
+        return cls(
+            Flavour.MARIADB if is_mariadb else Flavour.MYSQL,
+            Number(*(int(part or 0) for part in number.groups())) if number else Number(0),
+            text,
+        )
+
+    @property
+    def is_mariadb(self) -> bool:
+        return self.flavour is Flavour.MARIADB
+
+    @property
+    def words(self) -> Words:
+        """How this server spells what the two spell differently."""
+        return WORDS[self.flavour]
+
+    def at_least(self, mysql: Number | None = None, mariadb: Number | None = None) -> bool:
+        """Tell whether it is of its kind's given release or a later one; never if that kind has none."""
+        least = mariadb if self.is_mariadb else mysql
+        return least is not None and self.number >= least
+
+    def __str__(self) -> str:
+        return f"{self.flavour.label} {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Variables and statements that do the same on both and are called otherwise."""
+
+    isolation: str
+    read_only: str
+    executed: str  # the variable that holds what the server has committed
+    log_status: str  # the statement that shows its newest file
+
+
+WORDS: Mapping[Flavour, Words] = {
+    Flavour.MYSQL: Words(
+        isolation="transaction_isolation",
+        read_only="transaction_read_only",
+        executed="gtid_executed",
+        log_status="SHOW BINARY LOG STATUS",
+    ),
+    Flavour.MARIADB: Words(
+        isolation="tx_isolation",
+        read_only="tx_read_only",
+        executed="gtid_binlog_pos",
+        log_status="SHOW MASTER STATUS",
+    ),
+}

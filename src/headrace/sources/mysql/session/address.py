@@ -1,0 +1,323 @@
+"""Address: where a server is, who we are there, and whom we tell the password; alone it holds that.
+
+    mysql://user:password@host:3306/database?ssl-mode=VERIFY_IDENTITY&ssl-ca=/etc/ca.pem
+    mariadb://user@/?socket=/run/mysqld/mysqld.sock
+
+Both schemes mean the same: what a server is, it says itself. Every part may be percent-encoded, no database
+need be named, `localhost` is reached by TCP. The options have the names that the servers' own programs give
+them. What is no option is refused, and what cannot be read is never quoted: it may be the password.
+
+The password stands in the URL, in MYSQL_PWD, or in the section `[client]` of the option file that
+`defaults-file=` names, and is looked for in this order. No option file is read that nobody named: a
+`~/.my.cnf` says for which server it is no more than this does (`settled`).
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from headrace.core.errors import Misconfigured
+
+DEFAULT_PORT = 3306
+CONNECT_SECONDS = 10
+_SCHEMES = ("mysql", "mariadb")
+_ODD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
+
+
+class SslMode(Enum):
+    """MySQL's five: whether the connection is encrypted, and whether we know who is at its other end."""
+
+    DISABLED = "DISABLED"
+    PREFERRED = "PREFERRED"
+    REQUIRED = "REQUIRED"
+    VERIFY_CA = "VERIFY_CA"
+    VERIFY_IDENTITY = "VERIFY_IDENTITY"
+
+    @property
+    def verifies(self) -> bool:
+        return self in (SslMode.VERIFY_CA, SslMode.VERIFY_IDENTITY)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How the connection is encrypted, and by which files."""
+
+    mode: SslMode = SslMode.PREFERRED
+    ca: str | None = None
+    capath: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Address:
+    """Where a server is and who we are there; holds the password, shows everything else."""
+
+    user: str
+    host: str
+    port: int = DEFAULT_PORT
+    database: str | None = None
+    password: str | None = field(default=None, repr=False)
+    socket: str | None = None
+    tls: Tls = Tls()
+    connect_seconds: int = CONNECT_SECONDS
+    asks_public_key: bool = False
+    public_key: str | None = None  # the file of the server's RSA key
+    defaults_file: str | None = None
+    scheme: str = "mysql"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read `mysql://...` or `mariadb://...`."""
+        try:
+            return _read(text)
+        except ValueError:
+            # `from None`: urllib quotes what it cannot read, and with it the password.
+            raise Misconfigured(
+                "MY_ADDRESS_MALFORMED",
+                "the address cannot be read",
+                detail="it is no URL of the form mysql://user:password@host:port/database?option=value",
+                hint="write mysql://user@host:3306/ with special characters (/ ? # % @ :) of each part "
+                "percent-encoded, and the password there or in MYSQL_PWD",
+            ) from None
+
+    @property
+    def text(self) -> str:
+        """The URL with its password: it travels sealed, and is in no message."""
+        return self._spelled(self.password)
+
+    def without_secrets(self) -> str:
+        """The URL as it may be written down."""
+        return self._spelled(None)
+
+    def safe(self) -> str:
+        """The address as messages show it: user@host:port/database."""
+        place = self.socket or f"{_bracketed(self.host)}:{self.port}"
+        return f"{self.user}@{place}/{self.database or ''}"
+
+    def settled(self, environment: Mapping[str, str] | None = None) -> Address:
+        """The same address with the password that this machine supplies, so that it means the same
+        on an executor, where nobody needs to have the file."""
+        if self.password is not None:
+            return self
+        supplied = (os.environ if environment is None else environment).get("MYSQL_PWD")
+        if supplied is None and self.defaults_file is not None:
+            supplied = _password_of(self.defaults_file)
+        return replace(self, password=supplied)
+
+    def _spelled(self, password: str | None) -> str:
+        secret = "" if password is None else f":{_encoded(password)}"
+        place = "" if self.socket else f"{_host_in_url(self.host)}:{self.port}"
+        options = "&".join(f"{name}={_encoded(value)}" for name, value in _options_of(self))
+        return (
+            f"{self.scheme}://{_encoded(self.user)}{secret}@{place}/{_encoded(self.database or '')}"
+            f"{'?' if options else ''}{options}"
+        )
+
+    def __repr__(self) -> str:
+        return f"Address({self.safe()!r})"
+
+    def __str__(self) -> str:
+        return self.safe()
+
+
+def _read(text: str) -> Address:
+    """The address of a URL; what cannot be read is a ValueError."""
+    if _CONTROL.search(text) or (not text.isascii() and not text.isprintable()):
+        raise ValueError
+    parts = urlsplit(text)
+    scheme = parts.scheme.lower()
+    # An "@" or ":" where none may stand is a password that was not encoded.
+    if scheme not in _SCHEMES or parts.fragment or "#" in text or re.search("[@:/]", parts.path[1:]):
+        raise ValueError
+    userinfo, _, _ = parts.netloc.rpartition("@")
+    user, colon, password = userinfo.partition(":")
+    if not user or "@" in userinfo:
+        raise ValueError
+    options = _options(parts.query)
+    host, socket = _place(parts.netloc.rpartition("@")[2], parts.hostname, options)
+    return Address(
+        user=_decoded(user),
+        host=host,
+        port=parts.port or DEFAULT_PORT,
+        database=_decoded(parts.path[1:]) or None,
+        password=_decoded(password) if colon else None,
+        socket=socket,
+        tls=_tls(options),
+        connect_seconds=_seconds(options.get("connect-timeout")),
+        asks_public_key=_switch(options.get("get-server-public-key")),
+        public_key=options.get("server-public-key-path"),
+        defaults_file=options.get("defaults-file"),
+        scheme=scheme,
+    )
+
+
+def _place(netloc: str, hostname: str | None, options: Mapping[str, str]) -> tuple[str, str | None]:
+    """The host, and the socket's path if one is named: in the host's place or as an option."""
+    socket = options.get("socket")
+    name = _decoded(netloc)
+    if name.startswith("/"):
+        if socket is not None:
+            raise ValueError
+        socket = name
+    if socket is not None:
+        if not socket.startswith("/") or name not in ("", "localhost", socket):
+            raise ValueError
+        return "localhost", socket
+    host = _decoded(hostname or "")
+    if not _HOST.fullmatch(host):
+        raise ValueError
+    return host, None
+
+
+def _decoded(text: str) -> str:
+    if _ODD_PERCENT.search(text):
+        raise ValueError
+    decoded = unquote(text, errors="strict")
+    if _CONTROL.search(decoded):
+        raise ValueError
+    return decoded
+
+
+def _encoded(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _host_in_url(host: str) -> str:
+    return _bracketed(host.replace("%", "%25"))
+
+
+_OPTIONS = (
+    "socket",
+    "ssl-mode",
+    "ssl-ca",
+    "ssl-capath",
+    "ssl-cert",
+    "ssl-key",
+    "connect-timeout",
+    "get-server-public-key",
+    "server-public-key-path",
+    "defaults-file",
+)
+
+
+def _options(query: str) -> dict[str, str]:
+    """The options by name; `_` stands for `-`, as the servers' programs take it."""
+    options: dict[str, str] = {}
+    for pair in filter(None, query.split("&")):
+        name, _, value = pair.partition("=")
+        name = _decoded(name).lower().replace("_", "-")
+        # Not quoted: it may be the end of a password with a "?" in it.
+        if name not in _OPTIONS:
+            raise _bad_option("the address has an option that nobody knows")
+        if name in options:
+            raise _bad_option(f'the address gives the option "{name}" twice')
+        options[name] = _decoded(value)
+    return options
+
+
+def _tls(options: Mapping[str, str]) -> Tls:
+    wanted = options.get("ssl-mode")
+    ca, capath = options.get("ssl-ca"), options.get("ssl-capath")
+    if wanted is None:
+        # As the mysql program has it: who names an authority wants to hear of others.
+        mode = SslMode.VERIFY_CA if ca or capath else SslMode.PREFERRED
+    elif wanted.upper() in SslMode.__members__:
+        mode = SslMode[wanted.upper()]
+    else:
+        raise _bad_option('the option "ssl-mode" is none of ' + ", ".join(SslMode.__members__))
+    if (ca or capath) and not mode.verifies:
+        raise _bad_option(f"an authority is named, and ssl-mode={mode.value} does not ask it")
+    tls = Tls(mode, ca, capath, options.get("ssl-cert"), options.get("ssl-key"))
+    if tls.key and not tls.cert:
+        raise _bad_option('the option "ssl-key" is of no use without "ssl-cert"')
+    return tls
+
+
+def _seconds(text: str | None) -> int:
+    if text is None:
+        return CONNECT_SECONDS
+    if not re.fullmatch("[0-9]{1,4}", text) or not int(text):
+        raise _bad_option('the option "connect-timeout" is no number of seconds')
+    return int(text)
+
+
+def _switch(text: str | None) -> bool:
+    if text is None or text.lower() in ("0", "off", "false"):
+        return False
+    if text.lower() in ("", "1", "on", "true"):
+        return True
+    raise _bad_option('the option "get-server-public-key" is neither 0 nor 1')
+
+
+def _bad_option(primary: str) -> Misconfigured:
+    return Misconfigured(
+        "MY_ADDRESS_OPTION",
+        primary,
+        hint="the options are " + ", ".join(_OPTIONS) + "; a ? or & in a password is written %3F or %26",
+    )
+
+
+def _options_of(address: Address) -> list[tuple[str, str]]:
+    """The options that are not what they are by default, in an order of their own."""
+    tls = address.tls
+    mode = None if tls.mode is _tls({"ssl-ca": tls.ca or tls.capath or ""}).mode else tls.mode.value
+    said = {
+        "socket": address.socket,
+        "ssl-mode": mode,
+        "ssl-ca": tls.ca,
+        "ssl-capath": tls.capath,
+        "ssl-cert": tls.cert,
+        "ssl-key": tls.key,
+        "connect-timeout": None
+        if address.connect_seconds == CONNECT_SECONDS
+        else str(address.connect_seconds),
+        "get-server-public-key": "1" if address.asks_public_key else None,
+        "server-public-key-path": address.public_key,
+        "defaults-file": address.defaults_file,
+    }
+    return [(name, value) for name, value in said.items() if value is not None]
+
+
+def _password_of(path: str) -> str | None:
+    """The password in an option file's section for clients; None if it has none."""
+    parser = configparser.ConfigParser(
+        allow_no_value=True, interpolation=None, strict=False, comment_prefixes=("#", ";")
+    )
+    try:
+        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+        # Of another file's options, which may not lie here, none is asked for.
+        parser.read_string("\n".join(line for line in lines if not line.lstrip().startswith("!")))
+    except (OSError, ValueError, configparser.Error):
+        # `from None`: the parser quotes the line that it cannot read.
+        raise Misconfigured(
+            "MY_OPTION_FILE",
+            "the option file with the password cannot be read",
+            detail=f'defaults-file = "{path}"',
+            hint="give the path of a file with the lines [client] and password=..., or set MYSQL_PWD",
+        ) from None
+    value = parser.get("client", "password", fallback=None)
+    return value if value is None else _unquoted(value)
+
+
+_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "r": "\r", "\\": "\\", "s": " "}
+
+
+def _unquoted(value: str) -> str:
+    """A value as the servers' programs understand it: within quotes, or up to a comment; their escapes."""
+    within = re.fullmatch(r"""(["'])(.*?)\1\s*(#.*)?""", value)
+    value = within[2] if within else value.partition("#")[0].rstrip()
+    return re.sub(r"\\([btnr\\s])", lambda found: _ESCAPES[found[1]], value)
