@@ -6,6 +6,7 @@
     mariadb_position   the place that a MariaDB server has reached: the last transaction of each domain
     table_number       the integer by which records name a table
     catalog/           tables as information_schema describes them
+    stream/            from the binlog to whole transactions of the wanted tables
     binlog_position    the place that a stream has reached: what it has brought, and our times of that
     spelling           its spelling, for readers of a lake
 

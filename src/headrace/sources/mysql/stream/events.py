@@ -1,0 +1,316 @@
+"""The events of a binlog: taken apart as far as a stream needs them, with their checksums verified.
+
+    00 │ timestamp  kind  server  size  position  flags │ body ............. │ crc32
+    ok   u32        u8    u32     u32   u32       u16                          if the file says so
+
+Called by `transactions` with one event after the other, as packets bring them. The stream begins with the
+description of its format, and so does each file that it goes through: it says whether checksums follow.
+
+An event of a kind that is not known here stops the source, unless the server marks it as one that may be
+passed over. Numbers of kinds are those of both servers: MySQL's own end below 160, where MariaDB's begin.
+Of a statement only what `statements` makes of it survives: no error here holds any of it.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+import zlib
+from functools import lru_cache
+from typing import NamedTuple
+
+from headrace.core.errors import HeadraceError
+from headrace.sources.mysql.gtid_set import Gtid, Origin
+from headrace.sources.mysql.mariadb_position import MariadbGtid
+from headrace.sources.mysql.stream import errors
+from headrace.sources.mysql.stream.frames import HEADER
+
+QUERY, STOP, ROTATE, INTVAR, LOAD, RAND, USER_VAR, FORMAT = 2, 3, 4, 5, 6, 13, 14, 15
+APPEND_BLOCK, DELETE_FILE, XID, BEGIN_LOAD, EXECUTE_LOAD, TABLE_MAP = 9, 11, 16, 17, 18, 19
+INCIDENT, HEARTBEAT, IGNORABLE, ROWS_QUERY, GTID, ANONYMOUS, PREVIOUS_GTIDS = 26, 27, 28, 29, 33, 34, 35
+TRANSACTION_CONTEXT, VIEW_CHANGE, XA_PREPARE, PARTIAL_UPDATE, PAYLOAD = 36, 37, 38, 39, 40
+HEARTBEAT_2, GTID_TAGGED = 41, 42
+ANNOTATE, CHECKPOINT, MARIADB_GTID, GTID_LIST, ENCRYPTION, QUERY_COMPRESSED = 160, 161, 162, 163, 164, 165
+ROWS = frozenset({23, 24, 25, 30, 31, 32, PARTIAL_UPDATE})
+ROWS_COMPRESSED = {166: 23, 167: 24, 168: 25, 169: 30, 170: 31, 171: 32}  # and what they are unpacked
+
+# Of no meaning for the rows of tables.
+_PASSED_OVER = frozenset(
+    {STOP, INTVAR, RAND, USER_VAR, APPEND_BLOCK, DELETE_FILE, BEGIN_LOAD, IGNORABLE, ROWS_QUERY}
+    | {PREVIOUS_GTIDS, TRANSACTION_CONTEXT, VIEW_CHANGE, ANNOTATE, CHECKPOINT, GTID_LIST, ENCRYPTION}
+)
+_READ = frozenset(
+    {QUERY, ROTATE, FORMAT, XID, EXECUTE_LOAD, TABLE_MAP, INCIDENT, HEARTBEAT, HEARTBEAT_2, GTID, ANONYMOUS}
+    | {XA_PREPARE, PAYLOAD, GTID_TAGGED, MARIADB_GTID, QUERY_COMPRESSED}
+) | ROWS.union(ROWS_COMPRESSED)
+
+_FLAG_IN_USE, _FLAG_IGNORABLE = 0x01, 0x80
+_CHECKSUM = 4
+_CRC32 = 1
+_TIMESTAMP = (1 << 55) - 1
+_STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128
+
+_U16, _U32, _U64 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<Q")
+_QUERY = struct.Struct("<IIBHH")
+_XID = struct.Struct("<?iII")
+_MARIADB_GTID = struct.Struct("<QIB")
+
+
+class Event(NamedTuple):
+    """One event, without its checksum."""
+
+    kind: int
+    timestamp: int  # seconds since 1970
+    server: int
+    position: int
+    flags: int
+    body: memoryview
+
+
+class Named(NamedTuple):
+    """The beginning of a group of events: its name."""
+
+    gtid: Gtid | MariadbGtid
+    commit_ts: int  # microseconds since 1970
+    alone: bool = False  # one statement follows, and no end
+    xa: bool = False  # the rows of an XA transaction follow, and its PREPARE
+    opened: bool = False  # rows follow, without a BEGIN of their own
+
+
+class Query(NamedTuple):
+    """A statement as it was logged. Never to be kept, printed or raised."""
+
+    text: memoryview | bytes
+    database: bytes
+    sql_mode: int
+    charset: int  # the number of the collation that its text is in; 0 where it is not said
+    databases: tuple[bytes, ...] | None  # those in which it changed something; None where it is not said
+
+
+class Prepared(NamedTuple):
+    """The PREPARE of an XA transaction, or its COMMIT ONE PHASE."""
+
+    xid: bytes
+    one_phase: bool
+
+
+class EventReader:
+    """Takes the events of one connection apart; `read` is to be called with each of them, in order."""
+
+    def __init__(self) -> None:
+        self._checksums: bool | None = None  # None before the first description of a format
+
+    def read(self, data: memoryview) -> Event | None:
+        """An event as the server sent it; None where it has no meaning here."""
+        if len(data) < HEADER.size:
+            raise errors.damaged("it is shorter than a header")
+        timestamp, kind, server, size, position, flags = HEADER.unpack_from(data)
+        if size != len(data):
+            raise errors.damaged(f"it is {len(data)} bytes long and says {size}")
+        if kind == FORMAT:
+            self._checksums = _checksums(data)
+        if self._checksums:
+            data = _verified(data, kind, flags)
+        elif self._checksums is None and kind == ROTATE:
+            return None  # the name of the first file, before anybody says whether a checksum follows
+        if kind in _READ:
+            return Event(kind, timestamp, server, position, flags, data[HEADER.size :])
+        if kind not in _PASSED_OVER and not flags & _FLAG_IGNORABLE:
+            raise errors.unknown(kind)
+        return None
+
+    def read_inner(self, data: memoryview) -> Event | None:
+        """An event of a compressed transaction: none of them has a checksum."""
+        outer, self._checksums = self._checksums, False
+        try:
+            return self.read(data)
+        finally:
+            self._checksums = outer
+
+
+def _checksums(data: memoryview) -> bool:
+    """Tell whether the events of a file have checksums: its description always has one itself."""
+    if len(data) < HEADER.size + 2 + 50 + 4 + 1 + 1 + _CHECKSUM:
+        raise errors.damaged("the description of the binlog's format is too short")
+    checksums = data[-_CHECKSUM - 1] == _CRC32
+    if not checksums and data[-_CHECKSUM - 1] not in (0, 255):
+        raise errors.unknown(FORMAT)
+    return checksums
+
+
+def _verified(data: memoryview, kind: int, flags: int) -> memoryview:
+    """The event without its checksum, which fits."""
+    body = data[:-_CHECKSUM]
+    (said,) = _U32.unpack(data[-_CHECKSUM:])
+    if zlib.crc32(body) != said:
+        unused = bytearray(body)
+        # The description of a file that is being written: some servers mark it so behind the checksum.
+        unused[17:19] = _U16.pack(flags & ~_FLAG_IN_USE)
+        if kind != FORMAT or zlib.crc32(unused) != said:
+            raise errors.damaged(f"the checksum of an event of kind {kind} does not fit")
+    return body
+
+
+def named(event: Event) -> Named:
+    """The name of the group that begins with this event."""
+    if event.kind == GTID:
+        return _gtid(event.body)
+    if event.kind == GTID_TAGGED:
+        return _tagged(event.body)
+    return _mariadb(event)
+
+
+@lru_cache(64)
+def _origin(server: bytes, tag: str = "") -> Origin:
+    return Origin(str(uuid.UUID(bytes=server)), tag)
+
+
+def _gtid(body: memoryview) -> Named:
+    """flags u8, uuid, number u64, kind u8, two u64; commit_ts in 7 bytes, behind it the origin's."""
+    if len(body) < 49:
+        raise errors.anonymous("it says no time of its commit")
+    immediate = int.from_bytes(body[42:49], "little")
+    if immediate >> 55:
+        immediate = int.from_bytes(body[49:56], "little")
+    gtid = Gtid(_origin(bytes(body[1:17])), _U64.unpack_from(body, 17)[0])
+    return Named(gtid, immediate & _TIMESTAMP)
+
+
+def _mariadb(event: Event) -> Named:
+    """number u64, domain u32, flags u8; times are whole seconds, those of the header."""
+    number, domain, flags = _MARIADB_GTID.unpack_from(event.body)
+    gtid = MariadbGtid(domain, event.server, number)
+    alone, xa = bool(flags & _STANDALONE), bool(flags & _PREPARED_XA)
+    return Named(gtid, event.timestamp * 1_000_000, alone, xa, opened=not alone)
+
+
+class _Message:
+    """The serialised fields of a tagged GTID: numbers of one to nine bytes, the low bits say how many."""
+
+    def __init__(self, body: memoryview) -> None:
+        self._body = body
+        self._at = 0
+
+    def number(self) -> int:
+        first = self._body[self._at]
+        more = (~first & (first + 1)).bit_length() - 1  # low bits that are set
+        size = min(more, 8) + 1
+        value = int.from_bytes(self._body[self._at : self._at + size], "little")
+        self._at += size
+        return value >> min(more + 1, 8) if more >= 8 else value >> size
+
+    def signed(self) -> int:
+        value = self.number()
+        return -(value >> 1) - 1 if value & 1 else value >> 1
+
+    def text(self, size: int) -> str:
+        self._at += size
+        return bytes(self._body[self._at - size : self._at]).decode("ascii")
+
+    @property
+    def more(self) -> bool:
+        return self._at < len(self._body)
+
+
+def _tagged(body: memoryview) -> Named:
+    message = _Message(body)
+    version, _, _ = message.number(), message.number(), message.number()
+    if version != 1:
+        raise errors.unknown(GTID_TAGGED)
+    found: dict[int, int] = {}
+    server, tag = b"", ""
+    while message.more:
+        field = message.number()
+        if field == 1:
+            server = bytes(message.number() for _ in range(16))
+        elif field == 2:
+            found[field] = message.signed()
+        elif field == 3:
+            tag = message.text(message.number())
+        else:
+            found[field] = message.number()
+    if len(server) != 16 or 2 not in found or 6 not in found:
+        raise errors.damaged("a tagged GTID lacks a part")
+    return Named(Gtid(_origin(server, tag), found[2]), found.get(7, found[6]))
+
+
+def query(event: Event) -> Query:
+    """The statement of an event, compressed if the event is."""
+    body = event.body
+    _, _, length, _, variables = _QUERY.unpack_from(body)
+    start = _QUERY.size
+    if event.kind == EXECUTE_LOAD:
+        start += 13  # the file, where its name stands in the statement, and what happens to double rows
+    at = start + variables
+    if at + length + 1 > len(body):
+        raise errors.damaged("a statement is shorter than it says")
+    mode, charset, databases = _variables(bytes(body[start:at]))
+    database = bytes(body[at : at + length])
+    return Query(body[at + length + 1 :], database, mode, charset, databases)
+
+
+# The status variables of a statement that come before or between those that are read, with their lengths;
+# of those with None the first byte says how many follow.
+_VARIABLES = {0: 4, 1: 8, 3: 4, 4: 6, 5: None, 6: None, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2}
+_SQL_MODE, _CHARSET, _INVOKER, _DATABASES = 1, 4, 11, 12
+_TOO_MANY = 254
+
+
+def _variables(found: bytes) -> tuple[int, int, tuple[bytes, ...] | None]:
+    """SQL mode, charset of the client, databases that changed; an unknown variable ends them."""
+    mode, charset, databases, at = 0, 0, None, 0
+    while at < len(found):
+        code, at = found[at], at + 1
+        if code == _INVOKER:
+            at += 1 + found[at]
+            at += 1 + found[at]
+            continue
+        if code == _DATABASES:
+            number, at = found[at], at + 1
+            if number != _TOO_MANY:
+                parts = found[at:].split(b"\0", number)
+                databases = tuple(parts[:number])
+                at += sum(map(len, databases)) + number
+            continue
+        if code not in _VARIABLES:
+            break
+        size = _VARIABLES[code]
+        if code == _SQL_MODE:
+            (mode,) = _U64.unpack_from(found, at)
+        elif code == _CHARSET:
+            (charset,) = _U16.unpack_from(found, at)
+        at += 1 + found[at] if size is None else size
+    return mode, charset, databases
+
+
+def table_key(body: memoryview) -> tuple[bytes, bytes]:
+    """The id of a table, and its names as they stand in a TABLE_MAP: lengths before, zeros behind."""
+    names = 8 + 1 + body[8] + 1
+    return bytes(body[:6]), bytes(body[8 : names + 1 + body[names] + 1])
+
+
+def as_key(database: str, table: str) -> bytes:
+    """The names of a table as `table_key` has them."""
+    parts = [name.encode() for name in (database, table)]
+    return b"".join(bytes([len(part)]) + part + b"\0" for part in parts)
+
+
+def prepared(event: Event) -> Prepared:
+    """The end of an XA transaction's rows."""
+    one_phase, form, first, second = _XID.unpack_from(event.body)
+    data = bytes(event.body[_XID.size : _XID.size + first + second])
+    return Prepared(xid(form, data[:first], data[first:]), one_phase)
+
+
+def xid(form: int, first: bytes, second: bytes) -> bytes:
+    """The name of an XA transaction in one piece."""
+    return struct.pack("<iI", form, len(first)) + first + second
+
+
+def refusal(event: Event) -> HeadraceError | None:
+    """The error of an event that says that something is missing."""
+    if event.kind == ANONYMOUS:
+        return errors.anonymous("a transaction has no GTID")
+    if event.kind == INCIDENT:
+        return errors.incident()
+    return None

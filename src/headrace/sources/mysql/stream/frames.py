@@ -1,0 +1,59 @@
+"""The frames that stand in the spool: binlog events without their checksums, and three kinds of our own.
+
+    event       timestamp u32, kind u8, server id u32, size u32, position u32, flags u16; then the body
+    BEGIN       time i64, commit_ts i64 (microseconds since 1970), length u16, GTID in ASCII
+    TRUNCATE    length u16, database, length u16, table: emptied here
+    ALTERED     reason u8, length u16, database, length u16, table: something happened that rows do not tell
+
+All numbers are little endian, names are utf8mb4. Written by `transactions`, read by the source's decoder. No
+statement and no annotation ever stands in a frame: they hold passwords and values.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+HEADER = struct.Struct("<IBIIIH")
+BEGIN, TRUNCATE, ALTERED = 250, 251, 252
+_BEGIN = struct.Struct("<qqH")
+_LENGTH = struct.Struct("<H")
+
+
+class Reason(IntEnum):
+    """What happened to a table that its rows do not tell."""
+
+    DROPPED = 1
+    RENAMED = 2
+    ALTERED = 3
+    BY_STATEMENT = 4  # rows changed by a statement that was logged instead of them
+    PARTITIONS = 5  # some were dropped, emptied or exchanged
+    UNCLEAR = 6  # a statement that might concern any table
+    CREATED = 7
+    TABLESPACE = 8  # discarded, or imported
+    ROLLED_BACK = 9  # a part of what was logged
+
+
+def frame(kind: int, timestamp: int, server: int, body: bytes, position: int = 0, flags: int = 0) -> bytes:
+    """A frame of any kind."""
+    return HEADER.pack(timestamp, kind, server, HEADER.size + len(body), position, flags) + body
+
+
+def begin(time: int, commit_ts: int, gtid: str) -> bytes:
+    """The body of a BEGIN."""
+    return _BEGIN.pack(time, commit_ts, len(gtid)) + gtid.encode("ascii")
+
+
+def truncate(database: str, table: str) -> bytes:
+    """The body of a TRUNCATE."""
+    return _name(database) + _name(table)
+
+
+def altered(reason: Reason, database: str, table: str) -> bytes:
+    """The body of an ALTERED."""
+    return bytes([reason]) + _name(database) + _name(table)
+
+
+def _name(name: str) -> bytes:
+    written = name.encode()
+    return _LENGTH.pack(len(written)) + written
