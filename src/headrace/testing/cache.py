@@ -1,7 +1,7 @@
 """The folder where programs of test servers stay, fetched once for all test runs of a machine.
 
 `testing.binaries` keeps PostgreSQL's there, `testing.mysql` MySQL's and MariaDB's. An entry appears whole, by
-a rename, or not at all: who is killed while he makes one leaves a `.half` that the next one clears away. Two
+a rename, or not at all: who is killed while he makes one leaves a half that the next one clears away. Two
 who want the same entry at one moment make it once, under its lock file; other entries don't wait.
 Nothing in here expires: remove the folder to fetch anew.
 """
@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,16 +60,18 @@ def cached(
 ) -> Path:
     """The cache's entry of that name, made first if it is not there or no longer whole."""
     folder = cache_folder()
-    entry, half, broken = folder / name, folder / f"{name}.half", folder / f"{name}.broken"
+    entry = folder / name
     with _locked(folder / f"{name}.lock"):
-        for remnant in (half, broken):
+        for remnant in folder.glob(f"{name}.half-*"):
             shutil.rmtree(remnant, ignore_errors=True)
         if entry.exists() and not is_whole(entry):
             announce(f'"{entry}" is not as it was made: making it anew')
-            entry.rename(broken)
+            # Out of the way first: half of a broken entry may look like a whole one.
+            broken = _scratch(folder, name)
+            entry.rename(broken / name)
             shutil.rmtree(broken)
         if not entry.exists():
-            half.mkdir()
+            half = _scratch(folder, name)
             try:
                 make(half)
                 half.chmod(0o755)
@@ -76,6 +79,11 @@ def cached(
             finally:
                 shutil.rmtree(half, ignore_errors=True)
     return entry
+
+
+def _scratch(folder: Path, name: str) -> Path:
+    """A folder of nobody else's: what a killed process had started may still write into its own."""
+    return Path(tempfile.mkdtemp(prefix=f"{name}.half-", dir=folder))
 
 
 @contextmanager

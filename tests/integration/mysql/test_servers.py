@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from pymysql.constants import ER
 
 from headrace.core.errors import Misconfigured
-from headrace.testing.mysql import Database, Server, mariadb
+from headrace.testing.mysql import Database, Server, mariadb, mysql, replica
 from headrace.testing.mysql.server import run
 from headrace.testing.postmaster import wait_for
 from headrace.testing.tls import Certificates, issue
@@ -22,6 +23,7 @@ from headrace.testing.tls import Certificates, issue
 pytestmark = pytest.mark.server
 
 KINDS = ("mysql", "mariadb")
+Kind = Callable[[], AbstractContextManager[Server]]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -47,9 +49,14 @@ def test_it_has_the_settings_of_a_good_source(server: Server) -> None:
     assert row[5].startswith(server.version)
     if server.flavour.is_mariadb:
         assert server.execute("SELECT @@gtid_strict_mode, @@gtid_domain_id") == [(1, 7)]
-        assert server.execute("SELECT @@gtid_binlog_pos") == [("",)]
     else:
         assert server.execute("SELECT @@gtid_mode, @@enforce_gtid_consistency") == [("ON", "ON")]
+
+
+@pytest.mark.parametrize("kind", [mysql, mariadb])
+def test_the_history_of_a_new_server_begins_with_its_test(kind: Kind) -> None:
+    with kind() as server:
+        assert server.execute(server.flavour.executed) == [("",)]
 
 
 def test_a_crash_keeps_what_was_committed_and_nothing_else(db: Database) -> None:
@@ -105,6 +112,37 @@ def test_a_database_goes_with_everything_that_holds_it(server: Server) -> None:
         run(other, "INSERT INTO t VALUES (2)")
     assert server.execute("XA RECOVER") == []
     assert server.execute("SHOW DATABASES LIKE 'to be%'") == []
+
+
+@pytest.mark.parametrize("kind", [mysql, mariadb])
+def test_a_replica_catches_up_by_gtid_and_goes_on_after_a_stop(kind: Kind) -> None:
+    with kind() as source, replica(source) as second, source.database("shop") as db:
+        db.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
+        db.execute("INSERT INTO t VALUES (1), (2)", user="app")
+        second.catch_up()
+        with second.server.connect("shop", user="app", tcp=True) as connection:
+            assert run(connection, "SELECT id FROM t") == [(1,), (2,)]
+        executed = source.flavour.executed
+        assert second.server.execute(executed) == source.execute(executed)
+        assert second.server.server_id != source.server_id
+        second.stop()
+        db.execute("INSERT INTO t VALUES (3)")
+        source.crash()
+        source.start()
+        second.server.restart()
+        second.start()
+        second.catch_up()
+        assert second.server.execute("SELECT max(id) FROM shop.t") == [(3,)]
+
+
+def test_a_replica_that_stopped_says_why() -> None:
+    with mariadb() as source, source.database("shop") as db, replica(source) as second:
+        db.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        second.catch_up()
+        second.server.execute("SET STATEMENT sql_log_bin = 0 FOR INSERT INTO shop.t VALUES (1)")
+        db.execute("INSERT INTO t VALUES (1)")
+        with pytest.raises(RuntimeError, match="Duplicate entry"):
+            second.catch_up()
 
 
 def test_tls_is_verified_to_the_end(tmp_path: Path) -> None:

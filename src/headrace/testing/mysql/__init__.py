@@ -8,6 +8,7 @@
 
 The rooms, upper ones over lower ones:
 
+    replica      a second server that replicates from a first one
     server       a server of one's own and its databases: connect, execute, crash, restart, set
     process      the process of one server, which is never left behind
     programs     where the programs and a data folder come from: the machine's cache
@@ -21,6 +22,7 @@ fetches any. What cannot be had is an error, `SERVER_MISSING`, and never a skipp
 """
 
 from headrace.testing.mysql.programs import tool
+from headrace.testing.mysql.replica import Replica, replica
 from headrace.testing.mysql.server import Database, Server, mariadb, mysql
 
-__all__ = ["Database", "Server", "mariadb", "mysql", "tool"]
+__all__ = ["Database", "Replica", "Server", "mariadb", "mysql", "replica", "tool"]

@@ -37,6 +37,9 @@ class Flavour:
     server: str
     settings: Mapping[str, Setting] = field(repr=False, hash=False)
     app_privileges: str = field(repr=False)  # server-wide ones of the user `app`
+    follow: str = field(repr=False)  # begins to replicate from {host}:{port}, by GTID
+    executed: str = field(repr=False)  # the GTIDs of a server's log
+    wait_executed: str = field(repr=False)  # 0 when these are executed within so many seconds
 
     @property
     def is_mariadb(self) -> bool:
@@ -58,6 +61,10 @@ MYSQL = Flavour(
         "replica_preserve_commit_order": "ON",
     },
     app_privileges="REPLICATION SLAVE, REPLICATION CLIENT, XA_RECOVER_ADMIN",
+    follow="CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{host}', SOURCE_PORT = {port}, SOURCE_USER = 'root',"
+    " SOURCE_CONNECT_RETRY = 1, SOURCE_AUTO_POSITION = 1",
+    executed="SELECT @@gtid_executed",
+    wait_executed="SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)",
 )
 MARIADB = Flavour(
     name="mariadb",
@@ -73,4 +80,8 @@ MARIADB = Flavour(
         "log_slave_updates": "ON",
     },
     app_privileges="REPLICATION SLAVE, REPLICATION CLIENT, BINLOG MONITOR",
+    follow="CHANGE MASTER TO MASTER_HOST = '{host}', MASTER_PORT = {port}, MASTER_USER = 'root',"
+    " MASTER_CONNECT_RETRY = 1, MASTER_USE_GTID = slave_pos",
+    executed="SELECT @@gtid_binlog_pos",
+    wait_executed="SELECT MASTER_GTID_WAIT(%s, %s)",
 )

@@ -28,7 +28,7 @@ from headrace.testing.mysql.debian import FetchError, fetch
 from headrace.testing.mysql.flavours import MARIADB, MYSQL, Flavour
 
 RECIPE = 1  # how an entry is made; another one fetches anew
-_ENTRY = "entry.json"
+LIST = "entry.json"  # in an entry
 _DEADLINE = 300.0
 
 _USERS = """
@@ -98,8 +98,8 @@ def missing(flavour: Flavour, why: str, *, detail: str | None = None) -> Misconf
 @cache
 def locate(flavour: Flavour) -> Programs:
     """The programs, fetched first if this machine's cache has none that are whole."""
-    entry = cached(f"{flavour.name}-{RECIPE}", lambda into: _make(flavour, into), is_whole=_is_whole)
-    return Programs(flavour, entry, json.loads((entry / _ENTRY).read_text())["version"])
+    entry = cached(f"{flavour.name}-{RECIPE}", lambda into: _make(flavour, into), is_whole=is_whole)
+    return Programs(flavour, entry, json.loads((entry / LIST).read_text())["version"])
 
 
 def tool(program: str) -> list[str]:
@@ -130,7 +130,7 @@ def _make(flavour: Flavour, into: Path) -> None:
     programs.data.mkdir(mode=0o700)
     (_begin_mariadb if flavour.is_mariadb else _begin_mysql)(programs)
     files = _sizes(into)
-    (into / _ENTRY).write_text(
+    (into / LIST).write_text(
         json.dumps({"version": programs.version, "packages": packages, "files": files}, indent=1)
     )
     announce(f"{flavour.label} {programs.version} is ready")
@@ -194,9 +194,10 @@ def _sizes(entry: Path) -> dict[str, int]:
     }
 
 
-def _is_whole(entry: Path) -> bool:
+def is_whole(entry: Path) -> bool:
+    """Whether each file is there, as long as it was made."""
     try:
-        files = json.loads((entry / _ENTRY).read_text())["files"]
+        files = json.loads((entry / LIST).read_text())["files"]
         return all((entry / name).stat().st_size == size for name, size in files.items())
     except (OSError, ValueError, KeyError):
         return False

@@ -197,7 +197,7 @@ def mysql(
     settings: Mapping[str, Setting] | None = None, *, tls: Certificates | None = None
 ) -> Iterator[Server]:
     """A running MySQL server with these settings over those of a good source."""
-    with _server(MYSQL, settings or {}, tls) as server:
+    with open_server(MYSQL, settings or {}, tls=tls) as server:
         yield server
 
 
@@ -206,7 +206,7 @@ def mariadb(
     settings: Mapping[str, Setting] | None = None, *, tls: Certificates | None = None
 ) -> Iterator[Server]:
     """A running MariaDB server with these settings over those of a good source."""
-    with _server(MARIADB, settings or {}, tls) as server:
+    with open_server(MARIADB, settings or {}, tls=tls) as server:
         yield server
 
 
@@ -233,7 +233,14 @@ def quoted(name: str) -> str:
 
 
 @contextmanager
-def _server(flavour: Flavour, settings: Mapping[str, Setting], tls: Certificates | None) -> Iterator[Server]:
+def open_server(
+    flavour: Flavour,
+    settings: Mapping[str, Setting],
+    *,
+    tls: Certificates | None = None,
+    password: str | None = None,
+) -> Iterator[Server]:
+    """A running server of that kind; without a password, `app` gets one that nobody else has."""
     programs = locate(flavour)
     # Short, since a socket's path may be 107 bytes long at most.
     folder = Path(tempfile.mkdtemp(prefix="headrace-my-", dir=_short_folder())).resolve()
@@ -250,7 +257,7 @@ def _server(flavour: Flavour, settings: Mapping[str, Setting], tls: Certificates
             **(_install(tls, folder) if tls else {}),
             **settings,
         }
-        server = Server(process, wanted, f"p@ss/{secrets.token_hex(8)}")
+        server = Server(process, wanted, password or f"p@ss/{secrets.token_hex(8)}")
         server.start()
         _make_app(server)
         yield server
