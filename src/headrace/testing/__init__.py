@@ -18,8 +18,8 @@ Tests and `headrace demo` call it; nothing else of Headrace does. It promises
     regression   PostgreSQL's own regression suite as a database to be mirrored
 
 Behind the servers stand `binaries` (where PostgreSQL's programs come from) and `cache` (where programs stay),
-`postmaster` (its process) and `watchdog`, `copies` (backups, standbys), `pgbench` and `tls`. Behind the
-validators stand `canonical` (rows as text), `timeline` (a table through its marks), `wholeness` and
+`postmaster` (its process), `watchdog` and `ports`, `copies` (backups, standbys), `pgbench` and `tls`. Behind
+the validators stand `canonical` (rows as text), `timeline` (a table through its marks), `wholeness` and
 `violation`. They and the workloads know no server: what it holds and how it spells SQL is said by its
 `oracle`.
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.testing.binaries import ServerUser
-from headrace.testing.postgres import Server, Setting, configure, free_port, new_folder
+from headrace.testing.ports import free_port
+from headrace.testing.postgres import Server, Setting, configure, new_folder
 from headrace.testing.postmaster import Postmaster, wait_for
 
 

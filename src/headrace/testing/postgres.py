@@ -18,10 +18,8 @@ the process that opened it is killed (see `headrace.testing.postmaster`).
 
 from __future__ import annotations
 
-import random
 import secrets
 import signal
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +33,7 @@ from psycopg import sql
 
 from headrace.testing.binaries import PIP_VERSION, Binaries, ServerUser, locate
 from headrace.testing.pgbench import Pgbench, pgbench_tables
+from headrace.testing.ports import free_port
 from headrace.testing.postmaster import Postmaster, wait_for
 
 if TYPE_CHECKING:
@@ -260,20 +259,6 @@ def postgres(
         yield server
     finally:
         postmaster.close()
-
-
-def free_port() -> int:
-    """A port that nobody listens on, below those that the kernel hands to outgoing connections.
-
-    From among the latter, a client that retries while the server is down may be given the server's
-    own port, and connect to itself.
-    """
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(10_000, max(lowest, 20_000))
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
-                return port
 
 
 def run(

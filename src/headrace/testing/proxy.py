@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from headrace.testing.postgres import free_port
+from headrace.testing.ports import free_port
 
 CHUNK = 16 * 1024
 CHUNKS_IN_FLIGHT = 8

@@ -19,7 +19,8 @@ from headrace.cli import main as cli
 from headrace.core.errors import Misconfigured, Transient
 from headrace.testing.binaries import tool
 from headrace.testing.mirror_process import Mirrored, Program
-from headrace.testing.postgres import Database, free_port
+from headrace.testing.ports import free_port
+from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import leaves_nothing, mirrors_nothing, refusal, upstream

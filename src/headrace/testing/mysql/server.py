@@ -26,7 +26,7 @@ from pymysql.constants import ER
 from headrace.testing.mysql.flavours import MARIADB, MYSQL, Flavour, Setting
 from headrace.testing.mysql.process import Process
 from headrace.testing.mysql.programs import locate
-from headrace.testing.postgres import free_port
+from headrace.testing.ports import free_port
 from headrace.testing.postmaster import wait_for
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import PINS, connect, plain, replication
 from headrace.sources.postgres.session.identity import identify, verify
 from headrace.sources.postgres.session.statements import ask, ask_within, query
-from headrace.testing.postgres import Database, free_port, postgres
+from headrace.testing.ports import free_port
+from headrace.testing.postgres import Database, postgres
 from headrace.testing.tls import issue
 from tests.integration.postgres.pooler import pooler
 
