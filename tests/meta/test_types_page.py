@@ -1,4 +1,4 @@
-"""docs/types.md says of every type what `sources.postgres.catalog.types` makes of it, and the cases agree."""
+"""docs/types.md says of every type what `catalog.types` of its source makes of it; the cases agree."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from headrace.sources.mysql.catalog.types import column_of as mysql_column
 from headrace.sources.postgres.catalog.types import TypeLook, form_of
 from tests.cases.types.cases import arrow_type, types
 from tests.meta.tracked import ROOT
@@ -17,15 +18,18 @@ PAGE = (ROOT / "docs" / "types.md").read_text(encoding="utf-8")
 REGISTRY = psycopg.postgres.types
 # How the page writes types that stand for many, and one of those.
 STAND_FOR = {"numeric(p,s)": "numeric(12,2)", "T[]": "integer[]"}
+STAND_FOR_MYSQL = {"decimal(p,s)": "decimal(12,2)"}
 LAKE = {"decimal(p,s)": "decimal(12,2)", "array<T>": "array<int>", "array(form of T)": "array(int)"}
 # Types of the page that psycopg does not know by name.
 TEXT_OIDS = {"macaddr8": 774, "pg_snapshot": 5038, "xid8": 5069, "pg_lsn": 3220, "xml": 142, "jsonpath": 4072}
 _MODIFIER = re.compile(r"\((\d+),(\d+)\)")
 
 
-def _rows() -> Iterator[tuple[str, str, str]]:
-    """Each type of the table that has a name, with its type in the lake and its form."""
-    [body] = re.findall(r"(?m)^\|---.*\n((?:\|.*\n)+)", PAGE)
+_POSTGRES, _MYSQL = re.findall(r"(?m)^\|---.*\n((?:\|.*\n)+)", PAGE)
+
+
+def _rows(body: str = _POSTGRES) -> Iterator[tuple[str, str, str]]:
+    """Each type of a table that has a name, with its type in the lake and its form."""
     for row in body.splitlines():
         first, lake, form = (cell.strip() for cell in row.split(" | ")[:3])
         for name in re.findall(r"`([^`]+)`", first):
@@ -66,3 +70,21 @@ def test_the_cases_try_every_type_of_the_page() -> None:
     tried = {re.sub(r"\(-?\d+(,-?\d+)?\)", "", of.name) for of in types()}
     named = {re.sub(r"\(.*\)", "", STAND_FOR.get(name, name)) for name, _, _ in _rows()}
     assert named - tried == set()
+
+
+@pytest.mark.parametrize(("name", "lake", "form"), list(_rows(_MYSQL)), ids=str)
+def test_a_type_of_mysql_becomes_what_the_page_says(name: str, lake: str, form: str) -> None:
+    made = mysql_column("c", STAND_FOR_MYSQL.get(name, name), "utf8mb4")
+    assert (made.type, made.form) == (arrow_type(LAKE.get(lake, lake)), form)
+
+
+def test_the_cases_try_every_type_of_the_page_of_mysql() -> None:
+    tried = {_word(of.name) for of in types("mysql.txt", "mysql_alone.txt", "mariadb_alone.txt")}
+    named = {_word(name) for name, _, _ in _rows(_MYSQL)}
+    # What is stored as another of them is.
+    alike = {"tinyblob", "mediumblob", "linestring", "polygon", "multipoint", "multilinestring"}
+    assert named - tried == {*alike, "multipolygon", "geometrycollection"}
+
+
+def _word(name: str) -> str:
+    return re.split(r"\W", name)[0]

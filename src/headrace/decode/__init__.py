@@ -4,6 +4,8 @@
                                                ├─▶ text columns ─ values ─▶ Arrow, and what is bad
     COPY rows ───────── copydata ─▶ copytext ──┘              (`copyrows`: all of this way, for whole rows)
 
+    MySQL's result sets and binlog ───────────────────▶ mysql ───▶ the same, by forms of its own
+
     values ─ printing ─▶ the source's text again        rows as bytes ─ digest ─▶ two numbers, for a proof
 
 Snapshot and stream meet at the `TextColumn`, and share everything behind it: the same value always

@@ -1,4 +1,4 @@
-"""The cases of `postgres.txt`: each type with its place in the lake and the values to try.
+"""Cases of types, a file for a source: each type with its place in the lake and the values to try.
 
 Read by the tests that carry every type through a mirror, and by the one that keeps `docs/types.md` true.
 """
@@ -15,12 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
-_FILE = Path(__file__).with_name("postgres.txt")
+_FOLDER = Path(__file__).parent
 _HEAD = re.compile(r"\[(.+)\] (\S+)")
 _ERRORS = "errors/ "
 
 _WORDS = {
     "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
     "smallint": pa.int16(),
     "int": pa.int32(),
     "bigint": pa.int64(),
@@ -73,10 +74,12 @@ class Type:
         return around[number % len(around)]
 
 
-def types() -> list[Type]:
-    """Every type of the file."""
+def types(*files: str) -> list[Type]:
+    """Every type of these files; of PostgreSQL's where none is named."""
     found: list[Type] = []
-    for line in _FILE.read_text(encoding="utf-8").splitlines():
+    names = files or ("postgres.txt",)
+    text = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in names)
+    for line in text.split("\n"):
         if line.startswith("#") or not line:
             continue
         if head := _HEAD.fullmatch(line):

@@ -19,6 +19,7 @@ from headrace.decode.text import TEXT, TextColumn
 from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded, fixed
 
 _WIDTHS: dict[pa.DataType, npt.DTypeLike] = {
+    pa.int8(): np.int8,
     pa.int16(): np.int16,
     pa.int32(): np.int32,
     pa.int64(): np.int64,

@@ -1,0 +1,194 @@
+"""Types: from MySQL's and MariaDB's catalogs to a column of the lake, and how a copy selects it.
+
+The catalog calls `column_of` once when a table is chosen, with what `information_schema.columns` says; the
+answer is recorded with the table and never recomputed.
+
+    tinyint … bigint            int8 … int64        int        unsigned: the next wider, at last decimal(20,0)
+    decimal(p,s), p <= 38       decimal128          decimal    (more digits: string, digits)
+    float, double               float32, float64    float
+    bit(1), bit(n)              bool, int16 …       bit        a number; of 64 bits decimal(20,0)
+    year                        int16               year       0 where the server prints 0000
+    date                        date32              date
+    datetime                    timestamp[us]       timestamp
+    timestamp                   timestamp[us, UTC]  timestamp
+    time                        string              time       (a signed duration, as the server prints it)
+    char, varchar, text         string              text       text(latin1): in another charset than utf8
+    enum, set                   string              enum, set  alike; the label, the labels
+    json                        string              json       (as the server prints it; MariaDB: text)
+    binary, varbinary, blob     binary              bytes
+    geometry and its kind       binary              bytes      its SRID, 4 bytes, and its WKB behind it
+    vector                      list<float32>       vector
+    uuid, inet4, inet6          string              uuid, inet4, inet6
+
+The form says how both the text of a result set and the bytes of a row event are read (`decode.mysql.forms`).
+A text in a charset of its own is selected as its bytes, so that both ways decode the very same ones, and the
+session's charset plays no part. All columns are nullable in the lake, whatever the source's constraints say:
+a value without a faithful form becomes NULL there and a row of the errors table.
+
+Called by the catalog and by whoever writes a SELECT of a copy. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from headrace.core.errors import Definite
+from headrace.core.schema import Column
+from headrace.decode.mysql.charsets import has_decoder
+
+Kind = tuple[pa.DataType, str]
+
+MOST_DIGITS = 38
+UNSIGNED_BIGINT = pa.decimal128(20, 0)
+
+# Signed, and unsigned.
+_INTEGERS: Mapping[str, tuple[pa.DataType, pa.DataType]] = {
+    "tinyint": (pa.int8(), pa.int16()),
+    "smallint": (pa.int16(), pa.int32()),
+    "mediumint": (pa.int32(), pa.int32()),
+    "int": (pa.int32(), pa.int64()),
+    "bigint": (pa.int64(), UNSIGNED_BIGINT),
+}
+_SPATIAL = "geometry point linestring polygon multipoint multilinestring multipolygon".split()
+_COLLECTIONS = ["geomcollection", "geometrycollection"]
+_FIXED: Mapping[str, Kind] = {
+    "float": (pa.float32(), "float"),
+    "double": (pa.float64(), "float"),
+    "year": (pa.int16(), "year"),
+    "date": (pa.date32(), "date"),
+    "datetime": (pa.timestamp("us"), "timestamp"),
+    "timestamp": (pa.timestamp("us", tz="UTC"), "timestamp"),
+    "time": (pa.string(), "time"),
+    "json": (pa.string(), "json"),
+    "uuid": (pa.string(), "uuid"),
+    "inet4": (pa.string(), "inet4"),
+    "inet6": (pa.string(), "inet6"),
+    "vector": (pa.list_(pa.float32()), "vector"),
+    **dict.fromkeys(
+        ["binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", *_SPATIAL, *_COLLECTIONS],
+        (pa.binary(), "bytes"),
+    ),
+}
+_TEXTS = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"))
+# Their bytes are UTF-8 already.
+_UTF8 = frozenset(("utf8mb4", "utf8mb3", "utf8", "ascii"))
+# How the server marks columns that it has kept in a layout of before MySQL 5.6.
+_OLD_LAYOUT = re.compile(r"/\* (mariadb-5\.3|5\.5 binary format) \*/")
+_WORD = re.compile(r"\w+")
+_ARGUMENTS = re.compile(r"\((\d+)(?:,(\d+))?\)")
+
+
+def column_of(name: str, column_type: str, charset: str | None) -> Column:
+    """The column of the lake; a type, layout or charset that we cannot read is refused.
+
+    `column_type` and `charset` are what `information_schema.columns` says: with lengths, labels, UNSIGNED and
+    ZEROFILL, and of texts, enums and sets alone.
+    """
+    arrow, form = _kind(name, column_type, (charset or "").lower())
+    return Column(name=name, type=arrow, form=form, source_type=column_type)
+
+
+def _kind(name: str, column_type: str, charset: str) -> Kind:
+    base = base_of(column_type)
+    if _OLD_LAYOUT.search(column_type):
+        hint = f"ALTER TABLE ... MODIFY {quoted(name)} {base}..., which stores it anew"
+        raise _unreadable(name, column_type, "it is stored as before MySQL 5.6", hint)
+    if base in _INTEGERS:
+        return _integer(*_INTEGERS[base], unsigned=is_unsigned(column_type))
+    if base in _TEXTS or base in ("enum", "set"):
+        form = "text" if base in _TEXTS else base
+        if charset in _UTF8:
+            return pa.string(), form
+        if has_decoder(charset):
+            return pa.string(), f"{form}({charset})"
+        hint = f"ALTER TABLE ... MODIFY {quoted(name)} ... CHARACTER SET utf8mb4, or leave the table out"
+        raise _unreadable(name, column_type, f'there is no decoder of the charset "{charset}"', hint)
+    if base == "decimal":
+        return _decimal(*arguments(column_type))
+    if base == "bit":
+        return _bits(arguments(column_type)[0]), "bit"
+    if base in _FIXED:
+        return _FIXED[base]
+    raise _unreadable(name, column_type, "it is not one that we know", "leave the table out")
+
+
+def _unreadable(name: str, column_type: str, why: str, hint: str) -> Definite:
+    return Definite(
+        "MY_COLUMN_UNREADABLE",
+        f'column "{name}" has a type that cannot be mirrored',
+        detail=f"{column_type.partition('(')[0]}: {why}",
+        hint=hint,
+    )
+
+
+def _integer(signed: pa.DataType, unsigned_type: pa.DataType, *, unsigned: bool) -> Kind:
+    kind = unsigned_type if unsigned else signed
+    return kind, "decimal" if pa.types.is_decimal(kind) else "int"
+
+
+def _decimal(precision: int, scale: int) -> Kind:
+    if precision <= MOST_DIGITS:
+        return pa.decimal128(precision, scale), "decimal"
+    return pa.string(), "digits"
+
+
+def _bits(width: int) -> pa.DataType:
+    if width == 1:
+        return pa.bool_()
+    for most, kind in ((15, pa.int16()), (31, pa.int32()), (63, pa.int64())):
+        if width <= most:
+            return kind
+    return UNSIGNED_BIGINT
+
+
+def base_of(column_type: str) -> str:
+    """The first word of a type of the catalog."""
+    found = _WORD.match(column_type)
+    return found[0].lower() if found else ""
+
+
+def is_unsigned(column_type: str) -> bool:
+    """Whether a type of the catalog has no negative values."""
+    return " unsigned" in column_type.lower()
+
+
+def arguments(column_type: str) -> tuple[int, int]:
+    """The numbers in the parentheses of a type; 0 where there is none."""
+    found = _ARGUMENTS.search(column_type)
+    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+
+
+def selected(column: Column) -> str:
+    """The expression that a copy selects, so that nothing of the value is lost.
+
+    The text of a FLOAT has six digits, and that of ZEROFILL more than the number; of BIT come bytes. A text
+    in another charset than UTF-8 comes as its bytes. The rest is as the text protocol has it, under the
+    session's pins: `time_zone = '+00:00'`, `character_set_results` utf8mb4 or none.
+    """
+    name = quoted(column.name)
+    if column.form == "float":
+        return f"CAST({name} AS DOUBLE)"
+    if column.form == "bit":
+        return f"{name} + 0"
+    if column.form == "digits" and "zerofill" in column.source_type.lower():
+        return "CAST({} AS DECIMAL({},{}))".format(name, *arguments(column.source_type))
+    if column.form.endswith(")"):
+        return f"CAST({name} AS BINARY)"
+    return name
+
+
+def quoted(name: str) -> str:
+    """A name as an identifier of SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+# Why a column of this form makes a doubtful key: what the source may hold and the lake cannot.
+_DOUBTFUL_KEYS: Mapping[str, str] = {"date": "zero dates", "timestamp": "zero dates"}
+
+
+def doubtful_key(column: Column) -> str | None:
+    """The values that a key column of this form may hold in the source and cannot in the lake."""
+    return _DOUBTFUL_KEYS.get(column.form)
