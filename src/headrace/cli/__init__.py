@@ -11,6 +11,7 @@ error and an exit code. Each command is a module with two functions, listed in `
     sql · verify                queries of a lake; the proof that it equals its source
     tables · maintain · drop    what a run is asked for, or what is done in its place
     version                     what is installed
+    source_options              the options of each kind of source, as it declares them
     progress · prompt           what long commands show; the prompt of `sql`
     argv                        takes passwords out of our own command line, before anything else
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from headrace.pipeline.state.config import CHOICES
+from headrace.cli.source_options import add_source_options, source_options
 
 if TYPE_CHECKING:
     from headrace.sources.contract.findings import Finding, Report
@@ -25,11 +25,6 @@ def register(subparsers: Any) -> None:
     )
     command.add_argument("url", help="postgresql://user@host:port/database, or host=... dbname=...")
     command.add_argument("--tables", nargs="+", default=["*.*"], metavar="PATTERN")
-    command.add_argument("--publication", help="one of yours, to be used as it is")
-    command.add_argument("--slot", help="one of yours, to be used as it is")
-    command.add_argument(
-        "--handoff", choices=CHOICES["handoff"], default="slot", help="as in the configuration"
-    )
     how = command.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="for a program to read")
     how.add_argument(
@@ -37,22 +32,17 @@ def register(subparsers: Any) -> None:
         action="store_true",
         help="only the statements that mend what was found, in an order that works, for psql to run",
     )
+    add_source_options(command)
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for all this.
     from headrace.pipeline.state import choice
-    from headrace.pipeline.state.config import SourceConfig
+    from headrace.pipeline.state.config import parse_source
     from headrace.sources import registry
 
-    wanted = SourceConfig(
-        url=args.url,
-        tables=tuple(args.tables),
-        publication=args.publication,
-        slot=args.slot,
-        handoff=args.handoff,
-    )
+    wanted = parse_source("main", {"url": args.url, "tables": args.tables, **source_options(args)})
     report = choice.examined(wanted)
     if args.json:
         print(json.dumps(_record(report)))

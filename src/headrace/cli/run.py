@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.cli.progress import Progress
+from headrace.cli.source_options import add_source_options, source_options
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
 from headrace.pipeline.state import config as configuration
@@ -29,8 +30,6 @@ def register(subparsers: Any) -> None:
     )
     command.add_argument("--lake", help="a directory, or s3://bucket/prefix")
     command.add_argument("--tables", nargs="+", default=[], metavar="PATTERN", help="such as 'public.*'")
-    command.add_argument("--publication", help="one of yours, to be used as it is")
-    command.add_argument("--slot", help="one of yours, to be used as it is")
     command.add_argument("--source", default="main", help="the source's name in the lake (default: main)")
     command.add_argument("--config", help="a headrace.toml, instead of the above")
     command.add_argument(
@@ -45,6 +44,7 @@ def register(subparsers: Any) -> None:
         help="if the place in the stream is lost, copy the tables anew and write the difference in one mark",
     )
     command.add_argument("--json", action="store_true", help="progress as one JSON record a line")
+    add_source_options(command)
     command.set_defaults(run=run)
 
 
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 def settled(args: argparse.Namespace) -> Config:
     """The configuration that the command line means."""
     if args.config:
-        if args.url or args.tables or args.publication or args.slot:
+        if args.url or args.tables or source_options(args):
             raise Misconfigured(
                 "RUN_TWO_CONFIGURATIONS",
                 "both --config and a source on the command line are given",
@@ -84,11 +84,16 @@ def settled(args: argparse.Namespace) -> Config:
             hint="headrace run URL --lake DIR --tables 'public.*', or headrace run --config headrace.toml",
         )
     if not args.url:
+        if source_options(args):
+            raise Misconfigured(
+                "RUN_INCOMPLETE",
+                f"--{next(iter(source_options(args)))} is given, and no source whose option it is",
+                hint="headrace run URL --lake DIR ..., or leave it out: the lake knows with which it is run",
+            )
         from headrace.pipeline.state.last_config import configuration_of
 
         return configuration_of(args.lake)
-    source: dict[str, Any] = {"url": args.url, "tables": list(args.tables)}
-    source |= {name: getattr(args, name) for name in ("publication", "slot") if getattr(args, name)}
+    source: dict[str, Any] = {"url": args.url, "tables": list(args.tables), **source_options(args)}
     return configuration.parse({"lake": {"path": args.lake}, "source": {args.source: source}})
 
 

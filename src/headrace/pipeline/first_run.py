@@ -38,8 +38,7 @@ def preflight(config: SourceConfig) -> Report:
     """The tables of a first run; raises what stands against it."""
     report = examined(config)
     refuse(report)
-    # Names of objects upstream that don't go together, for whichever lake.
-    registry.by_address(config.url).upstream("", "", config.options)
+    registry.by_address(config.url).check_options(config.options)
     return report
 
 
@@ -109,7 +108,7 @@ def _source(met: Met) -> SourceRecord:
     place, config = met.place, met.place.config
     source = registry.by_address(config.url)
     return SourceRecord(
-        kind=source.kind,
+        kind=source.declaration.kind,
         address=source.address(config.url).without_secrets(),
         identity=met.session.identity,
         upstream=source.upstream(place.lake_id, place.name, config.options),

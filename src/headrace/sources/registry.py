@@ -3,10 +3,11 @@
     by_kind("postgres")                  the source whose records say so
     by_address("postgresql://me@db")     the source whose scheme it is; key=value pairs are PostgreSQL's
     stream_source("postgres")            its stream; a receiver loads nothing else of it, and no Arrow
+    declaration("postgres")              what it says of itself, its options too; nothing else of it is loaded
     spelling("postgres")                 how it spells positions; a reader of a lake loads nothing else of it
 
 A source is imported when it is first asked for, so that nobody loads what is not needed. Called by everyone
-above `sources`; a further source is a line of each table here.
+above `sources`; a further source is a line of the table here.
 """
 
 from __future__ import annotations
@@ -18,15 +19,27 @@ from typing import TYPE_CHECKING
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Spelling
+from headrace.sources.contract.declaration import Declaration
 from headrace.sources.contract.stream import StreamSource
 
 if TYPE_CHECKING:  # it loads Arrow
     from headrace.sources.contract.source import Source
 
 _FOLDERS = {"postgres": "headrace.sources.postgres"}
-_SCHEMES = {"postgresql": "postgres", "postgres": "postgres"}
 _WITHOUT_SCHEME = "postgres"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+def kinds() -> tuple[str, ...]:
+    """The kinds of source that there are."""
+    return tuple(_FOLDERS)
+
+
+@cache
+def declaration(kind: str) -> Declaration:
+    """Find what this kind of source says of itself."""
+    found: Declaration = import_module(f"{_folder(kind)}.declaration").DECLARATION
+    return found
 
 
 def by_kind(kind: str) -> Source:
@@ -50,12 +63,18 @@ def spelling(kind: str) -> Spelling:
 
 def by_address(text: str) -> Source:
     """The source that this address is one of; a password in it is never shown."""
-    scheme = _SCHEME.match(text)
+    return by_kind(kind_of(text))
+
+
+def kind_of(address: str) -> str:
+    """The kind of source that this address is one of."""
+    scheme = _SCHEME.match(address)
     if scheme is None:
-        return by_kind(_WITHOUT_SCHEME)
-    if scheme[1] not in _SCHEMES:
-        raise _unknown(f'at an address that begins with "{scheme[0]}"')
-    return by_kind(_SCHEMES[scheme[1]])
+        return _WITHOUT_SCHEME
+    for kind in kinds():
+        if scheme[1] in declaration(kind).schemes:
+            return kind
+    raise _unknown(f'at an address that begins with "{scheme[0]}"')
 
 
 def _folder(kind: str) -> str:
@@ -71,7 +90,8 @@ def _loaded(folder: str) -> Source:
 
 
 def _unknown(what: str) -> Misconfigured:
-    known = ", ".join(f"{scheme}://" for scheme in sorted(_SCHEMES))
+    schemes = sorted(scheme for kind in kinds() for scheme in declaration(kind).schemes)
+    known = ", ".join(f"{scheme}://" for scheme in schemes)
     return Misconfigured(
         "SOURCE_UNKNOWN",
         f"this version knows no source {what}",

@@ -1,7 +1,7 @@
 """The work of our own statements: register sources and views in the lake, list them, take them back.
 
-CREATE SOURCE needs no connection: it is written down, and `headrace run --lake DIR` mirrors it. One slot and
-one stream serve all its tables, however many views there are over it. A password is refused: it would
+CREATE SOURCE needs no connection: it is written down, and `headrace run --lake DIR` mirrors it. One stream
+serves all its tables, however many views there are over it. A password is refused: it would
 stand in the lake for everybody who may read it.
 
 CREATE VIEWS FROM SOURCE chooses the source's tables. Each is mirrored with its types, so the view that it
@@ -30,10 +30,18 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask, drop_source
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.registry import by_address, by_kind
+from headrace.sources.registry import by_address, by_kind, declaration, kinds
 from headrace.sql import rawrows
 from headrace.sql.definitions import definition
-from headrace.sql.statements import CreateSource, CreateView, CreateViews, Drop, Show, Statement
+from headrace.sql.statements import (
+    CreateSource,
+    CreateView,
+    CreateViews,
+    Drop,
+    Show,
+    Statement,
+    forms_of_create_source,
+)
 
 At = int | str | datetime | None
 
@@ -57,7 +65,15 @@ def carry_out(path: str, statement: Statement, at: At, source: str | None) -> An
 
 
 def _create_source(lake: Lake, statement: CreateSource) -> str:
-    address = by_address(statement.connection).address(statement.connection)
+    source = by_address(statement.connection)
+    if source.declaration.kind != statement.kind:
+        raise Misconfigured(
+            "SQL_SOURCE_KIND",
+            f"the connection is one to {source.declaration.title}, and the statement says FROM "
+            f"{declaration(statement.kind).keyword}",
+            hint=f"write FROM {source.declaration.keyword}, or the connection of another server",
+        )
+    address = source.address(statement.connection)
     if address.without_secrets() != address.text:
         raise Misconfigured(
             "SQL_PASSWORD",
@@ -70,8 +86,9 @@ def _create_source(lake: Lake, statement: CreateSource) -> str:
     made = registry.add(
         RegisteredSource(
             name=statement.name,
+            kind=statement.kind,
             connection=address.without_secrets(),
-            publication=statement.publication,
+            options=statement.options,
             materialized=statement.materialized,
         )
     )
@@ -87,7 +104,7 @@ def _create_views(lake: Lake, path: str, statement: CreateViews) -> str:
     if source.name in last_config.sources(path):
         _add_unmirrored(lake, path, source.name, statement.tables)
     registry.replace(replace(source, views=chosen or ("*.*",), materialized=statement.materialized))
-    return "all tables of the publication" if not chosen else f"views {', '.join(statement.tables)}"
+    return "all tables of the source" if not chosen else f"views {', '.join(statement.tables)}"
 
 
 def _add_unmirrored(lake: Lake, path: str, source: str, tables: tuple[str, ...]) -> None:
@@ -151,7 +168,7 @@ def _registered(registry: Registry, name: str) -> RegisteredSource:
             "SQL_SOURCE_UNKNOWN",
             f'no source "{name}" is registered in this lake',
             detail=", ".join(sorted(sources)) or "none is",
-            hint="CREATE SOURCE name FROM POSTGRES CONNECTION '...' PUBLICATION '...'",
+            hint=forms_of_create_source(),
         )
     return sources[name]
 
@@ -188,20 +205,15 @@ class _Shown:
             rows.append(
                 {
                     "name": name,
-                    "kind": run.kind if run else "postgres",
+                    "kind": run.kind if run else source.kind if source else None,
                     "connection": run.address if run else source.connection if source else None,
-                    "publication": _publication(run) or (source.publication if source else None),
+                    **_options(source, run),
                     "mirrored": run is not None,
                 }
             )
-        return _rows(
-            rows,
-            name=pa.string(),
-            kind=pa.string(),
-            connection=pa.string(),
-            publication=pa.string(),
-            mirrored=pa.bool_(),
-        )
+        named = {option.name: pa.string() for kind in kinds() for option in declaration(kind).in_sql}
+        columns = {"name": pa.string(), "kind": pa.string(), "connection": pa.string(), **named}
+        return _rows(rows, **columns, mirrored=pa.bool_())
 
     def _views(self) -> pa.Table:
         rows = [
@@ -240,9 +252,10 @@ class _Shown:
     def _created(self, what: str, name: str) -> pa.Table:
         if what == "SOURCE":
             source = _registered(self._registry, name)
-            text = (
-                f"CREATE SOURCE {quote_identifier(name)} FROM POSTGRES CONNECTION {_text(source.connection)} "
-                f"PUBLICATION {_text(source.publication)}"
+            known = declaration(source.kind)
+            named = [(option.name.upper(), source.options[option.name]) for option in known.in_sql]
+            text = f"CREATE SOURCE {quote_identifier(name)} FROM {known.keyword}" + "".join(
+                f" {word} {_text(value)}" for word, value in (("CONNECTION", source.connection), *named)
             )
         else:
             view = self._registry.views().get(name)
@@ -290,5 +303,7 @@ def _rows(rows: Sequence[Mapping[str, object]], **columns: pa.DataType) -> pa.Ta
     return pa.Table.from_pylist(rows, schema=pa.schema(list(columns.items())))
 
 
-def _publication(run: SourceRecord | None) -> str | None:
-    return None if run is None else by_kind(run.kind).objects(run.upstream).get("publication")
+def _options(source: RegisteredSource | None, run: SourceRecord | None) -> Mapping[str, str]:
+    """The options by which it was registered; of one that runs, what it has upstream by their names."""
+    registered = {} if source is None else source.options
+    return registered if run is None else {**registered, **by_kind(run.kind).objects(run.upstream)}

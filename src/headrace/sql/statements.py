@@ -1,22 +1,26 @@
 """The statement that is meant: one of ours, read by recursive descent, or a query that is Spark's to read.
 
-    CREATE [MATERIALIZED] SOURCE [IF NOT EXISTS] name FROM POSTGRES CONNECTION '...' PUBLICATION '...'
+    CREATE [MATERIALIZED] SOURCE [IF NOT EXISTS] name FROM kind CONNECTION '...' [option '...' ...]
     CREATE [MATERIALIZED] VIEWS FROM SOURCE name [( table [, table ...] )]
     CREATE [OR REPLACE] [MATERIALIZED] VIEW name AS query
     SHOW SOURCES | SHOW VIEWS | SHOW TABLES | SHOW CREATE SOURCE name | SHOW CREATE VIEW name
     DROP SOURCE [IF EXISTS] name | DROP VIEW [IF EXISTS] name
 
-Keywords are read in any case; a name is kept as it is written, quoted or not. What would change anything but
-the lake's registry is refused here: queries read.
+The kinds of source, and the options that each needs here, are those that they declare (`sources.registry`):
+`FROM POSTGRES CONNECTION '...' PUBLICATION '...'`. Keywords are read in any case; a name is kept as it is
+written, quoted or not. What would change anything but the lake's registry is refused here: queries read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
+from headrace.sources import registry
+from headrace.sources.contract.declaration import Declaration
 from headrace.sql.tokens import Token, malformed, tokens
 
 _WRITES = frozenset(
@@ -30,8 +34,9 @@ class CreateSource:
     """CREATE SOURCE."""
 
     name: str
+    kind: str
     connection: str
-    publication: str
+    options: Mapping[str, str]
     materialized: bool
     lenient: bool  # IF NOT EXISTS
 
@@ -173,17 +178,31 @@ def _create_source(reader: _Reader, materialized: bool) -> CreateSource:
     lenient = reader.take("IF", "NOT", "EXISTS")
     name = reader.name()
     reader.need("FROM")
-    kind = reader.token
-    if not reader.take("POSTGRES"):
-        if kind is not None and kind.keyword in ("MYSQL", "QUEUE"):
-            raise malformed(reader.sql, kind.start, f"a source FROM {kind.keyword} is not possible yet")
-        reader.fail("POSTGRES")
+    declared = _kind(reader)
     reader.need("CONNECTION")
     connection = reader.string("a connection")
-    reader.need("PUBLICATION")
-    publication = reader.string("a publication")
+    options = {}
+    for option in declared.in_sql:
+        reader.need(option.name.upper())
+        options[option.name] = reader.string(f"a {option.name}")
     reader.end()
-    return CreateSource(name, connection, publication, materialized, lenient)
+    return CreateSource(name, declared.kind, connection, options, materialized, lenient)
+
+
+def _kind(reader: _Reader) -> Declaration:
+    known = [registry.declaration(kind) for kind in registry.kinds()]
+    found = next((each for each in known if reader.take(each.keyword)), None)
+    return found or reader.fail(" or ".join(each.keyword for each in known))
+
+
+def forms_of_create_source() -> str:
+    """Spell CREATE SOURCE for each kind of source, for a hint."""
+    known = [registry.declaration(kind) for kind in registry.kinds()]
+    return "; or ".join(
+        f"CREATE SOURCE name FROM {each.keyword} CONNECTION '...'"
+        + "".join(f" {option.name.upper()} '...'" for option in each.in_sql)
+        for each in known
+    )
 
 
 def _create_views(reader: _Reader, materialized: bool) -> CreateViews:

@@ -82,7 +82,7 @@ class Scene:
             ledger.outline,
             LakeAddress(self.store.url),
             DriverRunner(),
-            SourceConfig(url="", handoff=self.handoff, chunk_bytes=self.chunk_bytes),
+            SourceConfig(url="", options={"handoff": self.handoff}, chunk_bytes=self.chunk_bytes),
             1,
             Room(connections),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from headrace.lake.format import formatfile, statusfile
 from headrace.lake.format.status import SourceStatus
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state.ownership import this_process
+from tests.kinds.declaration import beside
 
 URL = "postgresql://user@nowhere.invalid/db"
 CONFIG = '[lake]\npath = "{lake}"\n[source.main]\nurl = "{url}"\ntables = ["public.*"]\n'
@@ -61,6 +63,25 @@ def test_a_pace_that_is_no_duration_is_refused(capsys: pytest.CaptureFixture[str
 def test_run_without_arguments_says_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
     assert _refused(capsys, "run") == "RUN_INCOMPLETE"
     assert _refused(capsys, "run", URL) == "RUN_INCOMPLETE"
+
+
+def test_options_of_a_source_need_their_source(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for option in ("--publication", "--slot", "--handoff"):
+        assert _refused(capsys, "run", "--lake", str(tmp_path / "lake"), option, "slot") == "RUN_INCOMPLETE"
+    assert _refused(capsys, "run", URL, "--lake", str(tmp_path), "--handoff", "hope") == "CONFIG_BAD_VALUE"
+    assert _refused(capsys, "check", URL, "--handoff", "hope") == "CONFIG_BAD_VALUE"
+
+
+def test_help_shows_the_options_of_each_kind_under_its_heading(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside(monkeypatch)
+    for command in ("run", "check"):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        _, postgres, tide = re.split(r"\noptions of a \w+ source:\n", capsys.readouterr().out)
+        assert re.findall(r"(?m)^  --(\S+)", postgres) == ["publication", "slot", "handoff"]
+        assert re.findall(r"(?m)^  --(\S+)", tide) == ["basin", "moon"]
 
 
 def test_run_takes_a_file_or_a_source_not_both(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

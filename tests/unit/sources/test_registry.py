@@ -15,8 +15,8 @@ from headrace.sources.contract.source import Source
 
 def test_a_source_is_found_by_its_kind_and_by_its_addresses() -> None:
     source = registry.by_kind("postgres")
-    assert source.kind == "postgres"
-    for scheme in source.schemes:
+    assert source.declaration.kind == "postgres"
+    for scheme in source.declaration.schemes:
         assert registry.by_address(f"{scheme}://me:secret@db/shop") is source
     assert registry.by_address("host=db dbname=shop password=x://y") is source
 
@@ -36,6 +36,15 @@ def test_an_unknown_source_is_refused_without_its_password(
     assert caught.value.code == "SOURCE_UNKNOWN"
     assert shown in str(caught.value)
     assert "secret" not in str(caught.value.as_record())
+
+
+def test_kinds_declare_options_of_different_names() -> None:
+    """Each has its flag on the command line, under the heading of its kind."""
+    declared = [registry.declaration(kind) for kind in registry.kinds()]
+    names = [option.name for each in declared for option in each.options]
+    assert len(names) == len(set(names))
+    assert [each.kind for each in declared] == list(registry.kinds())
+    assert {each.declaration for each in map(registry.by_kind, registry.kinds())} == set(declared)
 
 
 def test_a_source_that_nobody_asked_for_is_not_loaded() -> None:

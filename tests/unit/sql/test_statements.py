@@ -14,11 +14,11 @@ from headrace.sql.statements import CreateSource, CreateView, CreateViews, Drop,
     [
         (
             "CREATE SOURCE \"repl\"\n FROM POSTGRES CONNECTION 'host=h dbname=d'\n PUBLICATION 'mz_source'",
-            CreateSource("repl", "host=h dbname=d", "mz_source", False, False),
+            CreateSource("repl", "postgres", "host=h dbname=d", {"publication": "mz_source"}, False, False),
         ),
         (
             "create materialized source if not exists s from postgres connection 'x=''y''' publication 'p'",
-            CreateSource("s", "x='y'", "p", True, True),
+            CreateSource("s", "postgres", "x='y'", {"publication": "p"}, True, True),
         ),
         ('CREATE VIEWS FROM SOURCE "r" ("a", b, "S x".c)', CreateViews("r", ("a", "b", '"S x".c'), False)),
         ("CREATE MATERIALIZED VIEWS FROM SOURCE s", CreateViews("s", (), True)),

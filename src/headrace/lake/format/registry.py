@@ -1,12 +1,12 @@
 """The register of a lake, written by SQL: sources to be mirrored, and views over them.
 
-    _headrace/registry/sources/<name>.json     {"kind": "postgres", "connection": ..., "publication": ...}
+    _headrace/registry/sources/<name>.json     {"kind": ..., "connection": ..., ...}
     _headrace/registry/views/<name>.json       {"text": "SELECT ...", "materialized": false}
 
 A source's `views` are the tables that `CREATE VIEWS FROM SOURCE` chose of it, as patterns; none before the
-first such statement, which means all that the publication holds. A connection stands here without its
-password: that is whoever runs the lake's to know. Nothing in here says what is mirrored: that is the
-catalog's, once a run has begun.
+first such statement, which means all of its tables. Options of its kind stand beside the rest, under their
+names. A connection stands here without its password: that is whoever runs the lake's to know. Nothing in here
+says what is mirrored: that is the catalog's, once a run has begun.
 
 Called by `headrace.sql`, which writes, and by `pipeline.state.last_config`, for `headrace run --lake DIR`.
 """
@@ -22,15 +22,17 @@ from headrace.core.errors import Misconfigured
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
+_OF_ALL = frozenset({"kind", "connection", "views", "materialized"})  # of a source's record
+
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSource:
     """A source as it was created."""
 
     name: str
+    kind: str
     connection: str
-    publication: str
-    kind: str = "postgres"
+    options: Mapping[str, str]  # of its kind
     views: tuple[str, ...] | None = None
     materialized: bool = False
 
@@ -89,6 +91,7 @@ def _key(thing: RegisteredSource | RegisteredView) -> str:
 def _text(thing: RegisteredSource | RegisteredView) -> bytes:
     record = asdict(thing)
     del record["name"]
+    record |= record.pop("options", {})
     return json.dumps(record, sort_keys=True).encode()
 
 
@@ -106,4 +109,11 @@ def _parsed(key: str, data: bytes) -> dict[str, Any]:
 
 def _source(name: str, raw: Mapping[str, Any]) -> RegisteredSource:
     views = raw["views"]
-    return RegisteredSource(name=name, **{**raw, "views": None if views is None else tuple(views)})
+    return RegisteredSource(
+        name=name,
+        kind=raw["kind"],
+        connection=raw["connection"],
+        options={key: value for key, value in raw.items() if key not in _OF_ALL},
+        views=None if views is None else tuple(views),
+        materialized=raw["materialized"],
+    )

@@ -88,7 +88,7 @@ def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     ledger, place = owner.ledger, _Place.of(owner)
     wish = Wish(
         patterns,
-        {"handoff": owner.place.config.handoff},
+        owner.place.config.options,
         connections=owner.place.config.snapshot_connections,
         upstream=place.upstream,
         identity=place.identity,

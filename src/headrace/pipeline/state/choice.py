@@ -28,8 +28,7 @@ NOT_ADDED = "TABLE_NOT_ADDED"
 
 def wish(config: SourceConfig) -> Wish:
     """Ask of the source what the configuration does."""
-    options = {**config.options, "handoff": config.handoff}
-    return Wish(config.tables, options, connections=config.snapshot_connections)
+    return Wish(config.tables, config.options, connections=config.snapshot_connections)
 
 
 def examined(config: SourceConfig) -> Report:

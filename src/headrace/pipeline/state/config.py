@@ -1,6 +1,7 @@
 """The user's wishes: `headrace.toml`, or the command line's few words, parsed once.
 
-Everything inward takes these values, never a dictionary of options. An unknown key is an error, so
+Everything inward takes these values; the options of one kind of source, which it declares
+(`sources.contract.declaration`), are handed on to it as they were given. An unknown key is an error, so
 that a misspelt option can't be silently without effect. Passwords may stand in a URL here; the value
 is kept in `SourceConfig.url`, which is never printed and never written to the lake.
 """
@@ -8,14 +9,17 @@ is kept in `SourceConfig.url`, which is never printed and never written to the l
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
 from headrace.lake.retain.thinning import GRACE, MARKS, Keeping
+from headrace.sources import registry
+from headrace.sources.contract.declaration import Option
 
 T = TypeVar("T")
 
@@ -37,10 +41,7 @@ class SourceConfig:
 
     url: str = field(repr=False)
     tables: tuple[str, ...] = ()
-    publication: str | None = None
-    slot: str | None = None
     every: str = "1s"
-    handoff: str = "slot"
     streaming: str = "auto"
     strict: bool = False
     snapshot_connections: int = 4
@@ -49,12 +50,7 @@ class SourceConfig:
     reconcile: str = "ask"
     max_wal: int | None = None
     on_max_wal: str = "warn"
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The names of objects upstream that are not to be the lake's own, as the source takes them."""
-        named = {"publication": self.publication, "slot": self.slot}
-        return {option: name for option, name in named.items() if name is not None}
+    options: Mapping[str, str] = field(default_factory=dict)  # those of its kind that were given
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +72,6 @@ class Config:
 
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "handoff": ("slot", "xid", "chunks"),
     "streaming": ("auto", "off"),
     "on_max_wal": ("warn", "stop"),
     "maintain": ("auto", "off"),
@@ -127,21 +122,44 @@ def parse(raw: Mapping[str, Any]) -> Config:
     _table("source", raw["source"])
     lake = _value(LakeConfig, "lake", raw["lake"])
     Keeping.of(lake.retention, lake.marks, lake.grace)
-    sources = {
-        name: _value(SourceConfig, f"source.{name}", section) for name, section in raw["source"].items()
-    }
-    for source in sources.values():
-        duration(source.every, "every")
     return Config(
         lake=lake,
-        sources=sources,
+        sources={name: parse_source(name, section) for name, section in raw["source"].items()},
         spark=_value(SparkSettings, "spark", raw.get("spark", {})),
     )
 
 
-def _value(kind: type[T], section: str, raw: Mapping[str, Any]) -> T:
-    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
-    _known(section, raw, set(known))
+def parse_source(name: str, raw: Mapping[str, Any]) -> SourceConfig:
+    """The section of one source: the options of every one, and those that its kind declares."""
+    section = f"source.{name}"
+    _table(section, raw)
+    declared = {option.name: option for option in _declared(raw)}
+    source = _value(
+        SourceConfig,
+        section,
+        {key: value for key, value in raw.items() if key not in declared},
+        frozenset(declared),
+    )
+    duration(source.every, "every")
+    own = {key: _own(section, declared[key], value) for key, value in raw.items() if key in declared}
+    return replace(source, options=own)
+
+
+def _declared(raw: Mapping[str, Any]) -> Iterable[Option]:
+    """The options of the source at this address; before it is known that there is one, those of all kinds."""
+    url = raw.get("url")
+    kinds = (registry.kind_of(url),) if isinstance(url, str) else registry.kinds()
+    return chain.from_iterable(registry.declaration(kind).options for kind in kinds)
+
+
+def _own(section: str, option: Option, value: Any) -> str:
+    return str(_checked(section, option.name, value, "str", option.choices))
+
+
+def _value(kind: type[T], section: str, raw: Mapping[str, Any], beside: frozenset[str] = frozenset()) -> T:
+    """A section's value; `beside` are options that it has and are read elsewhere."""
+    known = {f.name: f for f in fields(kind) if f.name != "options"}  # type: ignore[arg-type]
+    _known(section, raw, {*known, *beside})
     for name, spec in known.items():
         if spec.default is MISSING and spec.default_factory is MISSING and name not in raw:
             raise Misconfigured(
@@ -185,7 +203,7 @@ _TYPES: Mapping[str, type] = {
 _SAID: Mapping[type[Any], str] = {list: "list of strings", dict: "table of strings"}
 
 
-def _checked(section: str, name: str, value: Any, declared: str) -> Any:
+def _checked(section: str, name: str, value: Any, declared: str, choices: tuple[str, ...] = ()) -> Any:
     wanted: type[Any] = _TYPES[declared]
     parts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
     if (
@@ -198,11 +216,12 @@ def _checked(section: str, name: str, value: Any, declared: str) -> Any:
             f'"{name}" in [{section}] is not a {_SAID.get(wanted, wanted.__name__)}',
             hint="see docs/operate.md for what each option takes",
         )
-    if name in CHOICES and value not in CHOICES[name]:
+    choices = choices or CHOICES.get(name, ())
+    if choices and value not in choices:
         raise Misconfigured(
             "CONFIG_BAD_VALUE",
             f'"{name}" in [{section}] cannot be "{value}"',
-            hint=f"choose one of: {', '.join(CHOICES[name])}",
+            hint=f"choose one of: {', '.join(choices)}",
         )
     if name in LEAST and value < LEAST[name]:
         raise Misconfigured(

@@ -66,19 +66,12 @@ def configuration_of(path: str) -> Config:
 
 
 def _registered(source: RegisteredSource) -> SourceConfig:
-    return SourceConfig(
-        url=source.connection, tables=source.views or ("*.*",), publication=source.publication
-    )
+    return SourceConfig(url=source.connection, tables=source.views or ("*.*",), options=source.options)
 
 
 def _recorded(record: SourceRecord) -> SourceConfig:
     options = registry.by_kind(record.kind).options(record.upstream)
-    return SourceConfig(
-        url=record.address,
-        tables=record.patterns,
-        publication=options.get("publication"),
-        slot=options.get("slot"),
-    )
+    return SourceConfig(url=record.address, tables=record.patterns, options=options)
 
 
 # --- what the last run was configured to do -----------------------------------------------------
@@ -88,6 +81,7 @@ def remember(store: Store, name: str, config: SourceConfig, lake: LakeConfig) ->
     """Write down what a run is configured to do; whole or not at all, and durable."""
     address = registry.by_address(config.url).address(config.url)
     source = asdict(config) | {"url": address.without_secrets()}
+    source |= source.pop("options")  # beside the others, as in a configuration
     kept = {key: value for key, value in asdict(lake).items() if key != "path"}
     data = json.dumps({"lake": kept, "source": source}, sort_keys=True).encode()
     key = layout.remembered_key(name)
@@ -110,7 +104,7 @@ def _parsed(key: str, data: bytes) -> tuple[LakeConfig, SourceConfig]:
     try:
         record = json.loads(data)
         lake = _value(LakeConfig, {"path": "", **record["lake"]})
-        source = _value(SourceConfig, record["source"] | {"tables": tuple(record["source"]["tables"])})
+        source = _source(record["source"])
     except (ValueError, KeyError, TypeError):
         raise Misconfigured(
             "LAKE_MEMORY_DAMAGED",
@@ -118,6 +112,13 @@ def _parsed(key: str, data: bytes) -> tuple[LakeConfig, SourceConfig]:
             hint="delete it, and say once more what is to be run: headrace run --config FILE",
         ) from None
     return lake, source
+
+
+def _source(record: Mapping[str, Any]) -> SourceConfig:
+    """The options of its kind stand beside the others; those that were not given may stand there as null."""
+    declared = registry.declaration(registry.kind_of(record["url"])).options
+    options = {each.name: record[each.name] for each in declared if record.get(each.name) is not None}
+    return _value(SourceConfig, {**record, "tables": tuple(record["tables"]), "options": options})
 
 
 def _value(kind: type[T], record: Mapping[str, Any]) -> T:

@@ -1,5 +1,6 @@
 """The contract of a source, for those above it: protocols and values, and nothing that one alone has.
 
+    declaration what a kind of source says of itself before it is loaded, with its options
     source      a kind of source: its addresses, its connections, what a check of it finds
     session     one connection: who is there, what is made upstream, how far the source is
     copying     one moment of the source, read in pieces by others; or ranges of keys, each of its own moment

@@ -151,7 +151,7 @@ class CopyOrder:
 
     tables: Sequence[TableDef]
     readers: int
-    handoff: str  # the source's own option
+    options: Mapping[str, str]  # the source's own
 
 
 class CopyPlan(Protocol):

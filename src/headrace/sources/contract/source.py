@@ -11,6 +11,7 @@ from headrace.core.chunks import Bound
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Reader
+from headrace.sources.contract.declaration import Declaration
 from headrace.sources.contract.decoder import Decoder
 from headrace.sources.contract.findings import Report, Wish
 from headrace.sources.contract.record import Json
@@ -21,18 +22,17 @@ class Source(Protocol):
     """A kind of source: a folder beside this one implements it."""
 
     @property
-    def kind(self) -> str:
-        """Its name in the lake's records, and in FROM <kind>."""
-
-    @property
-    def schemes(self) -> tuple[str, ...]:
-        """Those of its addresses."""
+    def declaration(self) -> Declaration:
+        """Its name, its addresses and its options: `registry.declaration` has them without the rest."""
 
     def address(self, text: str) -> Address:
         """Read what a person typed, or what a lake remembers; a text that can't be read is never quoted."""
 
     def connect(self, address: Address, *, role: str) -> Session:
         """Open a pinned connection; `role` says in the server's own lists what for."""
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Refuse options, each of which is right by itself, that do not go together."""
 
     def upstream(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
         """Plan what a mirror of this name will have upstream: its own objects, or those that options name."""

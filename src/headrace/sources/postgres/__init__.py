@@ -20,6 +20,7 @@
     protocol/      the walsender's messages and wire
     catalog/       tables, types and locks, as the server's catalog has them
     session/       a connection: pinned, proved, asked, bounded
+    declaration    how PostgreSQL introduces itself: its addresses, its options
     spelling, lsn  a position in the server's log, and how the server writes it
 
 The source stands on top, then capture over preflight; snapshot, stream and slicing do not know each other.

@@ -17,6 +17,7 @@ from headrace.core.schema import Column, TableSchema
 from headrace.core.truncation import Truncations
 from headrace.decode import printing
 from headrace.decode.kernel import Bytes
+from headrace.sources.contract.declaration import Declaration
 from headrace.sources.contract.decoder import (
     Context,
     RunningTransaction,
@@ -34,6 +35,7 @@ from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres import capture, decoding, slicing, spark_casts
 from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.context import OpenTransaction, StreamContext, newest, own
+from headrace.sources.postgres.declaration import DECLARATION
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight import PostgresWish, examine, script
 from headrace.sources.postgres.session import clock, log_end
@@ -182,8 +184,7 @@ class PostgresSession:
 class PostgresSource:
     """PostgreSQL by logical replication."""
 
-    kind: str = "postgres"
-    schemes: tuple[str, ...] = ("postgresql", "postgres")
+    declaration: Declaration = DECLARATION
 
     def address(self, text: str) -> Address:
         return Address.parse(text)
@@ -196,6 +197,9 @@ class PostgresSource:
         except BaseException:
             connection.close()
             raise
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        upstreams.check_options(options)
 
     def upstream(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
         return upstreams.planned(lake_id, name, options).as_record()

@@ -51,17 +51,23 @@ def object_name(lake_id: str, source: str) -> str:
     return name[: _NAME_LIMIT - len(mark)] + mark
 
 
-def planned(lake_id: str, source: str, options: Mapping[str, str]) -> Upstream:
-    """The objects of a mirror: the lake's own, but for those that its user names."""
-    own = object_name(lake_id, source)
-    slot, publication = options.get("slot"), options.get("publication")
-    if slot is not None and publication is None:
+def check_options(options: Mapping[str, str]) -> None:
+    """Refuse a slot of the user's that reads through a publication which is made after it."""
+    slot = options.get("slot")
+    if slot is not None and "publication" not in options:
         raise Misconfigured(
             "PG_SLOT_WITHOUT_PUBLICATION",
             f'the slot "{slot}" is named, and no publication that is older than it',
             detail="a slot cannot read of what its publication did not hold when it was written",
             hint="name both, with --publication too, or leave out the slot",
         )
+
+
+def planned(lake_id: str, source: str, options: Mapping[str, str]) -> Upstream:
+    """The objects of a mirror: the lake's own, but for those that its user names."""
+    check_options(options)
+    own = object_name(lake_id, source)
+    slot, publication = options.get("slot"), options.get("publication")
     return Upstream(slot or own, publication or own, slot is None, publication is None)
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.pipeline.state import config
+from headrace.sources import registry
+from tests.kinds.declaration import beside
 
 WHOLE: dict[str, Any] = {
     "lake": {"path": "./lake"},
@@ -42,6 +44,11 @@ def test_the_url_is_never_shown() -> None:
         ({**WHOLE, "source": {"main": {"url": "x", "snapshot_connections": True}}}, "CONFIG_BAD_VALUE"),
         ({**WHOLE, "source": {"main": {"url": "x", "on_max_wal": "panic"}}}, "CONFIG_BAD_VALUE"),
         ({**WHOLE, "source": {"main": {"url": "x", "every": "soon"}}}, "DURATION_MALFORMED"),
+        ({**WHOLE, "source": {"main": {"url": "x", "handoff": "hope"}}}, "CONFIG_BAD_VALUE"),
+        ({**WHOLE, "source": {"main": {"url": "x", "slot": 7}}}, "CONFIG_BAD_VALUE"),
+        ({**WHOLE, "source": {"main": {"url": "x", "options": {"slot": "s"}}}}, "CONFIG_UNKNOWN_KEY"),
+        ({**WHOLE, "source": {"main": {"slot": "s"}}}, "CONFIG_INCOMPLETE"),
+        ({**WHOLE, "source": {"main": {"url": "dbase://x"}}}, "SOURCE_UNKNOWN"),
     ],
 )
 def test_what_is_wrong_is_refused_with_a_hint(raw: dict[str, Any], code: str) -> None:
@@ -62,8 +69,34 @@ def test_a_file_that_is_absent_or_no_toml_is_refused(tmp_path: Path) -> None:
     assert "secret" not in str(refused.value)
 
 
+def test_the_options_of_a_kind_stand_beside_the_others_and_go_to_it_as_they_were_given() -> None:
+    raw = {"url": "postgresql://h/d", "slot": "s", "publication": "p", "every": "5s"}
+    source = config.parse_source("main", raw)
+    assert (source.options, source.every) == ({"slot": "s", "publication": "p"}, "5s")
+
+
+def test_an_option_of_another_kind_is_refused_with_those_that_this_one_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beside(monkeypatch)
+    assert config.parse_source("main", {"url": "tide://x", "moon": "full"}).options == {"moon": "full"}
+    with pytest.raises(Misconfigured) as refused:
+        config.parse_source("main", {"url": "postgresql://h/d", "moon": "full"})
+    assert refused.value.code == "CONFIG_UNKNOWN_KEY"
+    known = (refused.value.hint or "").removeprefix("known are: ").split(", ")
+    assert {"url", "every", "publication", "slot", "handoff"} <= set(known)
+    assert not {"moon", "basin", "options"} & set(known)
+
+
+def test_no_kind_declares_an_option_that_every_source_has() -> None:
+    names = {field.name for field in dataclasses.fields(config.SourceConfig)}
+    for kind in registry.kinds():
+        assert not {option.name for option in registry.declaration(kind).options} & names
+
+
 def test_every_option_is_documented() -> None:
     page = Path(__file__).parents[4].joinpath("docs/operate.md").read_text()
     kinds = (config.LakeConfig, config.SourceConfig, config.SparkSettings)
-    names = [field.name for kind in kinds for field in dataclasses.fields(kind)]
+    names = [field.name for kind in kinds for field in dataclasses.fields(kind) if field.name != "options"]
+    names += [option.name for kind in registry.kinds() for option in registry.declaration(kind).options]
     assert [name for name in names if f"`{name}`" not in page] == []

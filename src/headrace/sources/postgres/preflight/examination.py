@@ -22,6 +22,7 @@ from headrace.sources.postgres.catalog.locks import measured
 from headrace.sources.postgres.catalog.sizes import Size
 from headrace.sources.postgres.catalog.table_def import TableLook
 from headrace.sources.postgres.catalog.table_def_record import definition
+from headrace.sources.postgres.declaration import CHUNKS
 from headrace.sources.postgres.preflight.leftovers import check_leftovers
 from headrace.sources.postgres.preflight.server import check_server
 from headrace.sources.postgres.preflight.tables import (
@@ -62,7 +63,7 @@ def examine(address: Address, wish: PostgresWish) -> Report:
             findings += check_making(connection, looks, rights, meant, refused, _hopeless(findings))
             refused = _refused(findings)
         tables = tuple(each for each in looks if each.name not in refused)
-        if wish.handoff == "chunks":
+        if wish.handoff == CHUNKS:
             findings += check_chunks(connection, tables)
         findings += check_own_slot(connection, wish, identity.database)
         findings += check_leftovers(connection, wish)

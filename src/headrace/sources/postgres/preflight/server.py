@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.postgres.declaration import SLOT
 from headrace.sources.postgres.preflight.wish import PostgresWish
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import replication
@@ -139,7 +140,7 @@ def _standby(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
                 "it with --publication",
             ),
         )
-    if wish.handoff != "slot":
+    if wish.handoff != SLOT:
         try:
             refuse_standby(identity)
         except Misconfigured as error:
@@ -192,7 +193,7 @@ def _synchronous(connection: Session) -> Iterator[Finding]:
 
 def _free(facts: _Facts, wish: PostgresWish) -> Iterator[Finding]:
     # For the stream, unless the source runs already; a temporary one for a snapshot that a slot joins to it.
-    wanted = int(wish.identity is None) + int(wish.handoff == "slot")
+    wanted = int(wish.identity is None) + int(wish.handoff == SLOT)
     more = _too_few(facts, "max_replication_slots", facts.slots, wanted)
     if more:
         yield Finding(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from headrace.sources.contract.findings import Wish
 from headrace.sources.contract.record import Json
+from headrace.sources.postgres.declaration import DECLARATION, SLOT
 from headrace.sources.postgres.objects import Upstream
 
 
@@ -17,14 +18,14 @@ class PostgresWish:
     patterns: Sequence[str]
     publication: str | None = None  # the user's own; None: ours, made for the lake
     slot: str | None = None  # likewise; of a source that is mirrored already, whosever it is
-    handoff: str = "slot"  # how the snapshot is joined to the stream
+    handoff: str = SLOT  # how the snapshot is joined to the stream
     connections: int = 4  # that the copy may open
     identity: Json | None = None  # of the source that the lake already mirrors
 
     @classmethod
     def of(cls, wish: Wish) -> PostgresWish:
         """Read a wish: its options, or what the mirror has upstream already."""
-        handoff = wish.options.get("handoff", "slot")
+        handoff = DECLARATION.value(wish.options, "handoff") or SLOT
         if wish.upstream is not None:
             known = cls.of_mirror(Upstream.of(wish.upstream), wish.patterns)
             return replace(known, handoff=handoff, connections=wish.connections, identity=wish.identity)

@@ -27,6 +27,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.catalog import definitions
+from headrace.sources.postgres.declaration import CHUNKS, DECLARATION, SLOT, XID
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
@@ -39,8 +40,7 @@ from headrace.sources.postgres.snapshot.table_access import reading
 from headrace.sources.postgres.snapshot.visibility import refuse_standby, see
 from headrace.sources.postgres.writers import writers
 
-CHUNKS = "chunks"
-BY: Mapping[str, By] = {"slot": "slot", "xid": "xid", CHUNKS: "xid"}
+BY: Mapping[str, By] = {SLOT: "slot", XID: "xid", CHUNKS: "xid"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Plan:
 
     def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> HeldSnapshot:
         """Take a snapshot; it shows all tables."""
-        by = BY[self.order.handoff]
+        by = BY[_handoff(self.order)]
         return _held(self.server, by, self.order.readers, self.barred, math.inf, waiting)
 
     def key_walk(self, waiting: Waiting) -> KeyWalk:
@@ -85,12 +85,16 @@ def plan(connection: Session, server: Server, order: CopyOrder) -> Plan:
     """Foresee a copy of these tables, which can be read."""
     numbers = [table.number for table in order.tables]
     by_ranges: frozenset[TableName] = frozenset()
-    if order.handoff == CHUNKS:
+    if _handoff(order) == CHUNKS:
         looks = list(definitions.look(connection, numbers).values())
         # One that was dropped or renamed since is none of them: whoever reads it finds that out.
         there = {each.name for each in looks} - key_range.disorder(connection, looks).keys()
         by_ranges = frozenset(table.name for table in order.tables if table.name in there)
     return Plan(server, order, by_ranges, frozenset(writers(connection, numbers)))
+
+
+def _handoff(order: CopyOrder) -> str:
+    return DECLARATION.value(order.options, "handoff") or SLOT
 
 
 def to_compare(server: Server, readers: int, seconds: float) -> HeldSnapshot:

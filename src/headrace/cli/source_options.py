@@ -1,0 +1,26 @@
+"""The options of each kind of source on the command line, as it declares them, for `run` and `check`."""
+
+from __future__ import annotations
+
+import argparse
+
+from headrace.sources import registry
+
+
+def add_source_options(command: argparse.ArgumentParser) -> None:
+    """Add each kind's options under its own heading. Whoever reads the configuration checks their values."""
+    for declared in map(registry.declaration, registry.kinds()):
+        group = command.add_argument_group(f"options of a {declared.title} source")
+        for option in declared.options:
+            group.add_argument(
+                f"--{option.name.replace('_', '-')}",
+                dest=option.name,
+                metavar="|".join(option.choices) or None,
+                help=option.help + (f" (default: {option.default})" if option.default else ""),
+            )
+
+
+def source_options(args: argparse.Namespace) -> dict[str, str]:
+    """The options that were given."""
+    names = (option.name for kind in registry.kinds() for option in registry.declaration(kind).options)
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}

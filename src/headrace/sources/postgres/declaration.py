@@ -1,0 +1,23 @@
+"""PostgreSQL as it introduces itself (`sources.contract.declaration`), with the options that are its own."""
+
+from __future__ import annotations
+
+from headrace.sources.contract.declaration import Declaration, Option
+
+SLOT, XID, CHUNKS = "slot", "xid", "chunks"
+
+DECLARATION = Declaration(
+    kind="postgres",
+    title="PostgreSQL",
+    schemes=("postgresql", "postgres"),
+    options=(
+        Option("publication", "one of yours, to be used as it is", in_sql=True),
+        Option("slot", "one of yours, to be used as it is; needs a publication that is older"),
+        Option(
+            "handoff",
+            "how a snapshot is joined to the stream",
+            default=SLOT,
+            choices=(SLOT, XID, CHUNKS),
+        ),
+    ),
+)
