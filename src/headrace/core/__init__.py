@@ -5,6 +5,7 @@
     handoff, chunks          which transactions of the stream a snapshot, or each range of one, already holds
     collection               updates `(row, time, diff)`; consolidate, negate, between
     difference, checksum     the updates from one contents to another; what two sides compare instead of rows
+    transaction_id           by what names changes and history tell transactions apart
     change_batch             the batch in which changes travel from a decoder to the lake
     images                   the old and new rows of such a batch
     keycode                  a tuple of values as one byte string: the identity of rows

@@ -4,7 +4,7 @@ A change batch holds the changes of one table, in the order of the log, as an Ar
 
     _time       int64         the transaction's time (PostgreSQL: commit LSN)
     _ordinal    int64         the change's number within its transaction and table, in log order
-    _xid        int64         the transaction's 64-bit id, or -1 where the source has none
+    _transaction              the transaction's name, as the source has them (`core.transaction_id`)
     _commit_ts  timestamp us UTC
     _op         uint8         Op.INSERT, Op.UPDATE, Op.DELETE
     _image      uint8         what the `o` columns hold: Image.NONE, Image.KEY, Image.FULL
@@ -49,16 +49,18 @@ class Image(IntEnum):
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-META = pa.schema(
-    [
+
+def meta_fields(schema: TableSchema) -> list[pa.Field]:
+    """The columns of a change batch that are not the table's."""
+    return [
         pa.field("_time", pa.int64(), nullable=False),
         pa.field("_ordinal", pa.int64(), nullable=False),
-        pa.field("_xid", pa.int64(), nullable=False),
+        schema.transaction.field("_transaction"),
         pa.field("_commit_ts", TIMESTAMP, nullable=False),
         pa.field("_op", pa.uint8(), nullable=False),
         pa.field("_image", pa.uint8(), nullable=False),
     ]
-)
+
 
 BAD = pa.schema(
     [
@@ -76,4 +78,4 @@ def change_schema(schema: TableSchema, unchanged: tuple[int, ...] = ()) -> pa.Sc
     new = [pa.field(f"n{i}", column.type) for i, column in enumerate(schema.columns)]
     old = [pa.field(f"o{i}", column.type) for i, column in enumerate(schema.columns)]
     holes = [pa.field(f"u{i}", pa.bool_()) for i in unchanged]
-    return pa.schema([*META, *new, *old, *holes])
+    return pa.schema([*meta_fields(schema), *new, *old, *holes])

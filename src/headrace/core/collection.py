@@ -10,7 +10,7 @@ each; a table of contents is a table of updates without times.
 
 Rows are told apart by their keycodes: floats by their bits, NULL equal to NULL. Consolidation keeps the
 order of first appearance, and a row's first image: which of two equal rows is kept can't be told.
-Other columns than these (`_ordinal`, `_xid`) would count as parts of the row: leave them out.
+Other columns than these (`_ordinal`, `_transaction`) would count as parts of the row: leave them out.
 """
 
 from __future__ import annotations

@@ -26,8 +26,6 @@ from headrace.core.key_events import Event
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
 
-NOBODY = 0  # the xid of what no transaction of the source did
-
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -58,7 +56,7 @@ def events(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) ->
     # Of rows that go, the old one stands in the event.
     chosen = pa.array(changed.select(pl.coalesce("new", "old")).to_series().to_numpy().astype(np.int64))
     named = {"_key": changed["key"].to_arrow().cast(pa.large_binary())}
-    named |= _meta(moment, np.arange(changed.height, dtype=np.int64))
+    named |= _meta(schema, moment, np.arange(changed.height, dtype=np.int64))
     named["_event"] = pa.array(kinds.to_numpy().astype(np.uint8))
     named |= {f"c{i}": found.column(f"c{i}").take(chosen) for i in range(len(schema.names))}
     named["_from"] = pa.nulls(changed.height, pa.large_binary())
@@ -71,10 +69,13 @@ def history(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) -
     copies = np.abs(ints(found, DIFF))
     chosen = pa.array(np.repeat(np.arange(found.num_rows), copies))
     diffs = np.repeat(np.sign(ints(found, DIFF)), copies)
-    meta = _meta(moment, np.arange(len(diffs), dtype=np.int64))
+    meta = _meta(schema, moment, np.arange(len(diffs), dtype=np.int64))
     values = [found.column(f"c{i}").take(chosen) for i in range(len(schema.names))]
-    ours = [meta["_time"], pa.array(diffs, pa.int64()), meta["_ordinal"], meta["_xid"], meta["_commit_ts"]]
-    return pa.Table.from_arrays([*values, *ours], schema=wide_schema(history_schema(schema)))
+    behind = (meta[name] for name in ("_ordinal", "_transaction", "_commit_ts"))
+    ours = [meta["_time"], pa.array(diffs, pa.int64()), *behind]
+    wanted = wide_schema(history_schema(schema))
+    own = [each.cast(kind) for each, kind in zip(ours, wanted.types[len(values) :], strict=True)]
+    return pa.Table.from_arrays([*values, *own], schema=wanted)
 
 
 def updates(schema: TableSchema, old: pa.Table, new: pa.Table) -> pa.Table:
@@ -92,11 +93,11 @@ def _codes(rows: pa.Table, names: tuple[str, ...]) -> pa.Array:
     return keycode([rows.column(name) for name in names])
 
 
-def _meta(moment: Moment, numbers: Ints) -> dict[str, pa.Array]:
+def _meta(schema: TableSchema, moment: Moment, numbers: Ints) -> dict[str, pa.Array]:
     count = len(numbers)
     return {
         "_time": pa.array(np.full(count, moment.time), pa.int64()),
         "_ordinal": pa.array(numbers + moment.first, pa.int64()),
-        "_xid": pa.array(np.full(count, NOBODY), pa.int64()),
+        "_transaction": pa.repeat(pa.scalar(schema.transaction.nobody, schema.transaction.type), count),
         "_commit_ts": pa.array(np.full(count, moment.commit_ts), pa.int64()).cast(TIMESTAMP),
     }

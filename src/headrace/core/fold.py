@@ -193,7 +193,7 @@ def _history(stage: _Stage, values: _Values) -> pa.Table:
         return column(stage.events, name).take(chosen)
 
     ours = [of_event("_time"), pa.array(np.where(old, -1, 1), pa.int64())]
-    ours += [of_event(name) for name in ("_ordinal", "_xid", "_commit_ts")]
+    ours += [of_event(name) for name in ("_ordinal", "_transaction", "_commit_ts")]
     rows = _take(stage, values, at[event] - old)
     return pa.Table.from_arrays([*rows, *ours], schema=wide_schema(history_schema(stage.schema)))
 

@@ -2,7 +2,9 @@
 
 A row of history is the user's columns, then
 
-    _time, _diff, _ordinal, _xid, _commit_ts
+    _time, _diff, _ordinal, _transaction, _commit_ts
+
+where the lake says `_xid` or `_gtid` for `_transaction`, as the source names its transactions.
 
 An insert is one row with `_diff` +1, a delete one with -1 that carries the whole old row, an update two
 with one ordinal, -1 first. Nothing is netted: the history of a table is what its rows went through, and
@@ -25,27 +27,32 @@ from headrace.core.change_batch import TIMESTAMP
 from headrace.core.columns import column
 from headrace.core.images import Sides, whole_images
 from headrace.core.schema import TableSchema
+from headrace.core.transaction_id import TransactionId
 
-OWN = pa.schema(
-    [
+OWN = ("_time", "_diff", "_ordinal", "_transaction", "_commit_ts")
+
+
+def own_fields(transaction: TransactionId = TransactionId.XID) -> dict[str, pa.Field]:
+    """Our columns by their plain names, as they are called where the user has none of these names."""
+    fields = [
         pa.field("_time", pa.int64(), nullable=False),
         pa.field("_diff", pa.int64(), nullable=False),
         pa.field("_ordinal", pa.int64(), nullable=False),
-        pa.field("_xid", pa.int64(), nullable=False),
+        transaction.field(transaction.column),
         pa.field("_commit_ts", TIMESTAMP, nullable=False),
     ]
-)
+    return dict(zip(OWN, fields, strict=True))
 
 
-def own_names(columns: Iterable[str]) -> dict[str, str]:
+def own_names(columns: Iterable[str], transaction: TransactionId = TransactionId.XID) -> dict[str, str]:
     """Name our columns beside the user's: `_time` → `_time`, or with more underscores.
 
     Where the user has a column of our name, in any case, ours gets a further `_` at its front.
     """
     taken = {name.lower() for name in columns}
     names: dict[str, str] = {}
-    for own in OWN.names:
-        free = own
+    for own, field in own_fields(transaction).items():
+        free = field.name
         while free.lower() in taken:
             free = f"_{free}"
         names[own] = free
@@ -55,8 +62,9 @@ def own_names(columns: Iterable[str]) -> dict[str, str]:
 
 def history_schema(schema: TableSchema) -> pa.Schema:
     """The columns of the table's history: the user's, then ours."""
-    names = own_names(schema.names)
-    return pa.schema([*schema.arrow(), *(field.with_name(names[field.name]) for field in OWN)])
+    names = own_names(schema.names, schema.transaction)
+    ours = [field.with_name(names[plain]) for plain, field in own_fields(schema.transaction).items()]
+    return pa.schema([*schema.arrow(), *ours])
 
 
 def history(schema: TableSchema, changes: pa.Table) -> pa.Table:
@@ -70,4 +78,4 @@ def _ours(sides: Sides, changes: pa.Table) -> list[pa.Array]:
         return sides.shared(column(changes, name))
 
     diffs = pa.array(np.where(sides.old, -1, 1), pa.int64())
-    return [of_change("_time"), diffs, *map(of_change, ("_ordinal", "_xid", "_commit_ts"))]
+    return [of_change("_time"), diffs, *map(of_change, ("_ordinal", "_transaction", "_commit_ts"))]

@@ -12,7 +12,7 @@ two events, and every other change one:
 Events are in the order of the log and have these columns:
 
     _key        large_binary   keycode of the key columns
-    _time, _ordinal, _xid, _commit_ts      as in the change batch
+    _time, _ordinal, _transaction, _commit_ts      as in the change batch
     _event      uint8          Event
     c0 … ck                    the new row; for a DELETE the old one, or no more than its key columns
     u<i>        bool           only where needed: the value of column i was not sent and is still the one
@@ -45,7 +45,7 @@ from headrace.core.images import Sides, holes, operations
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
 
-META_COLUMNS = ("_time", "_ordinal", "_xid", "_commit_ts")
+META_COLUMNS = ("_time", "_ordinal", "_transaction", "_commit_ts")
 _CODE = pa.large_binary()
 
 

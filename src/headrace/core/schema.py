@@ -7,7 +7,8 @@ years later is decoded as the first one was.
 
 `key` names the identity columns in the order of the source's index. An empty key means that the table
 has none: it is a multiset, a row is told apart by all of its values, and `full` must be true.
-`full` says that the stream carries whole before-images (REPLICA IDENTITY FULL).
+`full` says that the stream carries whole before-images (REPLICA IDENTITY FULL), and `transaction` by what
+names its changes tell the transactions apart that made them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+
+from headrace.core.transaction_id import TransactionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class TableSchema:
     key: tuple[str, ...]
     full: bool
     version: int = 1
+    transaction: TransactionId = TransactionId.XID
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,6 +88,7 @@ class TableSchema:
             "key": list(self.key),
             "full": self.full,
             "version": self.version,
+            "transaction": self.transaction.value,
         }
 
     @classmethod
@@ -93,4 +98,5 @@ class TableSchema:
             key=tuple(record["key"]),
             full=record["full"],
             version=record["version"],
+            transaction=TransactionId(record.get("transaction", "xid")),  # version 1 knew no other
         )

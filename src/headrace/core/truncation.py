@@ -40,7 +40,7 @@ class Truncation(NamedTuple):
 
     time: int
     ordinal: int
-    xid: int
+    transaction: int | str
     commit_ts: int  # microseconds since 1970
 
 
@@ -68,7 +68,7 @@ def ends(truncations: Sequence[Truncation], events: pa.Table, base: pa.Array) ->
     named |= _marks(truncations, generation[taken])
     named["_event"] = pa.array(np.full(len(taken), Event.DELETE), pa.uint8())
     return pa.Table.from_arrays(
-        [named.get(field.name, pa.nulls(len(taken), field.type)) for field in events.schema],
+        [named.get(field.name, pa.nulls(len(taken))).cast(field.type) for field in events.schema],
         schema=events.schema,
     )
 
@@ -80,11 +80,13 @@ def retracted(schema: TableSchema, rows: pa.Table, truncation: Truncation) -> pa
     own = [
         marks["_time"],
         pa.array(np.full(count, -1), pa.int64()),
-        *(marks[name] for name in ("_ordinal", "_xid", "_commit_ts")),
+        *(marks[name] for name in ("_ordinal", "_transaction", "_commit_ts")),
     ]
     rows = wide(rows)
     values = [rows.column(name) for name in schema.names]
-    return pa.Table.from_arrays([*values, *own], schema=wide_schema(history_schema(schema)))
+    wanted = wide_schema(history_schema(schema))
+    ours = [each.cast(kind) for each, kind in zip(own, wanted.types[len(values) :], strict=True)]
+    return pa.Table.from_arrays([*values, *ours], schema=wanted)
 
 
 def of_truncations(truncations: Sequence[Truncation], history: pa.Table) -> Flags:
@@ -110,6 +112,9 @@ def _places(truncations: Sequence[Truncation], time: Ints, ordinal: Ints) -> tup
 
 def _marks(truncations: Sequence[Truncation], which: Ints) -> dict[str, pa.Array]:
     """The meta columns of rows that belong to these truncations."""
-    table = np.array(truncations, np.int64).reshape(-1, len(Truncation._fields))[which]
-    columns = {f"_{name}": pa.array(table[:, i]) for i, name in enumerate(Truncation._fields)}
+    rows = pa.array(which)
+    columns = {
+        f"_{name}": pa.array([place[i] for place in truncations]).take(rows)
+        for i, name in enumerate(Truncation._fields)
+    }
     return columns | {"_commit_ts": columns["_commit_ts"].cast(pa.timestamp("us")).cast(TIMESTAMP)}

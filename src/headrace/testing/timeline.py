@@ -22,8 +22,9 @@ from typing import Any, Protocol, TypeVar
 import polars as pl
 import pyarrow as pa
 
-from headrace.core.history import OWN, own_names
+from headrace.core.history import OWN, history_schema
 from headrace.core.position import Position
+from headrace.core.schema import Column, TableSchema
 from headrace.lake.read.cut import NoHistory
 from headrace.testing.canonical import counted, lake_rows, texts
 
@@ -148,14 +149,13 @@ def history_table(cut: Cut, name: str) -> Any:
     """The history as the lake gives it; without rows for a table that never changed, which has none."""
     with suppress(NoHistory):
         return cut.history(name)
-    schema = cut.arrow(name).schema
-    ours = [field.with_name(own_names(schema.names)[field.name]) for field in OWN]
-    return pa.schema([*schema, *ours]).empty_table()
+    columns = tuple(Column(field.name, field.type, "", "") for field in cut.arrow(name).schema)
+    return history_schema(TableSchema(columns, (), full=True)).empty_table()
 
 
 def _history(cut: Cut, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
-    own = own_names(columns)
     table = history_table(cut, name)
-    ours = {"_time": "time", "_diff": "n", "_ordinal": "ordinal", "_xid": "xid"}
+    own = dict(zip(OWN, table.column_names[-len(OWN) :], strict=True))
+    ours = {"_time": "time", "_diff": "n", "_ordinal": "ordinal", "_transaction": "xid"}
     series = [pl.Series(called, table.column(own[column])) for column, called in ours.items()]
     return texts(table.select(list(columns))).with_columns(series)

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from headrace.core.history import OWN
+from headrace.core.history import own_fields
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep
@@ -75,12 +75,9 @@ class Handmade:
             rows = _arrow(changes, columns, pl.col("n").abs())
             diffs = changes.select(pl.col("n").sign().repeat_by(pl.col("n").abs())).explode("n").to_series()
             own = [[time] * len(diffs), diffs, range(len(diffs)), [time] * len(diffs)]
-            for field, values in zip(OWN, own, strict=False):
+            moment = [datetime.datetime.now(datetime.UTC)] * len(diffs)
+            for field, values in zip(own_fields().values(), [*own, moment], strict=True):
                 rows = rows.append_column(field, pa.array(values, field.type))
-            moment = pa.array(
-                [datetime.datetime.now(datetime.UTC)] * len(diffs), OWN.field("_commit_ts").type
-            )
-            rows = rows.append_column(OWN.field("_commit_ts"), moment)
             steps.append(self._step(layout.history_folder(SOURCE, table, 1), rows, epoch, replace=False))
         self._frames[name] = counted(frame)
         return steps

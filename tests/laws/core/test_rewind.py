@@ -58,7 +58,7 @@ def _updates(world: World, clock: Clock, names: Names, narrow: bool) -> pa.Table
     times = clock.column([number for number, _, _, _ in history])
     named = _named([names[number] for number, _, _, _ in history], narrow)
     found = table([row for _, _, _, row in history]).append_column("_time", times)
-    found = found.append_column("_xid", named)
+    found = found.append_column("_transaction", named)
     return found.append_column("_diff", pa.array([diff for _, _, diff, _ in history], pa.int64()))
 
 
@@ -138,7 +138,7 @@ def test_a_snapshot_and_what_it_does_not_hold_make_the_end(
 ) -> None:
     world, clock, _, held = case
     handoff, xids = data.draw(handoffs(world, clock, held))
-    later = skip(_updates(world, clock, xids, narrow), handoff).drop_columns(["_time", "_xid"])
+    later = skip(_updates(world, clock, xids, narrow), handoff).drop_columns(["_time", "_transaction"])
     found = consolidate(pa.concat_tables([_collection(_holding(world, held)), later]))
     assert _counted(found) == Counter(world.end.values())
 
@@ -148,7 +148,7 @@ def test_a_snapshot_and_what_it_does_not_hold_make_the_end(
 def test_contents_from_an_earlier_and_from_a_later_mark_agree(case: Case) -> None:
     world, clock, early, _ = case
     later = set(range(len(world.transactions)))
-    updates = _updates(world, clock, [0] * len(world.transactions), False).drop_columns(["_xid"])
+    updates = _updates(world, clock, [0] * len(world.transactions), False).drop_columns(["_transaction"])
     at = clock.cut(early)
     expected = _holding(world, set(range(early)))
     assert _counted(rewind(_collection(_holding(world, later)), updates, at)) == expected

@@ -102,7 +102,7 @@ def _record(schema: TableSchema, number: int, ordinal: int, change: Change) -> d
     record: dict[str, Any] = {
         "_time": time_of(number),
         "_ordinal": ordinal,
-        "_xid": 100 + number,
+        "_transaction": 100 + number,
         "_commit_ts": number,
         "_op": change.op,
         "_image": image,

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.core.change_batch import TIMESTAMP
-from headrace.core.history import OWN, own_names
+from headrace.core.history import own_fields, own_names
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, formatfile, layout, schemas
@@ -201,9 +201,9 @@ class Chronicle:
         told = list(_told(name, transactions))
         table = rows([row for row, *_ in told])
         called = own_names(table.column_names)
-        for place, own in enumerate(OWN, 1):
+        for place, (plain, own) in enumerate(own_fields().items(), 1):
             values = pa.array([each[place] for each in told], own.type)
-            table = table.append_column(pa.field(called[own.name], own.type), values)
+            table = table.append_column(pa.field(called[plain], own.type), values)
         return self._step(folder, self._file(folder, table), table.schema, None)
 
     def _file(self, folder: str, table: pa.Table) -> DataFile:

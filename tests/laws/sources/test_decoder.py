@@ -130,7 +130,11 @@ def test_before_its_end_changes_carry_the_part_of_the_transaction_that_made_them
     data = b"".join(insert(TABLES[0], b"x", struct.pack(">I", xid)) for xid in xids)
     layouts = relation(TABLES[0], struct.pack(">I", 800))
     found = dict(said(np.frombuffer(layouts + data, np.uint8), DECODER.within(RunningTransaction(800))))
-    assert [(row["_xid"], row["_ordinal"]) for row in found[TABLES[0]]] == [(800, 0), (801, 1), (800, 2)]
+    assert [(row["_transaction"], row["_ordinal"]) for row in found[TABLES[0]]] == [
+        (800, 0),
+        (801, 1),
+        (800, 2),
+    ]
 
 
 def test_the_head_of_a_cut_transaction_is_known_behind_its_end_no_more() -> None:

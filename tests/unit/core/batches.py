@@ -43,7 +43,7 @@ def batch(schema: TableSchema, *changes: Change) -> pa.Table:
     records: list[dict[str, Any]] = []
     for time, op, image, old, new, missing in changes:
         ordinal = seen[time] = seen.get(time, -1) + 1
-        record = {"_time": time, "_ordinal": ordinal, "_xid": time + 100, "_commit_ts": time}
+        record = {"_time": time, "_ordinal": ordinal, "_transaction": time + 100, "_commit_ts": time}
         record |= {"_op": op, "_image": image}
         record |= {f"n{i}": value for i, value in enumerate(new or ())}
         record |= {f"o{i}": value for i, value in enumerate(old or ())}

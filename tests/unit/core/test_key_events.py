@@ -32,7 +32,7 @@ def test_inserts_and_deletes_happen_at_the_key_of_their_row() -> None:
     assert found["_key"] == _code("a", "c")
     assert found["_event"] == [Event.INSERT, Event.DELETE]
     assert (found["c0"], found["c1"]) == (["a", "c"], ["s", None])
-    assert (found["_time"], found["_ordinal"], found["_xid"]) == ([1, 1], [0, 1], [101, 101])
+    assert (found["_time"], found["_ordinal"], found["_transaction"]) == ([1, 1], [0, 1], [101, 101])
 
 
 @pytest.mark.parametrize("image", [Image.NONE, Image.KEY, Image.FULL])

@@ -69,7 +69,7 @@ def test_a_batch_has_the_shape_of_the_contract() -> None:
     found = changes(insert([*ROW]))
     assert found.batch.schema == change_schema(SCHEMA)
     assert found.bad.schema == BAD
-    assert [column(found, name)[0] for name in ("_time", "_ordinal", "_xid")] == [100, 0, 900]
+    assert [column(found, name)[0] for name in ("_time", "_ordinal", "_transaction")] == [100, 0, 900]
     found.batch.validate(full=True)
 
 

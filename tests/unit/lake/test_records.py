@@ -164,7 +164,7 @@ def test_our_columns_give_way_to_the_users_in_any_case() -> None:
         "_time": "___time",
         "_diff": "__diff",
         "_ordinal": "_ordinal",
-        "_xid": "_xid",
+        "_transaction": "_xid",
         "_commit_ts": "_commit_ts",
     }
 

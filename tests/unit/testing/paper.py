@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.core.history import OWN
+from headrace.core.history import own_fields
 from headrace.lake.read.cut import NoHistory
 
 Update = tuple[int, int, tuple[Any, ...], int]  # time, ordinal, row, diff
@@ -55,7 +55,7 @@ class PaperTable:
             "_xid": [time for time, *_ in updates],
             "_commit_ts": [time for time, *_ in updates],
         }
-        for entry in OWN:
+        for entry in own_fields().values():
             table = table.append_column(entry, pa.array(own[entry.name], pa.int64()).cast(entry.type))
         return table
 

@@ -29,7 +29,7 @@ from headrace.core.collection import TIME, checked, consolidate, negate
 from headrace.core.handoff import Handoff
 from headrace.core.position import Position
 
-XID = "_xid"
+TRANSACTION = "_transaction"
 
 
 def rewind(
@@ -37,9 +37,9 @@ def rewind(
 ) -> pa.Table:
     """The contents at `start`, from those of a later moment and all updates since `start`.
 
-    `updates` are rows, `_time`, `_diff` and, for a handoff that asks for it, the transaction's name (`_xid`,
-    top-level, or its GTID); those that `start` covers may be among them and change nothing. Without a handoff
-    the snapshot holds all updates given.
+    `updates` are rows, `_time`, `_diff` and, for a handoff that asks for it, the name of the transaction
+    (`_transaction`: a top-level xid, or a GTID); those that `start` covers may be among them and change
+    nothing. Without a handoff the snapshot holds all updates given.
     """
     since = updates.filter(pc.invert(start.mask(updates.column(TIME))))
     known = since if handoff is None else since.filter(_held(since, handoff))
@@ -53,6 +53,6 @@ def skip(updates: pa.Table, handoff: Handoff) -> pa.Table:
 
 
 def _held(updates: pa.Table, handoff: Handoff) -> pa.BooleanArray:
-    named = XID in updates.column_names
-    xids = updates.column(XID) if named else pa.nulls(updates.num_rows, pa.int64())
+    named = TRANSACTION in updates.column_names
+    xids = updates.column(TRANSACTION) if named else pa.nulls(updates.num_rows, pa.int64())
     return handoff.held(updates.column(TIME), xids)

@@ -16,17 +16,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from operator import contains
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.core.change_batch import TIMESTAMP
 from headrace.core.history import OWN
 from headrace.core.names import TableName
+from headrace.core.transaction_id import TransactionId
 from headrace.lake.format import datafile, layout
 from headrace.lake.log import catalog
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable
 from headrace.lake.store.contract import Store
+
+_TRANSACTION = {way.column.lstrip("_") for way in TransactionId}
 
 Times = tuple[int | None, int]  # after < _time <= until; None: since the beginning
 
@@ -44,7 +49,7 @@ class Part:
     def own(self) -> dict[str, str]:
         """The names of our columns here, by their plain names."""
         start = _own_start(self.schema)
-        return dict(zip(OWN.names, self.schema.names[start : start + len(OWN)], strict=True))
+        return dict(zip(OWN, self.schema.names[start : start + len(OWN)], strict=True))
 
     @property
     def columns(self) -> list[str]:
@@ -57,7 +62,7 @@ class Part:
 
     def reaching(self, xid: int) -> tuple[str, ...]:
         """Those of the files that may hold updates of this transaction or of one with a higher xid."""
-        highest = f"max.{layout.lake_column(self.own['_xid'])}"
+        highest = f"max.{layout.lake_column(self.own['_transaction'])}"
         stated = {file["path"]: file.get(highest) for file in self.table.described().to_pylist()}
         return tuple(path for path in self.paths if stated[path] is None or stated[path] >= xid)
 
@@ -102,7 +107,7 @@ def first_later(
     for table in _touched(store, source, before, mark):
         for part in parts(store, source, table, (before.time if before else None, mark.time)):
             rows = part.rows()
-            is_late = pc.greater(rows[part.own["_commit_ts"]], pa.scalar(limit, OWN.field("_commit_ts").type))
+            is_late = pc.greater(rows[part.own["_commit_ts"]], pa.scalar(limit, TIMESTAMP))
             times = rows[part.own["_time"]]
             late += _least(times.filter(is_late))
             early += _least(times.filter(pc.invert(is_late)))
@@ -157,9 +162,11 @@ def _within(folder: LakeTable, time: str, times: Times) -> tuple[str, ...]:
 
 def _own_start(schema: pa.Schema) -> int:
     """Find where our columns stand in a history table: together, in their order."""
-    ours = [name.lstrip("_") for name in OWN.names]
+    called = [{"transaction": _TRANSACTION}.get(name, {name}) for name in (own.lstrip("_") for own in OWN)]
     names = [name.lstrip("_") for name in schema.names]
-    width = len(ours)
+    # The last ones: the user may have columns of these very names and types, and ours stand behind them.
     return next(
-        i for i in range(len(names)) if names[i : i + width] == ours and schema.types[i] == pa.int64()
+        i
+        for i in range(len(names) - len(OWN), -1, -1)
+        if all(map(contains, called, names[i : i + len(OWN)])) and schema.types[i] == pa.int64()
     )

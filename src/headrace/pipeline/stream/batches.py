@@ -159,7 +159,7 @@ def _of_streamed(reader: SpoolReader, streamed: Records, decoder: Decoder) -> It
     size = 0
     for transaction in streamed[streamed["length"] > 0]:  # the others are blocks without a change of ours
         own, length = own_files(transaction), int(transaction["length"])
-        context = decoder.within(_ended(reader, own, transaction))
+        context = decoder.within(ended(reader, own, transaction, decoder))
         if length > SLICE_BYTES:
             yield from Pieces(reader, decoder, 0, context, own).whole(length)
             continue
@@ -176,12 +176,16 @@ def _together(decoder: Decoder, several: Sequence[Small], size: int) -> Slice:
     return Slice(decoder, decoder.between(()), 0, size, several=tuple(several))
 
 
-def _ended(reader: SpoolReader, own: Streamed, transaction: np.void) -> RunningTransaction:
+def ended(reader: SpoolReader, own: Streamed, transaction: np.void, decoder: Decoder) -> RunningTransaction:
+    """A transaction that came while it ran, as the spool has it now that it has ended."""
+    start, stop = int(transaction["start"]), int(transaction["stop"])
     return RunningTransaction(
         number=int(transaction["transaction"]),
         time=int(transaction["time"]),
         commit_ts=int(transaction["commit_ts"]),
         aborted=tuple(reader.aborted(own).tolist()),
+        # There may be very many, each a read: only names that are no numbers have to be looked up.
+        end=b"" if decoder.names.is_number else reader.read(start, stop).tobytes(),
     )
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from headrace.core.errors import Definite, HeadraceError
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
-from headrace.pipeline.stream.batches import Pieces, own_files
+from headrace.pipeline.stream.batches import Pieces, ended, own_files
 from headrace.pipeline.tasks.decode import DecodeTask
 from headrace.pipeline.tasks.routing import Routes
 from headrace.pipeline.tasks.runs import (
@@ -86,7 +86,7 @@ class Ended:
     own: Streamed
     length: int
     time: int
-    number: int  # as history has it
+    transaction: int | str  # its name, as history has it
     commit_ts: int
     rolled_back: np.ndarray[tuple[int], np.dtype[np.int64]]
     epoch: int
@@ -99,7 +99,7 @@ def ended_as(reader: SpoolReader, transaction: np.void, decoder: Decoder, epoch:
         own=own,
         length=int(transaction["length"]),
         time=int(transaction["time"]),
-        number=decoder.transaction_id(own.number),
+        transaction=decoder.transaction_name(ended(reader, own, transaction, decoder)),
         commit_ts=int(transaction["commit_ts"]),
         rolled_back=reader.aborted(own),
         epoch=epoch,
@@ -248,7 +248,7 @@ class EagerDecoding:
                     lake=self._site.lake,
                     task=replace(task, routes=routes),
                     time=ended.time,
-                    number=ended.number,
+                    transaction=ended.transaction,
                     commit_ts=ended.commit_ts,
                     aborted=aborted,
                     layers=concerned,

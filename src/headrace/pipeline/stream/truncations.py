@@ -49,13 +49,14 @@ def _with(task: TableTask, found: Sequence[Truncation]) -> TableTask:
         return task
     held = np.zeros(len(found), np.bool_)
     if task.handoff is not None:
-        times, numbers = (pa.array([place[i] for place in found], pa.int64()) for i in (0, 2))
+        times = pa.array([each.time for each in found], pa.int64())
+        names = pa.array([each.transaction for each in found], task.schema.transaction.type)
         handoff = task.handoff
         if isinstance(handoff, ByChunk):
-            if torn := handoff.torn(times, numbers):
+            if torn := handoff.torn(times, names):
                 return replace(task, torn=torn)
             handoff = handoff.chunks[0].handoff  # as good as any other
-        held = np.asarray(handoff.held(times, numbers).to_numpy(zero_copy_only=False), np.bool_)
+        held = np.asarray(handoff.held(times, names).to_numpy(zero_copy_only=False), np.bool_)
     live = tuple(t for t, known in zip(found, held, strict=True) if not known)
     last = max((t.time for t, known in zip(found, held, strict=True) if known), default=0)
     # A table that is not rewound begins after all that its copy holds anyway.

@@ -152,7 +152,7 @@ def _apart(task: TableTask, changes: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The changes that the copy holds, and the others; by key it is told of events (`_new`)."""
     if task.handoff is None or isinstance(task.handoff, ByChunk):
         return changes.slice(0, 0), changes
-    held = task.handoff.held(changes["_time"].combine_chunks(), changes["_xid"].combine_chunks())
+    held = task.handoff.held(changes["_time"].combine_chunks(), changes["_transaction"].combine_chunks())
     return changes.filter(held), changes.filter(pc.invert(held))
 
 
@@ -160,7 +160,7 @@ def _new(task: TableTask, found: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The events that chunks of the copy hold, and the others."""
     if not isinstance(task.handoff, ByChunk):
         return found.slice(0, 0), found
-    held = task.handoff.held(found["_key"], found["_time"], found["_xid"])
+    held = task.handoff.held(found["_key"], found["_time"], found["_transaction"])
     return found.filter(held), found.filter(pc.invert(held))
 
 
@@ -247,7 +247,7 @@ def _whole(task: TableTask, told: pa.Table) -> pa.Table:
 
 def _own(told: pa.Table) -> dict[str, str]:
     """The names of our columns in a table's history."""
-    return dict(zip(OWN.names, told.column_names[-len(OWN) :], strict=True))
+    return dict(zip(OWN, told.column_names[-len(OWN) :], strict=True))
 
 
 def _not_held(task: TableTask, told: pa.Table) -> pa.Table:
@@ -256,7 +256,7 @@ def _not_held(task: TableTask, told: pa.Table) -> pa.Table:
         return told
     own = _own(told)
     keys = keycode([told.column(name) for name in task.schema.key])
-    held = task.handoff.held(keys, told.column(own["_time"]), told.column(own["_xid"]))
+    held = task.handoff.held(keys, told.column(own["_time"]), told.column(own["_transaction"]))
     return told.filter(pc.invert(held))
 
 

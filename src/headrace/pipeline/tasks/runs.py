@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.change_batch import TIMESTAMP
 from headrace.core.columns import ints
 from headrace.core.errors import Definite
 from headrace.core.key_events import Event, events
@@ -41,7 +42,7 @@ from headrace.pipeline.tasks.table_task import LakeAddress, Outcome, TableTask, 
 from headrace.sources.contract.decoder import TableFailure
 
 ROWS_PER_BATCH = 8192  # a layer is read in such parts
-_KNOWN_AT_COMMIT = ("_time", "_xid", "_commit_ts")
+_KNOWN_AT_COMMIT = ("_time", "_transaction", "_commit_ts")
 
 
 # --- what travels -------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ class Folding:
     lake: LakeAddress
     task: TableTask  # its routes hold the group's own file, or nothing
     time: int
-    number: int  # of the transaction, as history has it
+    transaction: int | str  # its name, as history has it
     commit_ts: int
     aborted: Aborted
     layers: tuple[Layer, ...]
@@ -202,7 +203,7 @@ def _laid(store: Store, laying: Laying, task: TableTask, table: int, changes: pa
     found = found.take(pa.array(by_group(rank(found["_key"].combine_chunks()).ids)))
     key = f"{laying.folder}/{laying.piece.number}-{table}.arrow"
     _write(store, key, found.drop_columns([*_KNOWN_AT_COMMIT, "_from"]))
-    who = _who(changes)
+    who = _who(changes, laying.transaction)
     layer = Layer(
         table=table,
         key=key,
@@ -236,9 +237,15 @@ def _inserts(found: pa.Table) -> Iterator[int]:
 _WHO = np.dtype([("start", "<i8"), ("stop", "<i8"), ("part", "<i8")])
 
 
-def _who(changes: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """Tell which part of the transaction made which changes: runs of their numbers, in order."""
-    numbers, parts = ints(changes, "_ordinal"), ints(changes, "_xid")
+def _who(changes: pa.Table, transaction: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """Tell which part of the transaction made which changes: runs of their numbers, in order.
+
+    Where transactions are not named by numbers they have no parts.
+    """
+    numbers = ints(changes, "_ordinal")
+    parts = np.full(len(numbers), transaction, np.int64)
+    if pa.types.is_integer(changes.schema.field("_transaction").type):
+        parts = ints(changes, "_transaction")
     breaks = np.flatnonzero((np.diff(parts) != 0) | (np.diff(numbers) != 1)) + 1
     starts = np.concatenate([np.zeros(1, np.int64), breaks])
     runs = np.zeros(len(starts), _WHO)
@@ -300,7 +307,8 @@ def _committed(folding: Folding, rows: pa.Table) -> pa.Table:
     numbers = ints(rows, "_ordinal")
     ordinals = pa.array(numbers - folding.aborted.before(numbers))
     rows = rows.set_column(rows.column_names.index("_ordinal"), "_ordinal", ordinals)
-    for name, value in zip(_KNOWN_AT_COMMIT, (folding.time, folding.number, folding.commit_ts), strict=True):
-        kind = pa.timestamp("us", "UTC") if name == "_commit_ts" else pa.int64()
+    kinds = (pa.int64(), folding.task.schema.transaction.type, TIMESTAMP)
+    values = (folding.time, folding.transaction, folding.commit_ts)
+    for name, kind, value in zip(_KNOWN_AT_COMMIT, kinds, values, strict=True):
         rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
     return rows.append_column("_from", pa.nulls(rows.num_rows, pa.large_binary()))

@@ -29,6 +29,7 @@ import pyarrow as pa
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
+from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
 from headrace.sources.contract.record import Json
 
@@ -54,6 +55,7 @@ class RunningTransaction:
     time: int | None = None
     commit_ts: int = 0  # microseconds since 1970
     aborted: tuple[int, ...] = ()  # the parts that were rolled back, as the stream numbers them
+    end: bytes = b""  # the message of its end, where transactions are not named by numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,10 @@ class Selected:
 class Decoder(Protocol):
     """The bytes of one source, understood. Pure; used in the driver and in tasks alike."""
 
+    @property
+    def names(self) -> TransactionId:
+        """The way in which its transactions are named."""
+
     def between(self, layouts: Iterable[bytes]) -> Context:
         """The context of bytes that begin between two transactions, behind these layouts of tables."""
 
@@ -138,7 +144,10 @@ class Decoder(Protocol):
         """
 
     def transaction_id(self, number: int) -> int:
-        """Under which id history names the transaction that the stream numbers so."""
+        """The id of the transaction that the stream numbers so; 0 where ids are no numbers."""
+
+    def transaction_name(self, transaction: RunningTransaction) -> int | str:
+        """The name by which history calls a transaction that came while it ran, now that it has ended."""
 
     def printed(self, values: pa.Array) -> pa.Array:
         """Values of the lake as the source prints them; NULL stays NULL."""

@@ -14,6 +14,7 @@ from headrace.core.chunks import Bound
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import Column, TableSchema
+from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
 from headrace.decode import printing
 from headrace.decode.kernel import Bytes
@@ -59,6 +60,10 @@ class PostgresDecoder:
 
     reference: int = 0
 
+    @property
+    def names(self) -> TransactionId:
+        return TransactionId.XID
+
     def between(self, layouts: Iterable[bytes]) -> StreamContext:
         return StreamContext(newest(layouts))
 
@@ -96,6 +101,9 @@ class PostgresDecoder:
 
     def transaction_id(self, number: int) -> int:
         return decoding.widened(number, self.reference)
+
+    def transaction_name(self, transaction: RunningTransaction) -> int:
+        return self.transaction_id(transaction.number)
 
     def printed(self, values: pa.Array) -> pa.Array:
         return printing.printed(values)

@@ -118,7 +118,7 @@ def _events(world: World, task: TableTask, numbers: Sequence[int]) -> pa.Table:
     found = events(task.schema, _changed(world, task.schema, numbers))
     if not isinstance(task.handoff, ByChunk):
         return found
-    return found.filter(pc.invert(task.handoff.held(found["_key"], found["_time"], found["_xid"])))
+    return found.filter(pc.invert(task.handoff.held(found["_key"], found["_time"], found["_transaction"])))
 
 
 def _changed(world: World, schema: TableSchema, numbers: Sequence[int]) -> pa.Table:

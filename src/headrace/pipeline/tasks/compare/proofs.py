@@ -237,7 +237,7 @@ def read_history(item: bytes) -> bytes:
 
 def _undone(task: HistoryTask) -> Reduced:
     told = task.file.rows(task.schema)
-    time, names = told[task.own["_time"]], told[task.own["_xid"]]
+    time, names = told[task.own["_time"]], told[task.own["_transaction"]]
     within = pc.and_(pc.greater(time, task.after), pc.less_equal(time, task.until))
     hidden = pc.invert(task.shown.held(contiguous(time), contiguous(names)))
     told = told.filter(pc.and_(within, contiguous(hidden)))
