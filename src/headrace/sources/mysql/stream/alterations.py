@@ -1,0 +1,225 @@
+"""The clauses of ALTER TABLE: which leave the rows and columns of a table as they are.
+
+    ALTER TABLE t  ADD KEY (x), COMMENT = 'y' ENGINE = InnoDB, ALGORITHM = INPLACE
+                   └── clause ─┘ └────── clause of options ──┘ └──── clause ────┘
+
+Called by `statements`. What is not listed here as harmless alters the table: new releases have new clauses.
+A change of a column that might be of its comment alone counts as one too, since its text does not say what
+the column was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from headrace.sources.mysql.stream.frames import Reason
+from headrace.sources.mysql.stream.tokens import Sign, Unreadable, Words
+
+END = Sign.END
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What happened to a table, to all tables of a database, or to all there are."""
+
+    reason: Reason | None  # None: it was emptied
+    database: str | None = None
+    table: str | None = None
+
+    def within(self, database: str) -> Effect:
+        """The same, where a table that was named without its database is of this one."""
+        if self.database is not None or self.table is None:
+            return self
+        if not database:
+            raise Unreadable
+        return replace(self, database=database)
+
+
+_KEYS = frozenset("INDEX KEY UNIQUE FULLTEXT SPATIAL VECTOR FOREIGN CONSTRAINT CHECK".split())
+_OPTIONS = frozenset(
+    """ALGORITHM AUTOEXTEND_SIZE AUTO_INCREMENT AVG_ROW_LENGTH CHARSET CHECKSUM COLLATE COMMENT COMPRESSION
+    CONNECTION DELAY_KEY_WRITE ENCRYPTED ENCRYPTION ENCRYPTION_KEY_ID ENGINE_ATTRIBUTE INSERT_METHOD
+    KEY_BLOCK_SIZE LOCK MAX_ROWS MIN_ROWS PACK_KEYS PAGE_CHECKSUM PAGE_COMPRESSED PAGE_COMPRESSION_LEVEL
+    PASSWORD ROW_FORMAT SECONDARY_ENGINE_ATTRIBUTE STATS_AUTO_RECALC STATS_PERSISTENT STATS_SAMPLE_PAGES
+    TABLE_CHECKSUM TRANSACTIONAL""".split()
+)
+_UPKEEP = frozenset("ANALYZE CHECK OPTIMIZE REBUILD REPAIR REORGANIZE COALESCE".split())
+
+
+def table(words: Words) -> tuple[str | None, str]:
+    """Read the name of a table, with its database or without."""
+    first = words.name()
+    return (first, words.name()) if words.sign(".") else (None, first)
+
+
+def skip_wait(words: Words) -> None:
+    """MariaDB's word on how long a statement waits for its lock."""
+    if words.skip("WAIT"):
+        words.read()
+    else:
+        words.skip("NOWAIT")
+
+
+def effects(words: Words, *, ignores: bool) -> Iterator[Effect]:
+    """What an ALTER TABLE, read up to there, does. `ignores` is of one that may throw rows away."""
+    words.skip("IF", "EXISTS")
+    name = table(words)
+    skip_wait(words)
+    if ignores:
+        yield Effect(Reason.ALTERED, *name)
+        return
+    while words.next.sign is not END:
+        yield from _clause(words, name)
+        if not words.sign(","):
+            break
+    words.end()
+
+
+def _clause(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
+    first = words.next.keyword
+    if first == "RENAME":
+        yield from _rename(words, name)
+        return
+    if first in ("EXCHANGE", "CONVERT"):
+        yield from _exchange(words, name)
+        return
+    reason = _reason(words)
+    if reason is not None:
+        yield Effect(reason, *name)
+    _pass_over(words)
+
+
+def _reason(words: Words) -> Reason | None:
+    """What a clause does to its table; it is read at least so far that this is known."""
+    first = words.next.keyword
+    if first in _OPTIONS or first in ("ENGINE", "TYPE", "DEFAULT", "CHARACTER"):
+        return _options(words)
+    words.read()
+    second = words.next.keyword
+    match first:
+        case "ADD":
+            return _of_addition(words)
+        case "DROP":
+            return _of_removal(words)
+        case "ALTER":
+            return _of_default(words)
+        case "TRUNCATE" | "IMPORT" | "DISCARD":
+            return Reason.PARTITIONS if second == "PARTITION" else Reason.TABLESPACE
+        case "ENABLE" | "DISABLE":
+            return None if second in ("KEYS", "KEY") else Reason.ALTERED
+        case "REMOVE":
+            return None if second == "PARTITIONING" else Reason.ALTERED
+        case "WITH" | "WITHOUT":
+            return None if second == "VALIDATION" else Reason.ALTERED
+        case "FORCE" | "ORDER":
+            return None
+        case "PARTITION":
+            return None if second == "BY" else Reason.ALTERED
+    return None if first in _UPKEEP and second == "PARTITION" else Reason.ALTERED
+
+
+def _of_addition(words: Words) -> Reason | None:
+    """Keys and constraints leave rows as they are, but a primary one: it is what rows are known by."""
+    kind = words.next.keyword
+    if not kind:
+        return Reason.ALTERED  # columns in parentheses, or a column with a quoted name
+    words.read()
+    if kind == "PARTITION":
+        return None
+    if kind == "CONSTRAINT":
+        words.skip("IF", "NOT", "EXISTS")
+        if words.next.keyword not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
+            words.name()
+        kind = words.next.keyword
+    return None if kind in _KEYS else Reason.ALTERED
+
+
+def _of_removal(words: Words) -> Reason | None:
+    kind = words.read().keyword
+    if kind == "PARTITION":
+        return Reason.PARTITIONS
+    if kind == "FOREIGN":
+        return None
+    if kind not in ("INDEX", "KEY", "CONSTRAINT", "CHECK"):
+        return Reason.ALTERED
+    words.skip("IF", "EXISTS")
+    return Reason.ALTERED if words.name().upper() == "PRIMARY" else None
+
+
+def _of_default(words: Words) -> Reason | None:
+    """ALTER within ALTER TABLE: of an index, a constraint, or the default and visibility of a column."""
+    if words.next.keyword in ("INDEX", "KEY", "CONSTRAINT", "CHECK"):
+        return None
+    words.skip("COLUMN")
+    words.skip("IF", "EXISTS")
+    words.name()
+    first, second = words.read().keyword, words.next.keyword
+    fits = first in ("SET", "DROP") and second in ("DEFAULT", "VISIBLE", "INVISIBLE")
+    return None if fits else Reason.ALTERED
+
+
+def _options(words: Words) -> Reason | None:
+    """Options of the table, one after the other; behind them may stand how it is partitioned."""
+    while words.next.sign is not END:
+        words.skip("DEFAULT")
+        if words.next.keyword == "PARTITION":
+            words.read()
+            return None if words.next.keyword == "BY" else Reason.ALTERED
+        option = words.read().keyword
+        if option == "CHARACTER":
+            words.expect("SET")
+        elif option not in _OPTIONS and option not in ("ENGINE", "TYPE"):
+            return Reason.ALTERED
+        words.sign("=")
+        value = words.read()
+        if option in ("ENGINE", "TYPE") and value.value.upper() != "INNODB":
+            return Reason.ALTERED  # some engines keep no rows
+        if words.next == (Sign.OTHER, ","):
+            return None
+        if words.next == (Sign.OTHER, ";"):
+            return None
+    return None
+
+
+def _rename(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
+    words.read()
+    if words.next.keyword in ("INDEX", "KEY"):
+        _pass_over(words)
+    elif words.next.keyword == "COLUMN":
+        yield Effect(Reason.ALTERED, *name)
+        _pass_over(words)
+    else:
+        words.sign("=")
+        words.skip_any("TO", "AS")
+        yield Effect(Reason.RENAMED, *name)
+        yield Effect(Reason.RENAMED, *table(words))
+
+
+def _exchange(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
+    """Partitions that change places with a table, or become one; CONVERT may also be of the charset."""
+    reason = Reason.PARTITIONS
+    if words.read().keyword == "CONVERT" and words.next.keyword not in ("PARTITION", "TABLE"):
+        reason = Reason.ALTERED
+    yield Effect(reason, *name)
+    while reason is Reason.PARTITIONS and words.next.keyword != "TABLE":
+        if words.read().sign is END:
+            raise Unreadable
+    if reason is Reason.PARTITIONS:
+        words.read()
+        yield Effect(reason, *table(words))
+    _pass_over(words)
+
+
+def _pass_over(words: Words) -> None:
+    """Read the rest of a clause, up to the comma behind it."""
+    depth = 0
+    while words.next.sign is not END:
+        token = words.next
+        if token.sign is Sign.OTHER:
+            if depth == 0 and token.value in ",;":
+                return
+            depth += {"(": 1, ")": -1}.get(token.value, 0)
+        words.read()
+    if depth:
+        raise Unreadable

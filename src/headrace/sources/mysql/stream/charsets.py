@@ -1,0 +1,47 @@
+"""The charsets that statements are logged in, by the number of a collation, as Python reads them.
+
+Called by `statements`. In some of them a byte of a quote or a backslash may be the second half of a
+character: a statement has to be read in its own charset before it is taken apart. The server's names of
+tables are utf8mb3, whatever the statement was written in.
+"""
+
+from __future__ import annotations
+
+# Numbers of collations by codec; those of utf8mb4 and utf8mb3 are all that are not listed.
+_CODECS = {
+    "big5hkscs": (1, 84),
+    "shift_jis": (13, 88),
+    "cp932": (95, 96),
+    "euc_jp": (12, 91, 97, 98),
+    "euc_kr": (19, 85),
+    "gb18030": (24, 28, 86, 87, 248, 249, 250),
+    "cp1252": (5, 8, 15, 31, 47, 48, 49, 94),
+    "cp850": (4, 80),
+    "cp852": (40, 81),
+    "cp866": (36, 68),
+    "cp1250": (26, 34, 44, 66, 99),
+    "cp1251": (14, 23, 50, 51, 52),
+    "cp1256": (57, 67),
+    "cp1257": (29, 58, 59),
+    "iso8859_2": (2, 9, 21, 27, 77),
+    "iso8859_7": (25, 70),
+    "iso8859_8": (16, 71),
+    "iso8859_9": (30, 78),
+    "iso8859_13": (20, 41, 42, 79),
+    "koi8_r": (7, 74),
+    "koi8_u": (22, 75),
+    "tis_620": (18, 89),
+    "ascii": (11, 65),
+    "latin_1": (63,),  # bytes: names beyond ASCII are not told, and don't match
+}
+_BY_NUMBER = {number: codec for codec, numbers in _CODECS.items() for number in numbers}
+_UTF8 = frozenset([33, 45, 46, 76, 83]) | frozenset(range(192, 248)) | frozenset(range(255, 2048))
+
+
+def text_of(written: bytes, charset: int) -> str:
+    """A statement as text; UnicodeError where it can't be told what it says."""
+    if charset in _UTF8:
+        return written.decode("utf-8", "surrogateescape")
+    if charset in _BY_NUMBER:
+        return written.decode(_BY_NUMBER[charset])
+    return written.decode("ascii")  # of charsets that are not known, what all have in common

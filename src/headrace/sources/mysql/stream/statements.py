@@ -1,0 +1,228 @@
+"""The effects of statements on tables: which a statement drops, renames, empties or alters.
+
+    RENAME TABLE shop.a TO shop.b, ...     a and b are renamed
+    TRUNCATE t                             t of the statement's database is emptied: data, like any row
+    DROP DATABASE crm                      all of crm's tables are dropped
+    ALTER TABLE t ADD INDEX (x)            nothing: rows and columns stay as they are
+    UPDATE t SET ...                       rows changed that were not logged as rows
+
+Called by `transactions` with each statement of the log. What survives is a list of effects: no text of a
+statement leaves this module, by any way. A statement that cannot be told might concern every table, and so do
+words that are not known here: a new release's DDL stops tables, and never passes unseen.
+
+A change that was logged as a statement may have reached other tables than the one that it names, by
+triggers and cascades that the log has nothing of. MySQL says in which databases it changed something; of
+MariaDB's it is the database of the table that is named. All tables there are concerned, since none of them is
+known to be as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from headrace.sources.mysql.stream import alterations
+from headrace.sources.mysql.stream.alterations import Effect
+from headrace.sources.mysql.stream.charsets import text_of
+from headrace.sources.mysql.stream.events import Query
+from headrace.sources.mysql.stream.frames import Reason
+from headrace.sources.mysql.stream.tokens import Dialect, Unreadable, Words
+
+_ANYTHING = (Effect(Reason.UNCLEAR),)
+_ANALYZED = ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG")  # MariaDB analyzes changes: by making them
+_CHANGES = frozenset("INSERT REPLACE UPDATE DELETE LOAD WITH SELECT DO CALL VALUES IMPORT".split())
+
+# Statements about other things than the rows and columns of tables. SET is of passwords and roles.
+_HARMLESS = frozenset(
+    "CHECK FLUSH GRANT INSTALL OPTIMIZE RELEASE REPAIR REVOKE SAVEPOINT SET UNINSTALL".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The server that runs the statements, as the description of its binlog's format has it."""
+
+    mariadb: bool
+    version: int
+
+
+def effects(query: Query, server: Server, *, temporary: bool = False) -> tuple[Effect, ...]:
+    """What a statement did to tables; nothing is left of its text.
+
+    `temporary` says that its session has temporary tables, which hide others of their names.
+    """
+    if not query.text:
+        return _ANYTHING
+    dialect = Dialect(server.mariadb, server.version, query.sql_mode)
+    try:
+        text = text_of(bytes(query.text), query.charset)
+        database = query.database.decode()
+        found = [each.within(database) for each in _effects(Words(text, dialect), query)]
+    except (Unreadable, UnicodeError):
+        return _ANYTHING
+    return tuple(_unclear(each) if temporary else each for each in found)
+
+
+def _unclear(effect: Effect) -> Effect:
+    """An effect on a table that may be a temporary one: rows are not taken away for it."""
+    return effect if effect.reason is not None else replace(effect, reason=Reason.UNCLEAR)
+
+
+def _effects(words: Words, query: Query) -> tuple[Effect, ...]:
+    while words.sign("("):
+        pass
+    first = words.read().keyword
+    if first == "SET" and words.skip("STATEMENT"):
+        first = _behind_settings(words)
+    if first in _HARMLESS or (first == "ANALYZE" and words.next.keyword in _ANALYZED):
+        return ()
+    if first in _CHANGES:
+        return tuple(_changed(first, words, query))
+    reader = _READERS.get(first)
+    if reader is None:
+        return _ANYTHING
+    return tuple(reader(words))
+
+
+def _behind_settings(words: Words) -> str:
+    """The first word of a statement that MariaDB runs with settings of its own: SET STATEMENT ... FOR it."""
+    while words.next.keyword != "FOR":
+        if words.sign("(") or words.read().sign is alterations.END:
+            raise Unreadable
+    words.read()
+    return words.read().keyword
+
+
+def _changed(verb: str, words: Words, query: Query) -> Iterator[Effect]:
+    """Rows that were changed by a statement."""
+    if query.databases is not None:
+        databases = [name.decode() for name in query.databases]
+    else:
+        database, _ = _target(verb, words)
+        databases = [query.database.decode() if database is None else database]
+    if not databases:
+        yield Effect(Reason.BY_STATEMENT)
+    for name in databases:
+        yield Effect(Reason.BY_STATEMENT, name)
+
+
+def _target(verb: str, words: Words) -> tuple[str | None, str]:
+    """The one table that a statement changes rows of."""
+    if verb == "LOAD":
+        while words.next.keyword != "TABLE":
+            if words.read().sign is alterations.END:
+                raise Unreadable
+        words.read()
+        return alterations.table(words)
+    if verb not in ("INSERT", "REPLACE", "UPDATE", "DELETE"):
+        raise Unreadable
+    words.skip_any("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE")
+    if verb == "DELETE":
+        words.expect("FROM")
+    elif verb != "UPDATE":
+        words.skip("INTO")
+    found = alterations.table(words)
+    if verb == "UPDATE":
+        words.skip("AS")
+        if words.next.keyword != "SET":
+            words.name()
+        words.expect("SET")
+    elif verb == "DELETE" and (words.next.keyword == "USING" or words.sign(",") or words.sign(".")):
+        raise Unreadable
+    return found
+
+
+def _drop(words: Words) -> Iterator[Effect]:
+    if words.skip("TEMPORARY"):
+        return
+    kind = words.read().keyword
+    if kind in ("TABLE", "TABLES", "SEQUENCE"):
+        words.skip("IF", "EXISTS")
+        for database, table in _tables(words):
+            yield Effect(Reason.DROPPED, database, table)
+        alterations.skip_wait(words)
+        words.skip_any("RESTRICT", "CASCADE")
+        words.end()
+    elif kind in ("DATABASE", "SCHEMA"):
+        words.skip("IF", "EXISTS")
+        yield Effect(Reason.DROPPED, words.name())
+        words.end()
+    elif kind == "INDEX":
+        words.skip("IF", "EXISTS")
+        if words.name().upper() == "PRIMARY":
+            words.expect("ON")
+            yield Effect(Reason.ALTERED, *alterations.table(words))
+    elif kind not in _OTHERS:
+        yield Effect(Reason.UNCLEAR)
+
+
+def _rename(words: Words) -> Iterator[Effect]:
+    if words.skip("USER"):
+        return
+    if words.read().keyword not in ("TABLE", "TABLES"):
+        raise Unreadable
+    words.skip("IF", "EXISTS")
+    while True:
+        yield Effect(Reason.RENAMED, *alterations.table(words))
+        alterations.skip_wait(words)
+        words.expect("TO")
+        yield Effect(Reason.RENAMED, *alterations.table(words))
+        if not words.sign(","):
+            break
+    words.end()
+
+
+def _truncate(words: Words) -> Iterator[Effect]:
+    words.skip("TABLE")
+    yield Effect(None, *alterations.table(words))
+    alterations.skip_wait(words)
+    words.end()
+
+
+def _create(words: Words) -> Iterator[Effect]:
+    replaces = words.skip("OR", "REPLACE")
+    if words.skip("TEMPORARY"):
+        return
+    kind = words.read().keyword
+    if kind in ("TABLE", "SEQUENCE"):
+        if not words.skip("IF", "NOT", "EXISTS"):
+            yield Effect(Reason.CREATED, *alterations.table(words))
+    elif kind in ("DATABASE", "SCHEMA"):
+        if replaces:
+            yield Effect(Reason.DROPPED, words.name())
+    elif kind not in _OTHERS:
+        yield Effect(Reason.UNCLEAR)
+
+
+def _alter(words: Words) -> Iterator[Effect]:
+    words.skip("ONLINE")
+    ignores = words.skip("IGNORE")
+    kind = words.read().keyword
+    if kind == "TABLE":
+        yield from alterations.effects(words, ignores=ignores)
+    elif kind == "SEQUENCE":
+        words.skip("IF", "EXISTS")
+        yield Effect(Reason.ALTERED, *alterations.table(words))
+    elif kind not in _OTHERS:
+        yield Effect(Reason.UNCLEAR)
+
+
+def _tables(words: Words) -> Iterator[tuple[str | None, str]]:
+    yield alterations.table(words)
+    while words.sign(","):
+        yield alterations.table(words)
+
+
+# What else is created, altered and dropped, and the words before it.
+_OTHERS = frozenset(
+    """AGGREGATE ALGORITHM DATABASE DEFINER EVENT FULLTEXT FUNCTION INDEX INSTANCE JSON LIBRARY LOGFILE
+    PACKAGE PREPARE PROCEDURE RESOURCE ROLE SCHEMA SERVER SPATIAL SQL TABLESPACE TRIGGER UNDO UNIQUE
+    USER VECTOR VIEW""".split()
+)
+_READERS: Mapping[str, Callable[[Words], Iterator[Effect]]] = {
+    "DROP": _drop,
+    "RENAME": _rename,
+    "TRUNCATE": _truncate,
+    "CREATE": _create,
+    "ALTER": _alter,
+}
