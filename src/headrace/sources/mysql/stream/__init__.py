@@ -1,7 +1,14 @@
 """The stream of a MySQL or MariaDB server: from its binlog to whole transactions of the wanted tables.
 
-events         one event of a binlog: its header, kind and checksum, and the parts that count
-unpacking      events that came compressed
-statements     what a statement does to tables; it is read here, and nowhere kept
-frames         what is written to the spool
+    statements     what a statement does to tables: it is read here, and nowhere kept
+    alterations    the clauses of ALTER TABLE
+    tokens         the words of a statement
+    charsets       in which statements are logged
+    unpacking      events that came compressed
+    events         one event of a binlog: its header, kind and checksum, and the parts that count
+    frames         what is written to the spool
+    errors         the coded errors of events
+
+Called by the receiver alone. What is read here is the server's log as it is: all that stands in the spool was
+picked by the tables that somebody mirrors, and no statement is.
 """
