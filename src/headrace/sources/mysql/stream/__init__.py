@@ -1,5 +1,8 @@
 """The stream of a MySQL or MariaDB server: from its binlog to whole transactions of the wanted tables.
 
+    transactions   from events to whole transactions of the wanted tables, as the receiver takes them
+    gathering      the bytes and records of one read
+    frontier       the position of a stream as it grows
     statements     what a statement does to tables: it is read here, and nowhere kept
     alterations    the clauses of ALTER TABLE
     tokens         the words of a statement

@@ -19,7 +19,6 @@ import zlib
 from functools import lru_cache
 from typing import NamedTuple
 
-from headrace.core.errors import HeadraceError
 from headrace.sources.mysql.gtid_set import Gtid, Origin
 from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.stream import errors
@@ -305,12 +304,3 @@ def prepared(event: Event) -> Prepared:
 def xid(form: int, first: bytes, second: bytes) -> bytes:
     """The name of an XA transaction in one piece."""
     return struct.pack("<iI", form, len(first)) + first + second
-
-
-def refusal(event: Event) -> HeadraceError | None:
-    """The error of an event that says that something is missing."""
-    if event.kind == ANONYMOUS:
-        return errors.anonymous("a transaction has no GTID")
-    if event.kind == INCIDENT:
-        return errors.incident()
-    return None

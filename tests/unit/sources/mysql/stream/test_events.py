@@ -102,13 +102,3 @@ def test_an_unknown_event_stops_the_source_unless_it_may_be_passed_over() -> Non
 )
 def test_annotations_and_lists_are_passed_over_unread(kind: int) -> None:
     assert read(logged.event(kind, b"\xff" * 40)) is None
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [(events.ANONYMOUS, "MY_TRANSACTION_ANONYMOUS"), (events.INCIDENT, "MY_INCIDENT")],
-)
-def test_what_says_that_something_is_missing_is_refused(kind: int, expected: str) -> None:
-    refused = events.refusal(event(logged.event(kind, bytes(42))))
-    assert refused is not None
-    assert refused.code == expected

@@ -1,0 +1,165 @@
+"""The bytes and records of one read of the stream, put together frame by frame.
+
+    data       [BEGIN map rows rows] [BEGIN ALTERED] [BEGIN map rows ...    whole transactions, one open
+    running    7: [map rows]                                                XA, until its end
+
+Called by `transactions`. A BEGIN is written with the first frame behind it, and maps of tables with the first
+rows: of a transaction that has nothing of a wanted table there are no bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.decode.kernel import Bytes
+from headrace.sources.contract.arrival import TRANSACTION, Open, Received
+from headrace.sources.mysql.gtid_set import Gtid
+from headrace.sources.mysql.mariadb_position import MariadbGtid
+from headrace.sources.mysql.stream import frames
+from headrace.sources.mysql.stream.events import Event
+from headrace.sources.mysql.stream.frames import Reason
+
+Table = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Group:
+    """A transaction whose end has not come yet, or one that is prepared."""
+
+    gtid: Gtid | MariadbGtid
+    time: int
+    commit_ts: int
+    event: Event  # that named it
+    alone: bool
+    opened: bool
+    xa: bool
+    number: int = 0
+    written: bool = False
+    start: int = -1  # of its bytes in this read
+    changes: int = 0
+    truncates: int = 0
+    maps: dict[bytes, Table | None] = field(default_factory=dict)
+    waiting: list[bytes] = field(default_factory=list)  # maps, until rows follow
+    touched: set[Table] = field(default_factory=set)
+
+
+class Gathering:
+    """All that one read brings."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._ended: list[tuple[bool, int, int, int, int, int, int, int, int]] = []
+        self._running: dict[int, bytearray] = {}
+        self._gone: list[int] = []
+        self._aborted: dict[int, tuple[int, ...]] = {}
+
+    @property
+    def size(self) -> int:
+        """The bytes that wait to be handed on."""
+        return len(self._data) + sum(map(len, self._running.values()))
+
+    def add_rows(self, group: Group, event: Event, table: Table) -> None:
+        """Rows of a wanted table."""
+        out, size = self._out(group), frames.HEADER.size + len(event.body)
+        out += frames.HEADER.pack(
+            event.timestamp, event.kind, event.server, size, event.position, event.flags
+        )
+        out += event.body
+        group.changes += 1
+        group.touched.add(table)
+
+    def mark(self, group: Group, event: Event, reason: Reason | None, table: Table) -> None:
+        """Write down that a table was emptied, or what else happened to it."""
+        if reason is None:
+            kind, body = frames.TRUNCATE, frames.truncate(*table)
+            group.truncates += 1
+        else:
+            kind, body = frames.ALTERED, frames.altered(reason, *table)
+        out = self._out(group)
+        out += frames.frame(kind, event.timestamp, event.server, body, flags=event.flags)
+        group.changes += 1
+
+    def mark_rolled_back(self, group: Group, event: Event) -> None:
+        """Of what was logged a part did not happen; it is not said which."""
+        for table in sorted(group.touched):
+            self.mark(group, event, Reason.ROLLED_BACK, table)
+
+    def end(self, group: Group, frontier: int) -> None:
+        """The transaction has ended; of one without bytes there is nothing to say."""
+        if group.written:
+            self._record(group, group, frontier, group.start)
+
+    def end_running(self, end: Group, own: Group, frontier: int) -> None:
+        """A transaction that came while it ran has ended: its name stands at the place of the end."""
+        start = len(self._data)
+        self._data += _begin_frame(end)
+        self._aborted[own.number] = ()
+        self._record(end, own, frontier, start, ran=True)
+
+    def drop_running(self, own: Group) -> None:
+        """A transaction that came while it ran was rolled back."""
+        self._gone.append(own.number)
+
+    def received(
+        self, group: Group | None, size: int, complete: int, heard: tuple[int, int] | None
+    ) -> Received:
+        """All of it, of so many bytes; `group` is the one that goes on in the next read."""
+        opened, amid = None, False
+        if group is not None and group.written:
+            opened, amid = (None, True) if group.xa else (Open(group.start, group.time), False)
+            group.start = -1
+        return Received(
+            size=size,
+            data=_bytes(self._data),
+            ended=np.array(self._ended, TRANSACTION),
+            open=opened,
+            running={number: _bytes(data) for number, data in self._running.items()},
+            gone=tuple(self._gone),
+            aborted=self._aborted,
+            layouts=(),
+            complete=complete,
+            heard=heard,
+            amid=amid,
+        )
+
+    def _out(self, group: Group) -> bytearray:
+        """Where a frame of the transaction goes; what stands before it is there."""
+        if not group.written:
+            group.written, group.number = True, _number(group.gtid)
+            if not group.xa:
+                group.start = len(self._data)
+                self._data += _begin_frame(group)
+        out = self._running.setdefault(group.number, bytearray()) if group.xa else self._data
+        for each in group.waiting:
+            out += each
+        group.waiting.clear()
+        return out
+
+    def _record(self, end: Group, own: Group, frontier: int, start: int, *, ran: bool = False) -> None:
+        counts = (own.number, own.changes, own.truncates)
+        self._ended.append((ran, end.time, frontier, end.commit_ts, *counts, start, len(self._data)))
+
+
+def map_frame(event: Event) -> bytes:
+    """The map of a table, to be written with its rows."""
+    return frames.frame(
+        event.kind, event.timestamp, event.server, bytes(event.body), event.position, event.flags
+    )
+
+
+def _begin_frame(group: Group) -> bytes:
+    event = group.event
+    body = frames.begin(group.time, group.commit_ts, str(group.gtid))
+    return frames.frame(frames.BEGIN, event.timestamp, event.server, body, flags=event.flags)
+
+
+def _number(gtid: Gtid | MariadbGtid) -> int:
+    """A number that stands for a name: it only tells one from the other."""
+    return int.from_bytes(hashlib.sha256(str(gtid).encode()).digest()[:8], "big") >> 1
+
+
+def _bytes(data: bytearray) -> Bytes:
+    return np.frombuffer(data, np.uint8)

@@ -1,0 +1,243 @@
+"""The transactions in the events of a binlog: found, filtered by tables, and handed on as `Received`.
+
+    events     GTID BEGIN map(t) rows map(u) rows XID   GTID DDL   GTID BEGIN map(u) rows XID
+    data       [BEGIN map(t) rows]                      [BEGIN ALTERED]
+    ended      (time, ...)                              (time, ...)         progress only: nobody mirrors u
+
+Called by `dump` with one event after the other. Nothing here looks at a row: whose it is says the newest map
+of its number within the transaction. Of a transaction in which nothing is of a wanted table only its name
+counts.
+
+The rows of an XA transaction are handed on apart, as of one that runs; at the place of its end in the order
+of commits stands the BEGIN with the name of the end. What a statement did to a wanted table is a frame at its
+exact place; the statement goes no further.
+
+    IDLE ── name ──► GROUP ── BEGIN, XA START ──► OPEN ── XID, COMMIT, ROLLBACK ──► IDLE
+                       └───── a statement alone ─────────── PREPARE ───────────────► IDLE, prepared
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from headrace.core.errors import HeadraceError
+from headrace.sources.contract.arrival import Received
+from headrace.sources.mysql.binlog_position import BinlogProgress, Log
+from headrace.sources.mysql.stream import errors, events, statements, unpacking
+from headrace.sources.mysql.stream.alterations import Effect
+from headrace.sources.mysql.stream.events import Event, Query
+from headrace.sources.mysql.stream.frontier import frontier
+from headrace.sources.mysql.stream.gathering import Gathering, Group, Table, map_frame
+from headrace.sources.mysql.stream.statements import Server
+
+_NAMES = frozenset({events.GTID, events.GTID_TAGGED, events.MARIADB_GTID})
+_STATEMENTS = frozenset({events.QUERY, events.QUERY_COMPRESSED, events.EXECUTE_LOAD})
+_END_OF_STATEMENT = b"\xff\xff\xff\0\0\0"  # the table's number in rows that are none
+_THREAD_SPECIFIC = 0x04
+_XA = re.compile(rb"XA (COMMIT|ROLLBACK) X'([0-9A-Fa-f]*)',X'([0-9A-Fa-f]*)',(-?\d+)\s*\Z")
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_UNKNOWN: Table = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTables:
+    """The tables that are mirrored; `folded` where the server takes names of statements in any case."""
+
+    tables: Collection[Table]
+    folded: bool = False
+
+    def by_key(self) -> dict[bytes, Table]:
+        """The tables by their names as maps have them."""
+        return {events.as_key(*table): table for table in self.tables}
+
+    def concerned(self, effect: Effect) -> Iterator[Table]:
+        """The tables that an effect is on."""
+        database, table = self._fold(effect.database), self._fold(effect.table)
+        for each in sorted(self.tables):
+            fits = database is None or self._fold(each[0]) == database
+            if fits and (table is None or self._fold(each[1]) == table):
+                yield each
+
+    def _fold(self, name: str | None) -> str | None:
+        return name.casefold() if name is not None and self.folded else name
+
+
+class TransactionFinder:
+    """Finds the transactions of one connection in its events."""
+
+    def __init__(self, wanted: WantedTables, progress: BinlogProgress, log: Log) -> None:
+        self._wanted = wanted
+        self._keys = wanted.by_key()
+        self._log = log
+        self.frontier = frontier(progress)
+        self._server = Server(mariadb=False, version=0)
+        self._group: Group | None = None
+        self._prepared: dict[bytes, Group] = {}  # by their XA names
+        self.gathering = Gathering()
+
+    @property
+    def time(self) -> int:
+        """The time of the position behind the last transaction that ended."""
+        return self._log.time(self.frontier.count)
+
+    def take(self, event: Event) -> None:
+        """The next event; a payload is taken apart before."""
+        try:
+            self._take(event)
+        except (struct.error, IndexError, UnicodeError) as error:
+            # Without checksums nobody else notices.
+            raise errors.damaged(f"an event of kind {event.kind} is shorter than it says") from error
+
+    def _take(self, event: Event) -> None:
+        kind = event.kind
+        if kind in events.ROWS or kind in events.ROWS_COMPRESSED:
+            self._take_rows(event)
+        elif kind == events.TABLE_MAP:
+            self._take_map(event)
+        elif kind in _NAMES:
+            self._begin(event)
+        elif kind == events.XID:
+            self._commit(self._open_group())
+        elif kind in _STATEMENTS:
+            self._take_statement(event)
+        elif kind == events.XA_PREPARE:
+            self._prepare(event)
+        elif kind == events.FORMAT:
+            if self._group is not None:
+                raise errors.disorder("a file begins within a transaction")
+            self._server = _server(event)
+        elif kind in (events.ANONYMOUS, events.INCIDENT):
+            raise _refusal(event)
+
+    def received(self, size: int, heard: tuple[int, int] | None = None) -> Received:
+        """Hand on what was gathered of so many bytes."""
+        gathered, self.gathering = self.gathering, Gathering()
+        return gathered.received(self._group, size, self.time, heard)
+
+    def _begin(self, event: Event) -> None:
+        if self._group is not None:
+            raise errors.disorder("a transaction begins within another one")
+        named = events.named(event)
+        self._group = Group(
+            gtid=named.gtid,
+            time=self.time,
+            commit_ts=named.commit_ts,
+            event=event._replace(body=memoryview(b"")),
+            alone=named.alone,
+            opened=named.opened,
+            xa=named.xa,
+        )
+
+    def _open_group(self) -> Group:
+        if self._group is None or not self._group.opened:
+            raise errors.disorder("a change or an end outside of a transaction")
+        return self._group
+
+    def _take_map(self, event: Event) -> None:
+        group = self._open_group()
+        number, key = events.table_key(event.body)
+        table = self._keys.get(key)
+        group.maps[number] = table
+        if table is not None:
+            group.waiting.append(map_frame(event))
+
+    def _take_rows(self, event: Event) -> None:
+        group = self._open_group()
+        number = bytes(event.body[:6])
+        table = group.maps.get(number, _UNKNOWN)
+        if table is _UNKNOWN and number != _END_OF_STATEMENT:
+            raise errors.disorder("rows of a table that was not described")
+        if table is None or table is _UNKNOWN:
+            return
+        if event.kind in events.ROWS_COMPRESSED:
+            event = unpacking.unpacked_rows(event)
+        self.gathering.add_rows(group, event, table)
+
+    def _take_statement(self, event: Event) -> None:
+        group = self._group
+        if group is None:
+            raise errors.disorder("a statement outside of a transaction")
+        compressed = event.kind == events.QUERY_COMPRESSED
+        query = unpacking.unpacked_query(event) if compressed else events.query(event)
+        head = bytes(query.text[:12]).upper()
+        if not group.opened and (head == b"BEGIN" or head.startswith(b"XA START ")):
+            group.opened, group.xa = True, head != b"BEGIN"
+        elif head.startswith((b"XA COMMIT ", b"XA ROLLBACK ")):
+            self._end_prepared(group, bytes(query.text))
+        elif group.opened and head in (b"COMMIT", b"ROLLBACK"):
+            if head == b"ROLLBACK":
+                self.gathering.mark_rolled_back(group, event)
+            self._commit(group)
+        elif group.opened and head.startswith(b"ROLLBACK TO "):
+            self.gathering.mark_rolled_back(group, event)
+        elif not (group.opened and head.startswith((b"SAVEPOINT ", b"XA END "))):
+            self._alter(group, event, query)
+
+    def _alter(self, group: Group, event: Event, query: Query) -> None:
+        temporary = bool(event.flags & _THREAD_SPECIFIC)
+        marks = {
+            (effect.reason, table): None
+            for effect in statements.effects(query, self._server, temporary=temporary)
+            for table in self._wanted.concerned(effect)
+        }
+        for reason, table in marks:
+            self.gathering.mark(group, event, reason, table)
+        if group.alone or not group.opened:
+            self._commit(group)
+
+    def _commit(self, group: Group) -> None:
+        """The transaction has ended."""
+        self._group = None
+        if group.written and group.xa:
+            raise errors.disorder("an XA transaction that ends without its PREPARE")
+        self.frontier.bring(group.gtid)
+        self.gathering.end(group, self.time)
+
+    def _prepare(self, event: Event) -> None:
+        group, prepared = self._open_group(), events.prepared(event)
+        self._group = None
+        group.maps.clear()
+        if not group.written or prepared.one_phase:
+            self.frontier.bring(group.gtid)
+            if group.written:
+                self.gathering.end_running(group, group, self.time)
+            return
+        self.frontier.prepare(group.gtid)
+        self._prepared[prepared.xid] = group
+
+    def _end_prepared(self, group: Group, text: bytes) -> None:
+        """XA COMMIT or XA ROLLBACK, by a name of its own, of a transaction that was prepared before."""
+        said = _XA.match(text)
+        if said is None:
+            raise errors.disorder("an end of an XA transaction that cannot be read")
+        verb, first, second, form = said.groups()
+        xid = events.xid(int(form), *(bytes.fromhex(part.decode()) for part in (first, second)))
+        prepared = self._prepared.pop(xid, None)
+        self._group = None
+        self.frontier.bring(group.gtid)
+        if prepared is None:
+            return  # nothing of it was ours
+        self.frontier.end(prepared.gtid)
+        if verb == b"COMMIT":
+            self.gathering.end_running(group, prepared, self.time)
+        else:
+            self.gathering.drop_running(prepared)
+
+
+def _server(event: Event) -> Server:
+    """The server that a description of the format names."""
+    text = bytes(event.body[2:52]).rstrip(b"\0").decode("utf-8", "replace")
+    number = _VERSION.search(text)
+    if number is None:
+        raise errors.damaged("the description of the binlog's format names no version")
+    major, minor, patch = map(int, number.groups())
+    return Server("mariadb" in text.lower(), major * 10_000 + minor * 100 + patch)
+
+
+def _refusal(event: Event) -> HeadraceError:
+    if event.kind == events.ANONYMOUS:
+        return errors.anonymous("a transaction has no GTID")
+    return errors.incident()
