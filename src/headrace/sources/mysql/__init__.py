@@ -2,6 +2,7 @@
 
     flavour            the two kinds of server, their releases, and all that they differ in
     session/           connections: made, pinned, proved, asked and bounded
+    protocol/          the packets of a connection after its login, read by ourselves
     gtid_set           the transactions that a MySQL server has executed: a set of names, only partly ordered
     mariadb_position   the place that a MariaDB server has reached: the last transaction of each domain
     table_number       the integer by which records name a table

@@ -1,6 +1,12 @@
 """session: how a connection to a MySQL or MariaDB server is made, pinned, proved, asked and bounded.
 
-    address   where a server is and who we are there; alone it holds the password
+    address      where a server is, who we are there, whom we tell the password; alone it holds that
+    connection   connect, pin the settings by which the server prints values, refuse a proxy
+    login        PyMySQL says who we are, and never tells a stranger the password
+    identity     the proof that two connections reached the same server
+    statements   one question, one answer; each wait has an end, at the server too
+    timeouts     how long what may last
+    refusals     the coded error of a login that failed, or of a statement that the server did not run
 
 All other rooms of this source stand on this one. Nothing here knows a table or a position.
 """

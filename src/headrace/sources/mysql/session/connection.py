@@ -1,0 +1,201 @@
+"""Connections: how every connection to a MySQL or MariaDB server is made and pinned.
+
+Everything that talks to the source comes through here: preflight, the catalog, snapshot leader and readers,
+the receiver. Three promises hold for each connection:
+
+pinned      What a server prints, and what a statement means, hangs on the session's settings, whose defaults
+            come from the server and from its `init_connect`. So the settings of `PINS` are set by one
+            statement and read back by another, and what is answered is compared. A transaction that
+            `init_connect` left open is rolled back: it would show a state of then. All transactions of ours
+            only read: the server itself refuses a change.
+ended       Whatever of ours waits for a lock is ended by the *server*, after `lock_wait_timeout`. Whatever we
+            wait for has an end here (`statements`), and a silent death of the network is noticed within
+            half a minute (keepalives).
+ours        Each session holds a user-level lock with a name of chance. By it a second connection strikes a
+            statement of ours, and can't strike another's: at another server, or after a restart, nobody holds
+            that lock. It goes to the very machine that was reached, whatever the name leads to by then.
+
+That it leads to the same server as before is proved by `identity`; what goes wrong is classified in
+`refusals`. Who we are is in the comment before each statement, where a server lists those that run, and in
+the attributes of the connection.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from headrace.core.errors import Misconfigured
+from headrace.sources.mysql.flavour import Flavour, Number, Release
+from headrace.sources.mysql.protocol.packets import Packets
+from headrace.sources.mysql.protocol.result_set import IN_TRANSACTION
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.refusals import driver_missing, unreachable
+from headrace.sources.mysql.session.statements import Session, literal, query
+
+# As the server prints them back; compared after every connect.
+PINS: Mapping[str, str] = {
+    "time_zone": "+00:00",
+    # No mode by which a literal means something else, or CHAR is padded; a zero date may be compared with.
+    "sql_mode": "ALLOW_INVALID_DATES",
+    "character_set_client": "utf8mb4",
+    "character_set_connection": "utf8mb4",
+    "collation_connection": "utf8mb4_bin",
+    "character_set_results": "utf8mb4",
+    "autocommit": "1",
+    "completion_type": "NO_CHAIN",
+    "lock_wait_timeout": "5",
+    "innodb_lock_wait_timeout": "5",
+    "net_read_timeout": "60",
+    "net_write_timeout": "600",  # a copy may pause while its rows are written
+    "wait_timeout": "28800",
+    "sql_quote_show_create": "1",
+    "sql_select_limit": "18446744073709551615",
+    "max_join_size": "18446744073709551615",
+    "sql_big_selects": "1",
+    "sql_safe_updates": "0",
+    "sql_auto_is_null": "0",
+    "group_concat_max_len": "16777216",
+    "div_precision_increment": "4",
+    "max_sort_length": "1024",
+    "default_week_format": "0",
+    "lc_time_names": "en_US",
+}
+
+PINS_OF: Mapping[Flavour, Mapping[str, str]] = {
+    Flavour.MYSQL: {
+        "transaction_isolation": "REPEATABLE-READ",
+        "transaction_read_only": "1",
+        "max_execution_time": "0",
+        "use_secondary_engine": "OFF",  # another copy of the table, which may be behind
+    },
+    Flavour.MARIADB: {
+        "tx_isolation": "REPEATABLE-READ",
+        "tx_read_only": "1",
+        "max_statement_time": "0.0",
+        "idle_transaction_timeout": "0",
+        "idle_readonly_transaction_timeout": "0",
+        "idle_write_transaction_timeout": "0",
+        "old_mode": "UTF8_IS_UTF8MB3",
+        "system_versioning_asof": "DEFAULT",
+    },
+}
+
+# Settings that older servers do not know: (first version, pins).
+NEWER_PINS: tuple[tuple[Number, Mapping[str, str]], ...] = (
+    # Else a key column that the server made by itself is in the rows and not in the catalog.
+    (Number(8, 0, 30), {"show_gipk_in_create_table_and_information_schema": "1"}),
+)
+
+_NETWORK = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30000}
+_ROLE = re.compile(r"[A-Za-z0-9 _.:-]{1,48}")
+
+
+def connect(address: Address, *, role: str) -> Session:
+    """A connection in autocommit mode, pinned; `role` says in the server's lists what for."""
+    if not _ROLE.fullmatch(role):
+        raise ValueError("a role stands in comments: plain words only")
+    settled = address.settled()
+    token = f"headrace {secrets.token_hex(16)}"
+    packets, release, greeted = _logged_in(settled, role, None)
+    interrupt = partial(_interrupt, settled, packets.peer, token)
+    session = Session(packets, settled, release, greeted, role, interrupt)
+    try:
+        _pin(session, token)
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def pins(release: Release) -> dict[str, str]:
+    """The settings of a session on such a server, as it prints them."""
+    newer = {} if release.is_mariadb else dict(_newer(release))
+    return {**PINS, **PINS_OF[release.flavour], **newer}
+
+
+def _newer(release: Release) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for number, more in NEWER_PINS:
+        if release.at_least(mysql=number):
+            found.update(more)
+    return found
+
+
+def _logged_in(address: Address, role: str, peer: str | None) -> tuple[Packets, Release, int]:
+    """A connection that the server has accepted: to `peer`, or to where the address leads."""
+    try:
+        from headrace.sources.mysql.session.login import log_in
+    except ModuleNotFoundError as error:
+        raise driver_missing(error.name or "pymysql") from None
+    made = log_in(address, _line(address, peer), program=f"headrace {role}")
+    return made.packets, made.release, made.connection_id
+
+
+def _line(address: Address, peer: str | None) -> socket.socket:
+    """An open socket."""
+    try:
+        if address.socket is not None:
+            line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            line.settimeout(address.connect_seconds)
+            line.connect(address.socket)
+            return line
+        line = socket.create_connection((peer or address.host, address.port), address.connect_seconds)
+    except (OSError, UnicodeError) as error:
+        raise unreachable(address.safe(), getattr(error, "strerror", None) or "no such host") from None
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _NETWORK.items():
+        if hasattr(socket, name):
+            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return line
+
+
+def _pin(session: Session, token: str) -> None:
+    """Set every pin, compare what the server made of it, and see that no proxy sits in between."""
+    wanted = pins(session.release)
+    query(
+        session, "SET " + ", ".join(f"@@session.{name} = {_spelled(value)}" for name, value in wanted.items())
+    )
+    if session.status & IN_TRANSACTION:
+        query(session, "ROLLBACK")
+    names = ", ".join(f"@@session.{name}" for name in wanted)
+    [row] = query(session, f"SELECT GET_LOCK({literal(token)}, 0), CONNECTION_ID(), {names}")
+    connection_id = row[1] if isinstance(row[1], int) else 0
+    if connection_id & 0xFFFFFFFF != session.connection_id & 0xFFFFFFFF:
+        raise Misconfigured(
+            "MY_POOLER",
+            f'the connection to "{session.address.safe()}" goes through a proxy',
+            detail=f"the login named connection {session.connection_id}, statements run in {connection_id}",
+            hint="give the address of the server itself, not of the proxy",
+        )
+    session.connection_id = connection_id
+    for (name, value), got in zip(wanted.items(), row[2:], strict=True):
+        answer = str(got) if isinstance(got, int | float) else got
+        if answer != value:
+            raise Misconfigured(
+                "MY_SETTING_REFUSED",
+                f'the server at "{session.address.safe()}" does not accept {name} = "{value}"',
+                detail=f'it answers "{answer!r}"',
+                hint="connect to the server directly, without a proxy that alters session settings",
+            )
+
+
+def _spelled(value: str) -> str:
+    """A setting as a statement spells it: numbers and the word DEFAULT are no texts."""
+    return value if re.fullmatch(r"[0-9.]+|DEFAULT", value) else f"'{value}'"
+
+
+def _interrupt(address: Address, peer: str | None, token: str) -> None:
+    """Strike the statement of whoever holds the lock: this session of ours, at this server, or nobody."""
+    packets, release, greeted = _logged_in(address, "cancel", peer)
+    with Session(packets, replace(address), release, greeted, "cancel", _nothing) as session:
+        query(session, f"KILL QUERY IS_USED_LOCK({literal(token)})")
+
+
+def _nothing() -> None:
+    """A session that cancels is not cancelled."""

@@ -1,0 +1,117 @@
+"""Identity: the proof that two connections reached the same server.
+
+A MySQL server has a `server_uuid`, made when its data folder is first used without one. MariaDB has none:
+there `server_id`, host and `gtid_domain_id` stand for it, and `server_uid`, a digest of the machine and the
+port, where its release has that.
+
+    as_record    all that is known, for connections made at the same time as this one: a name that leads to
+                 two servers, or a copy of the data folder started beside the first, shows in host and port
+    known        what lasts over restarts: by it the lake knows the source again
+
+Neither tells a server from one whose data folder was put back to an earlier state. That shows in its log: the
+transactions that it has executed no longer hold all that we have (the stream looks, at each connect).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from headrace.core.errors import Misconfigured, PositionDoubtful
+from headrace.sources.contract.record import Json
+from headrace.sources.mysql.flavour import Flavour
+from headrace.sources.mysql.session.statements import Session, query
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What makes two connections connections to the same server."""
+
+    flavour: str
+    server: str  # MySQL's uuid; of MariaDB its id, domain, host and, where it has one, uid
+    server_id: int
+    host: str
+    port: int
+    folder: str
+    version: str
+
+    def as_record(self) -> Json:
+        """All of it, for connections that are made at the same time as this one."""
+        return asdict(self)
+
+    def known(self) -> Json:
+        """The part that lasts: by it the lake knows the source again."""
+        return {"flavour": self.flavour, "server": self.server}
+
+
+class AnotherServer(Misconfigured, PositionDoubtful):
+    """The address leads elsewhere."""
+
+    codes = ("MY_ANOTHER_SERVER",)
+
+
+_COMMON = "@@global.server_id, @@global.hostname, @@global.port, @@global.datadir"
+
+
+def identify(session: Session) -> Identity:
+    """Which server this connection reached."""
+    release = session.release
+    own = "@@global.gtid_domain_id" if release.is_mariadb else "@@global.server_uuid"
+    [(server_id, host, port, folder, mark)] = query(session, f"SELECT {_COMMON}, {own}")
+    server = str(mark)
+    if release.is_mariadb:
+        server = f"{_integer(server_id)}-{_integer(mark)}@{host!s}{_uid(session)}"
+    return Identity(
+        flavour=release.flavour.value,
+        server=server,
+        server_id=_integer(server_id),
+        host=str(host),
+        port=_integer(port),
+        folder=str(folder),
+        version=str(release.number),
+    )
+
+
+def _uid(session: Session) -> str:
+    """MariaDB's digest of its machine and port, where it has one."""
+    [*found] = query(session, "SHOW GLOBAL VARIABLES LIKE 'server_uid'")
+    return f" {found[0][1]!s}" if found else ""
+
+
+def _integer(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError("no number")
+    return value
+
+
+def verify(found: Identity, expected: Identity) -> None:
+    """Refuse a connection that did not reach the server that `expected` describes."""
+    same = found.known() == expected.known() and (found.server_id, found.host, found.port, found.folder) == (
+        expected.server_id,
+        expected.host,
+        expected.port,
+        expected.folder,
+    )
+    if not same:
+        raise another_server(f"{_shown(found)}, was {_shown(expected)}")
+
+
+def prove(found: Identity, known: Json) -> None:
+    """Refuse a server that is not the one of a record: an identity, or what lasts of it."""
+    if "folder" in known:
+        verify(found, Identity(**known))
+    elif found.known() != {name: known.get(name) for name in ("flavour", "server")}:
+        raise another_server(f"{_shown(found)}, was {Flavour(known['flavour']).label} {known['server']}")
+
+
+def _shown(identity: Identity) -> str:
+    label = Flavour(identity.flavour).label
+    return f"{label} {identity.server} on {identity.host}:{identity.port} in {identity.folder}"
+
+
+def another_server(detail: str) -> AnotherServer:
+    return AnotherServer(
+        "MY_ANOTHER_SERVER",
+        "the address leads to another server than the mirror is of",
+        detail=detail,
+        hint="correct the address; if the server was replaced: headrace run --reconcile",
+    )

@@ -1,0 +1,272 @@
+"""Refusals: the coded error of a login that failed, and of a statement that the server did not run.
+
+Called by `login`, `connection` and `statements`, and by those who read packets themselves. Servers number
+their errors, alike on both kinds but for a few, so the number alone decides:
+
+    LockTimeout          the server ended our wait for a lock
+    Cancelled            after its time, or by somebody's hand
+    Overruled            in favour of another: a deadlock, DDL that came between
+    StatementRefused     what it asks for the server denies or can't do (privileges, the rest)
+    ConnectionLost       the server is gone, or going; nothing was decided (`protocol.packets`)
+
+Each of the first four is about the statement and not about the connection: whoever reads one table may say it
+of that table.
+
+The server's message is passed on for the numbers of `_NAMES_ONLY` alone, whose texts hold names of users,
+hosts, tables and privileges. Any other may quote a value or the statement (a syntax error does, and a number
+that could not be read): of those only the number is said.
+"""
+
+from __future__ import annotations
+
+from headrace.core.errors import Definite, HeadraceError, MaybeMisconfigured, Misconfigured, Transient
+from headrace.sources.mysql.protocol.packets import connection_lost
+from headrace.sources.mysql.protocol.server_error import ServerError
+
+
+class LockTimeout(Transient):
+    """The server ended a statement of ours that waited for a lock."""
+
+
+class Cancelled(Transient):
+    """A statement of ours took more than its time, or somebody cancelled it."""
+
+
+class Overruled(Transient):
+    """The server ended a statement of ours in favour of another transaction, or of DDL."""
+
+
+class StatementRefused(Misconfigured):
+    """The server does not do what a statement of ours asks for."""
+
+
+class PrivilegeMissing(StatementRefused):
+    """We may not do it."""
+
+
+class Unreachable(MaybeMisconfigured):
+    """Nothing answers at the address."""
+
+    codes = ("MY_UNREACHABLE",)
+
+
+_PASSWORD_REFUSED = frozenset((1045, 1698))
+_DATABASE_UNKNOWN = 1049
+_PRIVILEGES = frozenset((1044, 1142, 1143, 1227, 1370, 1095, 1419, 3530, 1873))
+_NOT_ADMITTED = frozenset((1129, 1130, 3118, 4151, 1820, 1862, 3955))
+_TLS_WANTED = 3159
+_INIT_CONNECT = 1184
+_FULL = frozenset((1040, 1203, 1226, 1041, 1037, 1038, 1135, 1021, 1114))
+_LOST = frozenset((1053, 1077, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1927, 2006, 2013, 3032, 3169, 4031))
+_GONE = frozenset((1146, 1051, 1054, 1109, 1932))
+_LOCKS = frozenset((1205, 3572))
+_CANCELLED = frozenset((1317, 3024, 1969, 1028))
+_OVERRULED = frozenset((1213, 1020, 1412, 1180, 1615, 3058))
+_TOO_LARGE = frozenset((1153, 1301, 1162))
+_READ_ONLY = frozenset((1290, 1792, 1836))
+_UNKNOWN_VARIABLE = frozenset((1193, 1238, 1231, 1232))
+_UNKNOWN_METHOD = frozenset((1251, 1524, 2059))
+
+_NAMES_ONLY = _PRIVILEGES | _GONE | _PASSWORD_REFUSED | frozenset((_DATABASE_UNKNOWN, 1129, 1130, 1193))
+
+
+def detail_of(error: ServerError) -> str:
+    """What may be said of a server's error besides its code."""
+    number = f"error {error.number}" + (f" ({error.state})" if error.state else "")
+    if error.number not in _NAMES_ONLY:
+        return number
+    return f"{number}: {' '.join(error.message.split())}"
+
+
+def login_refused(where: str, error: ServerError, *, password: str | None) -> HeadraceError:
+    """The coded error of a login that the server refused; `where` is the safe address."""
+    detail = detail_of(error)
+    if password:
+        detail = detail.replace(password, "***")
+    if error.number in _PASSWORD_REFUSED:
+        return _password_refused(where, detail, password)
+    if error.number == _DATABASE_UNKNOWN:
+        return Misconfigured(
+            "MY_DATABASE_UNKNOWN",
+            f'there is no such database at "{where}"',
+            detail=detail,
+            hint="check the name behind the last / of the address, or leave it out",
+        )
+    if error.number in _UNKNOWN_METHOD:
+        return method_unknown(where, detail)
+    if error.number == _TLS_WANTED:
+        return tls_refused(where, detail)
+    if error.number in _NOT_ADMITTED | _PRIVILEGES:
+        return Misconfigured(
+            "MY_NOT_ADMITTED",
+            f'the server at "{where}" does not admit this user from this machine',
+            detail=detail,
+            hint="check the account's host, lock, password's age and databases; after many failed "
+            "connections: FLUSH HOSTS, or TRUNCATE TABLE performance_schema.host_cache",
+        )
+    if error.number in _FULL:
+        return _full(detail)
+    if error.number in _LOST:
+        return unreachable(where, "the server is starting or shutting down, or its init_connect fails")
+    return Misconfigured(
+        "MY_LOGIN_REFUSED",
+        f'the server at "{where}" refused the connection',
+        detail=detail,
+        hint="look the number up in the server's manual, and see its log",
+    )
+
+
+def _password_refused(where: str, detail: str, password: str | None) -> Misconfigured:
+    if password:
+        return Misconfigured(
+            "MY_PASSWORD_REFUSED",
+            f'the server at "{where}" refused the login',
+            detail=detail,
+            hint="check user and password (in the URL, in MYSQL_PWD, or in the file of defaults-file=), "
+            "and that the account exists for this machine's address; if it demands TLS: ?ssl-mode=REQUIRED",
+        )
+    return Misconfigured(
+        "MY_PASSWORD_MISSING",
+        f'the server at "{where}" refused the login, and no password is given',
+        detail=detail,
+        hint="set MYSQL_PWD, put the password in the URL, or name an option file with defaults-file=",
+    )
+
+
+def method_unknown(where: str, detail: str) -> Misconfigured:
+    return Misconfigured(
+        "MY_LOGIN_METHOD",
+        f'the account at "{where}" logs in by a method that headrace does not know',
+        detail=detail,
+        hint="use an account with caching_sha2_password, mysql_native_password, or, after "
+        "pip install 'PyMySQL[ed25519]', ed25519",
+    )
+
+
+def tls_refused(where: str, detail: str | None) -> Misconfigured:
+    return Misconfigured(
+        "MY_TLS_REFUSED",
+        f'no encrypted connection to "{where}" as the address asks for it',
+        detail=detail,
+        hint="check ssl-mode, ssl-ca, ssl-cert, ssl-key, and the name in the server's certificate",
+    )
+
+
+def driver_missing(module: str) -> Misconfigured:
+    return Misconfigured(
+        "MY_DRIVER_MISSING",
+        f'the Python module "{module}" is not installed, by which headrace logs in to MySQL and MariaDB',
+        hint="pip install 'headrace[mysql]'"
+        if module != "PyNaCl"
+        else "pip install 'PyMySQL[ed25519]', or give the account another method",
+    )
+
+
+def unreachable(where: str, detail: str | None) -> Unreachable:
+    return Unreachable(
+        "MY_UNREACHABLE",
+        f'no connection to "{where}"',
+        detail=detail,
+        hint="check host and port, and that the server is running and reachable from here",
+    )
+
+
+def refused(error: ServerError) -> HeadraceError:
+    """The coded error of a statement of ours that the server did not carry out."""
+    number, detail = error.number, detail_of(error)
+    if number in _LOST:
+        return connection_lost(detail)
+    if number in _GONE | {_DATABASE_UNKNOWN}:
+        return Definite(
+            "MY_TABLE_GONE",
+            "a table or a column is no longer what the catalog said",
+            detail=detail,
+            hint="headrace tables resync, or headrace tables drop if the table is not needed",
+        )
+    if number in _PRIVILEGES | _PASSWORD_REFUSED:
+        return PrivilegeMissing(
+            "MY_PRIVILEGE_MISSING",
+            "the server denies what this needs",
+            detail=detail,
+            hint="headrace check lists the missing privileges with the statements that grant them",
+        )
+    if number in _FULL:
+        return _full(detail)
+    return _interrupted(number, detail) or _unanswerable(number, detail)
+
+
+def _interrupted(number: int, detail: str) -> Transient | None:
+    """The error of a statement that might have succeeded at another moment."""
+    if number in _LOCKS:
+        return LockTimeout(
+            "MY_LOCK_TIMEOUT",
+            "a statement waited too long for other transactions",
+            detail=detail,
+            hint="it is tried again; end long transactions if it goes on",
+        )
+    if number in _CANCELLED:
+        return cancelled(detail)
+    if number in _OVERRULED:
+        return Overruled(
+            "MY_STATEMENT_OVERRULED",
+            "the server ended a statement in favour of another transaction, or of DDL",
+            detail=detail,
+            hint="nothing to do: it is tried again",
+        )
+    return None
+
+
+def cancelled(detail: str | None = None) -> Cancelled:
+    return Cancelled(
+        "MY_STATEMENT_CANCELLED",
+        "a statement was cancelled: it took too long, or somebody ended it",
+        detail=detail,
+        hint="nothing to do: it is tried again",
+    )
+
+
+def _unanswerable(number: int, detail: str) -> StatementRefused:
+    """The error of a statement that this server will not run."""
+    if number in _TOO_LARGE:
+        return StatementRefused(
+            "MY_PACKET_TOO_LARGE",
+            "a statement or a value is larger than the server's max_allowed_packet",
+            detail=detail,
+            hint="SET GLOBAL max_allowed_packet = 1073741824",
+        )
+    if number == _INIT_CONNECT:
+        return StatementRefused(
+            "MY_INIT_CONNECT",
+            "the server ends the connection, since its init_connect fails for this user",
+            detail=detail,
+            hint="SHOW GLOBAL VARIABLES LIKE 'init_connect', mend what it does: the server's log says why",
+        )
+    if number in _READ_ONLY:
+        return StatementRefused(
+            "MY_READ_ONLY",
+            "the server does not take a statement, since it only reads",
+            detail=detail,
+            hint="SET GLOBAL read_only = OFF, or give the address of a server that may be written to",
+        )
+    if number in _UNKNOWN_VARIABLE:
+        return StatementRefused(
+            "MY_VERSION_UNSUPPORTED",
+            "the server does not know a setting that headrace needs, or does not let it be set",
+            detail=detail,
+            hint="use MySQL 8.0 or later, or MariaDB 10.6 or later, without a proxy in between",
+        )
+    return StatementRefused(
+        "MY_STATEMENT_REFUSED",
+        "the server refused a statement",
+        detail=detail,
+        hint="look the number up in the server's manual; please report it",
+    )
+
+
+def _full(detail: str) -> Transient:
+    return Transient(
+        "MY_SERVER_FULL",
+        "the server is short of a resource, or has no free connection",
+        detail=detail,
+        hint="raise max_connections or the account's limits, or see the server's log: disk or memory",
+    )

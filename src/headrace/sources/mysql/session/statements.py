@@ -1,0 +1,294 @@
+"""Statements: one question, one answer, on a connection that is pinned; each wait has an end.
+
+    query(session, "SELECT ... WHERE a = %s", [1])     rows as values
+    with rows(session, "SELECT ...") as answer:        many rows, as bytes (`protocol.result_set`)
+        for block in answer.blocks(): ...
+
+Called by all rooms of this source. Parameters are put into the text here, in a form that means the same in
+every sql_mode: what is not plainly printable goes as hexadecimal digits. What fails is a coded error
+(`refusals`), which quotes neither statement nor row.
+
+A statement that takes too long, or that nobody wants any more, is cancelled by `KILL QUERY` on a connection
+of its own. The server drops a request that comes before the statement began, so it is made again until the
+statement is over; one that comes after its end would strike the next one, which is why an empty statement
+follows. Only ever our own is struck: each session holds a lock with a name of chance at its server, and
+whoever holds that lock is who is named (`connection`). What will not end is hung up on.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+
+from headrace.core.errors import HeadraceError
+from headrace.sources.mysql.flavour import Release
+from headrace.sources.mysql.protocol.packets import Batch, Packets, connection_lost
+from headrace.sources.mysql.protocol.result_set import Answer, ColumnDefinition, answer
+from headrace.sources.mysql.protocol.server_error import ServerError
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.refusals import cancelled, refused
+from headrace.sources.mysql.session.timeouts import (
+    ANSWER_SECONDS,
+    CANCEL_LIMIT,
+    CANCEL_SECONDS,
+    CHECK_SECONDS,
+    COPY_SECONDS,
+    nobody,
+)
+
+Value = None | int | float | Decimal | str | bytes
+Parameter = None | bool | int | float | Decimal | str | bytes | date | datetime
+Row = tuple[Value, ...]
+
+COM_QUERY = 3
+_CANCELLED_BY_KILL = 1317
+_PRINTABLE = re.compile(r"[ !#-&(-\[\]-~]*")  # neither quotes nor a backslash
+
+
+@dataclass(eq=False)
+class Session:
+    """One connection, pinned, of one thread; `close` it."""
+
+    packets: Packets
+    address: Address  # as it means the same on another machine
+    release: Release
+    connection_id: int
+    role: str
+    interrupt: Callable[[], None] = field(repr=False)  # strikes the statement that runs here, once
+    status: int = 0  # of the transaction, as the last answer said
+
+    @property
+    def closed(self) -> bool:
+        return self.packets.closed
+
+    def close(self) -> None:
+        """Hang up; the server ends what it holds for us."""
+        self.packets.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def query(
+    session: Session,
+    statement: str,
+    parameters: Sequence[Parameter] = (),
+    *,
+    seconds: float = ANSWER_SECONDS,
+    check: Callable[[], None] = nobody,
+) -> list[Row]:
+    """Run one statement; its rows. After so many seconds it is cancelled on the server.
+
+    `check` is called all the while; what it raises is raised here, once the server has let go. A statement
+    without rows that ends while its time is being cancelled is done. Rows that come then are not taken: some
+    functions (SLEEP, GET_LOCK) answer a cancellation with a value.
+    """
+    patience = _Patience(session, seconds, check)
+    found: list[Row] = []
+    refusal: HeadraceError | None = None
+    try:
+        asked = _asked(session, statement, parameters, patience)
+        found = [_row(values, asked.columns) for values in asked.rows()]
+        session.status = asked.status
+    except ServerError as error:
+        refusal = refused(error)
+    if patience.began_to_cancel:
+        _absorb(session)
+        refusal = refusal or (cancelled() if found else None)
+    if patience.reason is not None or refusal is not None:
+        raise patience.reason or refusal or connection_lost() from None
+    return found
+
+
+@contextmanager
+def rows(
+    session: Session,
+    statement: str,
+    parameters: Sequence[Parameter] = (),
+    *,
+    silence: float = COPY_SECONDS,
+    check: Callable[[], None] = nobody,
+) -> Iterator[Answer]:
+    """Run one statement whose rows are taken as they come; the session is closed if they aren't all taken.
+
+    `silence` bounds the wait for the next of them, not the whole.
+    """
+    patience = _Patience(session, silence, check, renewed=True)
+    asked: Answer | None = None
+    try:
+        asked = _asked(session, statement, parameters, patience)
+        yield asked
+        session.status = asked.status
+    except ServerError as error:
+        if asked is None or asked.finished:
+            raise (patience.reason or refused(error)) from None
+        session.close()
+        raise refused(error) from None
+    finally:
+        if asked is not None and not asked.finished and not session.closed:
+            # The server writes on until it notices: it is told.
+            patience.strike()
+            session.close()
+
+
+def execute(session: Session, statement: str, parameters: Sequence[Parameter] = ()) -> None:
+    """Run one statement that has no rows, or whose rows don't matter."""
+    query(session, statement, parameters)
+
+
+def quoted(name: str) -> str:
+    """A name as a statement spells it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(value: Parameter) -> str:
+    """A value as a statement spells it, whatever sql_mode and character set its reader has."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "1" if value else "0"
+        case int() | Decimal() | float():
+            return _number(value)
+        case bytes():
+            return f"X'{value.hex()}'"
+        case date():  # a datetime, too
+            return f"'{value}'"
+        case str() if _PRINTABLE.fullmatch(value):
+            return f"'{value}'"
+        case str():
+            return f"_utf8mb4 X'{value.encode().hex()}'"
+
+
+def _number(value: int | float | Decimal) -> str:
+    text = f"{value:f}" if isinstance(value, Decimal) else repr(value)
+    if not re.fullmatch(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?", text):
+        raise ValueError("no statement can spell that number")
+    return f"({text})" if text.startswith("-") else text  # "- -1" is a comment without its blank
+
+
+def bound(statement: str, parameters: Sequence[Parameter]) -> str:
+    """The statement with its parameters in the places of `%s`."""
+    if not parameters:
+        return statement
+    parts = statement.split("%s")
+    if len(parts) != len(parameters) + 1:
+        raise ValueError(f"{len(parts) - 1} places for {len(parameters)} parameters")
+    return parts[0] + "".join(
+        literal(value) + part for value, part in zip(parameters, parts[1:], strict=True)
+    )
+
+
+def _asked(
+    session: Session, statement: str, parameters: Sequence[Parameter], receive: Callable[[], Batch]
+) -> Answer:
+    """Send a statement; the beginning of its answer. Its reader sees in the server's list who asks."""
+    text = f"/* headrace {session.role} */ {bound(statement, parameters)}"
+    session.packets.send(COM_QUERY, text.encode())
+    return answer(receive)
+
+
+class _Patience:
+    """The next packets of an answer, for as long as it is wanted; a `Receive`."""
+
+    def __init__(
+        self, session: Session, seconds: float, check: Callable[[], None], *, renewed: bool = False
+    ) -> None:
+        self._session = session
+        self._seconds = seconds
+        self._renewed = renewed
+        self._check = check
+        self._deadline = time.monotonic() + seconds
+        self._checked = time.monotonic()
+        self._struck = 0.0
+        self._limit: float | None = None  # when a statement that will not end is hung up on
+        self.reason: HeadraceError | None = None
+
+    @property
+    def began_to_cancel(self) -> bool:
+        return self._limit is not None
+
+    def __call__(self) -> Batch:
+        while True:
+            batch = self._session.packets.receive(CHECK_SECONDS)
+            if self._limit is None:
+                self._look()
+            elif time.monotonic() >= self._limit:
+                self._session.close()
+                raise self.reason or connection_lost("a statement would not end")
+            elif time.monotonic() >= self._struck + CANCEL_SECONDS:
+                self.strike()
+            if len(batch):
+                self._deadline = time.monotonic() + self._seconds if self._renewed else self._deadline
+                return batch
+
+    def _look(self) -> None:
+        """See whether the answer is wanted still, and in time."""
+        now = time.monotonic()
+        if now >= self._checked + CHECK_SECONDS:
+            self._checked = now
+            try:
+                self._check()
+            except HeadraceError as error:
+                self.reason = error
+        if self.reason is not None or now >= self._deadline:
+            self._limit = now + CANCEL_LIMIT
+            self.strike()
+
+    def strike(self) -> None:
+        """Have the server end the statement; where it can't be reached, it is tried again."""
+        with suppress(HeadraceError):
+            self._session.interrupt()
+        self._struck = time.monotonic()
+
+
+def _absorb(session: Session) -> None:
+    """Let a cancellation that came too late strike a statement that does nothing."""
+    for _ in range(2):
+        try:
+            _asked(session, "DO 0", (), _Patience(session, CANCEL_LIMIT, nobody))
+        except ServerError as error:
+            if error.number != _CANCELLED_BY_KILL:
+                session.close()
+                return
+        else:
+            return
+
+
+_INTEGERS = frozenset((1, 2, 3, 8, 9, 13))
+_FLOATS = frozenset((4, 5))
+_DECIMALS = frozenset((0, 246))
+_BIT, _JSON, _GEOMETRY = 16, 245, 255
+_TEXTS = frozenset((15, 249, 250, 251, 252, 253, 254))
+_BINARY = 63
+
+
+def _row(values: tuple[bytes | None, ...], columns: tuple[ColumnDefinition, ...]) -> Row:
+    return tuple(
+        None if value is None else _value(value, column)
+        for value, column in zip(values, columns, strict=True)
+    )
+
+
+def _value(value: bytes, column: ColumnDefinition) -> Value:
+    """A value by its column's type; moments and the like stay as the server prints them."""
+    kind = column.type
+    if kind in _INTEGERS:
+        return int(value)
+    if kind in _FLOATS:
+        return float(value)
+    if kind in _DECIMALS:
+        return Decimal(value.decode("ascii"))
+    if kind == _BIT:
+        return int.from_bytes(value, "big")
+    if kind == _GEOMETRY or (kind in _TEXTS and column.charset == _BINARY):
+        return value
+    return value.decode("utf-8", "surrogateescape")
