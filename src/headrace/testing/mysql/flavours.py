@@ -14,6 +14,7 @@ Setting = str | int | float | bool
 _BOTH: Mapping[str, Setting] = {
     "bind_address": "127.0.0.1",
     "skip_name_resolve": True,
+    "character_set_server": "utf8mb4",
     "secure_file_priv": "",
     "max_connections": 120,
     "innodb_buffer_pool_size": "64M",

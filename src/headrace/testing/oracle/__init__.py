@@ -4,6 +4,8 @@
     registry        the oracle of an address, by its scheme; the only importer of those below
     postgres        PostgreSQL's answer
     postgres_rows   its rows as text, made by the server itself
+    mysql           the answer of MySQL and MariaDB
+    mysql_rows      their rows as text
 
 `validators`, `workload`, `mirror_process`, `timeline` and `wholeness` know the contract and no server. A
 further source is a module here, and its line in the registry.

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from headrace.testing.oracle.contract import Oracle
 
-_MODULES = {"postgresql": "postgres", "postgres": "postgres"}
+_MODULES = {"postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 _WITHOUT_SCHEME = "postgres"
 
 
