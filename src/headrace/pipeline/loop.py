@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Position
@@ -40,10 +41,12 @@ from headrace.pipeline.state.stops import stop_copies, stop_tables
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
+from headrace.pipeline.stream.cut_places import CutPlaces
 from headrace.pipeline.stream.epoch import EpochRunner, catch_up, stream_epoch
 from headrace.pipeline.stream.source_clock import SourceClock
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.session import Session
+from headrace.spool.places import Places
 
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 5.0
@@ -180,8 +183,8 @@ class Run:
         attached, reader = self.ledger.followed, self.runner.reader
         confirmed = self.receiver.progress.confirmed
         assert self.ledger.source is not None
-        at = self.ledger.source.at
-        batch = batches.next_batch(reader, self.cursor, self.ledger.position, at, confirmed)
+        places = CutPlaces(Places(Path(self.runner.spool)), self.ledger.source.exactly_at)
+        batch = batches.next_batch(reader, self.cursor, self.ledger.position, places, confirmed)
         if batch is None:
             return False
         if not len(batch.transactions):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -39,6 +40,7 @@ from headrace.pipeline.state.ownership import ENDED, this_process
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.sources import registry
 from headrace.sources.contract.session import Health
+from headrace.spool.places import Places
 
 if TYPE_CHECKING:
     from headrace.pipeline.copy.context import Progress
@@ -275,10 +277,11 @@ def _position(run: ReportedRun) -> PositionStatus:
     until = run.ledger.mark.complete_until
     acknowledged = run.acknowledger.acknowledged
     source = _source(run)
+    heard = Places(Path(run.runner.spool)).upto(received) or run.ledger.position
     return PositionStatus(
         frontier=str(run.ledger.frontier),
-        received=str(source.at(received)),
-        source=str(source.at(source_end)),
+        received=str(source.at(received, heard)),
+        source=str(source.at(source_end, max(heard, run.clock.end or heard))),
         acknowledged=None if acknowledged is None else str(acknowledged),
         complete_until=None if until is None else until.isoformat(),
         lag_bytes=max(0, source_end - (received if waiting is None else int(waiting["time"]))),

@@ -23,6 +23,7 @@ that the driver did not give up.
     private   a folder for it where all users of a machine share the place
     origin    whether what is there goes on to be used, asked before anything opens it
     writer    the one process that appends
+    places    positions of the stream, where it alone knows them
     segment   one segment as it is read, verified
     running_files the files of transactions that are streamed while they run
     reader    the one process that reads and discards

@@ -39,6 +39,7 @@ from headrace.spool.layout import (
     disk_error,
     segment_path,
 )
+from headrace.spool.places import PlaceFiles, Places
 from headrace.spool.reader import SpoolReader
 from headrace.spool.running_files import StreamedFiles
 from headrace.spool.segment import open_segment
@@ -97,6 +98,7 @@ class SpoolWriter:
             self.session = int(newest["session"]) + 1
             self.frontier = max(frontier, int(newest["end"]))
             self.address = _behind(folder, self._segment, newest)
+        self.places = PlaceFiles(Places(folder).upto(self.frontier), self._write)
         self._begin_segment()
 
     def __enter__(self) -> SpoolWriter:
@@ -112,6 +114,7 @@ class SpoolWriter:
         if self._files is not None:
             self._files.close()
             self._files = None
+        self.places.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -190,6 +193,7 @@ class SpoolWriter:
         self._starts[self._segment] = self.address
         self._sizes[self._segment] = 0
         self._records = 0
+        self.places.begin(self._folder, self._segment)
         try:
             self._files = _Files.create(self._folder, self._segment)
         except OSError as error:
@@ -208,7 +212,7 @@ class SpoolWriter:
 
     def _bound_index(self) -> None:
         # Never between an append and its commit: a new HEAD's `stop` would be past theirs.
-        if self._records >= self._index_records:
+        if self._records >= self._index_records or self.places.full:
             self._begin_segment()
 
     def _put(self, records: Records) -> None:

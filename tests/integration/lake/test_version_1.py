@@ -105,7 +105,7 @@ def test_its_next_mark_makes_it_one_of_today(lake: Lake, monkeypatch: pytest.Mon
     assert formatfile.open_lake(lake.store).version == formatfile.VERSION == 2
     _shows_what_it_did(lake)  # a crash here has changed nothing
     assert ledger.source is not None
-    plan = ledger.publish(Epoch("empty", ledger.source.at(ledger.frontier.time + 8)))
+    plan = ledger.publish(Epoch("empty", ledger.source.at(ledger.frontier.time + 8, ledger.frontier)))
     assert plan.state.keys() == before.keys() - {"unseen"}
     assert catalog.load(lake.store, "main", plan.epoch).old == frozenset()
     assert dict(lake.catalog()) == before

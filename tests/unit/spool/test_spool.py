@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import Transient
-from headrace.spool.layout import BLOCK, RECORD, Bytes, Kind, Records, erase, segment_path, segments
+from headrace.spool.layout import (
+    BLOCK,
+    RECORD,
+    Bytes,
+    Kind,
+    Records,
+    erase,
+    segment_path,
+    segments,
+)
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
 from headrace.spool.running_files import Streamed

@@ -105,6 +105,8 @@ class Intake:
         place = self._store(received)
         for layout in received.layouts:
             self._writer.relation(layout.table, place.address(layout.at), layout.frame)
+        for position in received.positions:
+            self._writer.places.say(position)
         self._index(records, received, place)
 
     def _is_known(self, time: int) -> bool:

@@ -55,7 +55,7 @@ PATIENCE = 60.0  # without a word of the driver, which is far longer than a load
 ORPHANED = 75  # the exit code then: the driver may not be able to take a last line
 SETTLE_EVERY = 0.1
 
-At = Callable[[int], Position]  # the position at a time
+At = Callable[[int], Position | None]  # the position at a time, where the source can tell
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -177,7 +177,7 @@ class Receiving:
             self._progress()
 
     def _feedback(self) -> None:
-        acknowledged, written = self._commands.acknowledged, self._at(self._writer.frontier)
+        acknowledged, written = self._commands.acknowledged, _written(self._writer, self._at)
         if not self._known.is_over:
             # Nor written: a server says by itself that it has sent all there is only if that is news to us.
             acknowledged = written = self._stream.start
@@ -198,6 +198,13 @@ class Receiving:
             running=len(self._intake.running),
             running_bytes=self._intake.running_bytes,
         )
+
+
+def _written(writer: SpoolWriter, at: At) -> Position:
+    """How far the spool has the stream; of a source that cannot tell it by its time, at least so far."""
+    written = at(writer.frontier) or writer.places.newest
+    assert written is not None  # the lake's frontier is the first
+    return written
 
 
 def emit(*, last: bool = False, **event: Any) -> None:
@@ -221,9 +228,11 @@ def receive(orders: ReceiverOrders, lines: io.FileIO) -> None:
     source = registry.stream_source(orders.kind)
     at = partial(source.at, wanted.upstream)
     with SpoolWriter(folder, orders.limit_bytes, wanted.frontier.time) as writer:
+        if at(wanted.frontier.time) is None:
+            writer.places.say(wanted.frontier)
         changed = partial(source.history_changed, wanted.upstream)
         known = Known.of(folder, changed, orders.last, wanted.frontier.time)
-        with closing(source.open_stream(replace(wanted, reached=at(writer.frontier)))) as stream:
+        with closing(source.open_stream(replace(wanted, reached=_written(writer, at)))) as stream:
             again = known.from_start(stream.start.time)
             emit(
                 event="streaming",

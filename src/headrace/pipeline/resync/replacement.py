@@ -135,7 +135,7 @@ def epoch(
     """The new copies in the place of their tables, and the end of those that failed."""
     source = ledger.source
     assert source is not None
-    frontier = source.at(ledger.position.time + ROOM)
+    frontier = source.at(ledger.position.time + ROOM, ledger.position)
     records, outcomes, created = [], [], []
     for copy in copies:
         old = ledger.tables[copy.name]

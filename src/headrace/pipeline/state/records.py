@@ -51,8 +51,12 @@ class SourceRecord:
     recovering: Position | None = None
     incarnation: int = 1
 
-    def at(self, time: int) -> Position:
-        """The position at a time."""
+    def at(self, time: int, near: Position) -> Position:
+        """The position at a time; `near` is the newest one that is known, no commit lies between the two."""
+        return self.exactly_at(time) or Position(time, near.text)
+
+    def exactly_at(self, time: int) -> Position | None:
+        """The position at a time; None where only the stream knows that."""
         return registry.by_kind(self.kind).at(self.upstream, time)
 
     def as_record(self) -> dict[str, Any]:

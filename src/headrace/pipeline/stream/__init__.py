@@ -2,6 +2,7 @@
 
     cadence       when a mark is due; source_clock: up to which moment of the source's clock it is complete
     batches       which transactions the next epoch takes, and how they are cut into slices
+    cut_places    where in the stream a mark may be made
     splits        new rows of a large epoch, spread over its tasks
     truncations   the TRUNCATEs that its tasks must know of
     epoch         one epoch: its job, its verdicts, the records that it changes

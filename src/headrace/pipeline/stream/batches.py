@@ -20,13 +20,14 @@ layout holds only for what comes after.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headrace.core.position import Position
 from headrace.decode.kernel import Ints
+from headrace.pipeline.stream.cut_places import CutPlaces
 from headrace.pipeline.tasks.slices import Slice, Small
 from headrace.sources.contract.decoder import Context, Decoder, RunningTransaction
 from headrace.spool.layout import RECORD, Kind, Records, damaged
@@ -73,16 +74,12 @@ class Batch:
 
 
 def next_batch(
-    reader: SpoolReader,
-    address: int,
-    before: Position,
-    at: Callable[[int], Position],
-    confirmed: int | None = None,
+    reader: SpoolReader, address: int, before: Position, places: CutPlaces, confirmed: int | None = None
 ) -> Batch | None:
     """Take the next epoch's transactions from `address` on; None while the spool holds nothing new.
 
-    `at` gives the position at a time. `confirmed` is the time up to which what an earlier session received is
-    known to hold still; None: all of it.
+    `confirmed` is the time up to which what an earlier session received is known to hold still; None: all of
+    it.
     """
     newest = reader.newest()  # asked first: what is found afterwards is complete up to here
     if newest is None:
@@ -93,14 +90,26 @@ def next_batch(
     held = found if confirmed is None else found[found["time"] < confirmed]
     taken = _within(held)
     if len(taken) < len(held) or (more and len(held) == len(found)):
-        return Batch(taken, at(int(taken["end"][-1])), int(taken["stop"][-1]), more=True)
-    frontier = int(newest["end"]) if confirmed is None else min(int(newest["end"]), confirmed)
-    behind = max(address, _passed(newest))
-    if len(taken):
-        frontier, behind = max(frontier, int(taken["end"][-1])), int(taken["stop"][-1])
-    if len(held) < len(found):
-        behind = int(found["start"][len(held)])
-    return Batch(taken, max(at(frontier), before), behind)
+        reached, behind, more = int(taken["end"][-1]), int(taken["stop"][-1]), True
+    else:
+        reached, behind, more = int(newest["end"]), max(address, _passed(newest)), False
+        if confirmed is not None:
+            reached = min(reached, confirmed)
+        if len(taken):
+            reached, behind = max(reached, int(taken["end"][-1])), int(taken["stop"][-1])
+        if len(held) < len(found):
+            behind = int(found["start"][len(held)])
+    end = places.within(before, reached, confirmed)
+    if end.time == reached:
+        return Batch(taken, max(end, before), behind, more)
+    return _ending_at(end, held, address)
+
+
+def _ending_at(end: Position, held: Records, address: int) -> Batch:
+    """The batch that ends at a place where the stream said its position."""
+    taken = held[held["time"] < end.time]
+    behind = int(taken["stop"][-1]) if len(taken) else address
+    return Batch(taken, end, behind, more=len(taken) < len(held))
 
 
 def _passed(newest: np.void) -> int:

@@ -96,7 +96,7 @@ def stream_epoch(ledger: Ledger, runner: EpochRunner, batch: Batch, look: Look) 
     """Make of these transactions an epoch; publishing it is the caller's."""
     source = ledger.source
     assert source is not None
-    reached = source.at(with_room(batch.frontier.time)) if ledger.staged else batch.frontier
+    reached = source.at(with_room(batch.frontier.time), batch.frontier) if ledger.staged else batch.frontier
     frontier = max(ledger.position, reached)
     if ledger.recovering:
         tables, source = _Side(), replace(source, recovering=frontier)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from headrace.core.position import Position
+
 Bytes = npt.NDArray[np.uint8]
 Transactions = npt.NDArray[np.void]  # of dtype TRANSACTION
 
@@ -57,6 +59,9 @@ class Received:
 
     `data` are the bytes of whole transactions and what lies between them, without those of transactions that
     run. All of it is to be kept as it is: what was read may have ended anywhere.
+
+    A source that cannot tell a position by its time says the positions behind some transactions that ended:
+    at least behind the last one, and where all has come before `complete`. A mark is made nowhere else.
     """
 
     size: int  # of all that was read
@@ -70,3 +75,4 @@ class Received:
     complete: int  # before this place the source has sent all there is; 0 where it does not say
     heard: tuple[int, int] | None  # how far the source is, and its clock, microseconds since 1970
     amid: bool  # it ends amid bytes of a transaction that runs
+    positions: Sequence[Position] = ()  # of a source that cannot tell them by their times; see below

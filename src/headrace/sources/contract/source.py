@@ -55,8 +55,8 @@ class Source(Protocol):
     def drop(self, address: Address, upstream: Json) -> list[str]:
         """Remove what is ours of the objects upstream; what was removed, for people."""
 
-    def at(self, upstream: Json, time: int) -> Position:
-        """The position at a time, in the life that `upstream` is of."""
+    def at(self, upstream: Json, time: int) -> Position | None:
+        """The position at a time, in the life that `upstream` is of; None where only its stream can tell."""
 
     def decoder(self, reference: int = 0) -> Decoder:
         """The decoder of its stream.

@@ -74,7 +74,7 @@ class StreamSource(Protocol):
     def open_stream(self, orders: Orders) -> Stream:
         """Connect, prove who answers, see that nothing is missing, and begin."""
 
-    def at(self, upstream: Json, time: int) -> Position:
+    def at(self, upstream: Json, time: int) -> Position | None:
         """The position at a time, as `Source.at` has it."""
 
     def history_changed(self, upstream: Json, sent: Sequence[int], again: Sequence[int]) -> HeadraceError:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from headrace.pipeline.stream import batches
+from headrace.pipeline.stream.cut_places import CutPlaces
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
+from headrace.spool.places import Places
 from headrace.spool.reader import SpoolReader
 from headrace.spool.segment import Segment
 from headrace.spool.writer import SpoolWriter
@@ -25,7 +27,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _batch(reader: SpoolReader, address: int, before: int = 0, confirmed: int | None = None) -> batches.Batch:
-    found = batches.next_batch(reader, address, place_at(before), place_at, confirmed)
+    found = batches.next_batch(
+        reader, address, place_at(before), CutPlaces(Places(Path()), place_at), confirmed
+    )
     assert found is not None
     return found
 
@@ -113,3 +117,31 @@ def test_an_epoch_takes_only_what_the_server_has_sent_again(
         monkeypatch.setattr(batches, "EPOCH_BYTES", 2 * SIZE)
         batch = _batch(reader, 0, confirmed=7)
         assert (batch.transactions["time"].tolist(), batch.more) == ([2, 4], True)
+
+
+def _by_places(folder: Path, before: int = 0, confirmed: int | None = None) -> tuple[list[int], int]:
+    """The times that the next epoch takes of a source whose stream alone knows its positions, and its end."""
+    places = CutPlaces(Places(folder), lambda time: None)
+    found = batches.next_batch(SpoolReader(folder), 0, place_at(before), places, confirmed)
+    assert found is not None
+    assert found.frontier == place_at(found.frontier.time)
+    return found.transactions["time"].tolist(), found.frontier.time
+
+
+def test_an_epoch_ends_where_the_stream_said_its_position(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SpoolWriter(folder, 1 << 30) as writer:
+        writer.places.say(place_at(0))
+        for time in (2, 4, 6, 8):
+            whole(writer, time)
+            if time == 6:
+                writer.places.say(place_at(7))
+        assert _by_places(folder) == ([2, 4, 6], 7)
+        monkeypatch.setattr(batches, "EPOCH_BYTES", SIZE)
+        assert _by_places(folder) == ([2, 4, 6], 7)  # sooner it cannot end
+        assert _by_places(folder, confirmed=5) == ([], 0)
+        assert _by_places(folder, before=7) == ([], 7)
+        writer.places.say(place_at(20))
+        writer.progress(20)
+        assert _by_places(folder, before=7) == ([8], 20)
