@@ -1,0 +1,248 @@
+"""Each finding about tables and patterns, found on a real server, mended by its statements, and gone.
+
+The application's own UPDATE and DELETE are run after every case, refused or accepted: whatever a
+preflight says and whatever is then published, they must succeed.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from headrace.core.names import TableName
+from headrace.sources.contract.findings import Level
+from headrace.sources.postgres.preflight import PostgresWish, unmirrored
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.testing.postgres import Database
+from tests.integration.postgres.preflight.harness import applies_its_own, check, mend, publish, serious, the
+
+pytestmark = pytest.mark.server
+
+
+def test_a_good_table_has_nothing_to_mend(db: Database) -> None:
+    report = check(db)
+    assert serious(report) == []
+    assert [look.name for look in report.tables] == [TableName("public", "good")]
+    assert report.errors == ()
+    publish(db, report)
+    applies_its_own(db, "good")
+
+
+IDENTITIES = [
+    "CREATE TABLE t (id int)",
+    "CREATE TABLE t (id int PRIMARY KEY); ALTER TABLE t REPLICA IDENTITY NOTHING",
+    "CREATE TABLE t (id int PRIMARY KEY DEFERRABLE)",
+    "CREATE TABLE t (id int UNIQUE)",
+    "CREATE TABLE t (id int, g int GENERATED ALWAYS AS (id) STORED); ALTER TABLE t REPLICA IDENTITY FULL",
+    "CREATE TABLE t (id int, g int GENERATED ALWAYS AS (id) VIRTUAL); ALTER TABLE t REPLICA IDENTITY FULL",
+    "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id) STORED);"
+    " ALTER TABLE t REPLICA IDENTITY FULL",
+    "CREATE TABLE t (id int, g int GENERATED ALWAYS AS (id) STORED PRIMARY KEY)",
+    "CREATE TABLE t (id int NOT NULL); CREATE UNIQUE INDEX i ON t (id);"
+    " ALTER TABLE t REPLICA IDENTITY USING INDEX i; DROP INDEX i",
+]
+
+
+@pytest.mark.parametrize("ddl", IDENTITIES)
+def test_a_table_without_a_usable_identity_is_refused_and_mended(db: Database, ddl: str) -> None:
+    db.execute(f"{ddl}; INSERT INTO t (id) VALUES (1), (2)", user="app")
+    report = check(db, "good", "t")
+    assert [finding.code for finding in report.errors] == serious(report) == ["PG_IDENTITY_MISSING"]
+    assert [look.name.name for look in report.tables] == ["good"]
+    publish(db, report)
+    db.execute("UPDATE t SET id = id", user="app")
+    applies_its_own(db, "good")
+    finding = the(report, "PG_IDENTITY_MISSING")
+    mend(db, finding)
+    if not finding.mend:  # takes a column of another kind, which is not ours to add
+        assert "not generated" in finding.error.hint
+        db.execute(
+            "ALTER TABLE t ADD COLUMN own bigserial, ADD CONSTRAINT own UNIQUE (own);"
+            " ALTER TABLE t ALTER own SET NOT NULL, REPLICA IDENTITY USING INDEX own"
+        )
+    mended = check(db, "good", "t")
+    assert mended.errors == ()
+    publish(db, mended)
+    applies_its_own(db, "t")
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE t (id int); ALTER TABLE t REPLICA IDENTITY FULL",
+        "CREATE TABLE t (id int NOT NULL UNIQUE); ALTER TABLE t REPLICA IDENTITY USING INDEX t_id_key",
+        "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id) STORED)",
+        "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id) VIRTUAL)",
+        "CREATE TABLE t (id int, w int, PRIMARY KEY (w, id) INCLUDE (id))",
+    ],
+)
+def test_a_table_that_is_accepted_stays_writable(db: Database, ddl: str) -> None:
+    db.execute(ddl, user="app")
+    report = check(db)
+    assert report.errors == ()
+    publish(db, report)
+    applies_its_own(db, "t")
+
+
+@pytest.mark.parametrize(
+    ("ddl", "code"),
+    [
+        ('CREATE TABLE t (a int PRIMARY KEY, "A" int, "a_2" int)', "PG_COLUMNS_ALIKE"),
+        (
+            "CREATE TABLE t (id int PRIMARY KEY); ALTER TABLE t ENABLE ROW LEVEL SECURITY, "
+            "FORCE ROW LEVEL SECURITY",
+            "PG_ROW_SECURITY",
+        ),
+        ("CREATE UNLOGGED TABLE t (id int PRIMARY KEY)", "PG_NOT_STREAMED"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_mended_by_its_statement(db: Database, ddl: str, code: str) -> None:
+    db.execute(ddl, user="app")
+    report = check(db, "good", "t")
+    finding = the(report, code)
+    assert (finding.table, finding.level) == (TableName("public", "t"), Level.ERROR)
+    assert "t" not in [look.name.name for look in report.tables]
+    mend(db, finding)
+    if not finding.mend:  # it alters columns: the hint has it, for a person
+        db.execute(finding.error.hint.rpartition(": ")[2], user="app")
+    mended = check(db, "good", "t")
+    assert mended.errors == ()
+    assert "t" in [look.name.name for look in mended.tables]
+
+
+def test_a_table_without_columns_is_refused(db: Database) -> None:
+    db.execute("CREATE TABLE t (); ALTER TABLE t REPLICA IDENTITY FULL", user="app")
+    report = check(db, "good", "t")
+    assert [finding.code for finding in report.errors] == ["PG_COLUMNS_NONE"]
+    assert the(report, "PG_COLUMNS_NONE").error.hint == "leave it out: '!public.t'"
+    assert serious(check(db, "public.*", "!public.t")) == []
+
+
+def test_a_table_that_may_not_be_read_is_refused_and_mended(db: Database) -> None:
+    db.execute(
+        'CREATE SCHEMA "Pri vate"; CREATE TABLE "Pri vate"."T" (id int PRIMARY KEY);'
+        ' CREATE PUBLICATION theirs FOR TABLE "Pri vate"."T"'
+    )
+    report = check(db, '"Pri vate"."T"', publication="theirs")
+    assert [finding.code for finding in report.errors] == ["PG_TABLE_PRIVILEGE"]
+    assert len(the(report, "PG_TABLE_PRIVILEGE").mend) == 2
+    mend(db, the(report, "PG_TABLE_PRIVILEGE"))
+    assert check(db, '"Pri vate"."T"', publication="theirs").errors == ()
+
+
+def test_the_right_to_read_columns_alone_is_not_enough_and_mended(db: Database) -> None:
+    """A copy locks the table as a reader, which asks for SELECT on the table."""
+    db.execute("CREATE TABLE cp (id int PRIMARY KEY, v text); CREATE PUBLICATION theirs FOR TABLE cp")
+    db.execute("GRANT SELECT (id, v) ON cp TO app")
+    report = check(db, "cp", publication="theirs")
+    assert [finding.code for finding in report.errors] == ["PG_TABLE_PRIVILEGE"]
+    mend(db, the(report, "PG_TABLE_PRIVILEGE"))
+    assert check(db, "cp", publication="theirs").errors == ()
+    db.execute("BEGIN; LOCK TABLE ONLY cp IN ACCESS SHARE MODE; COMMIT", user="app")
+
+
+def test_what_cannot_be_streamed_is_named_and_never_chosen(db: Database) -> None:
+    db.execute(
+        "CREATE VIEW v AS SELECT 1 AS x; CREATE MATERIALIZED VIEW m AS SELECT 1 AS x;"
+        " CREATE TABLE root (id int PRIMARY KEY) PARTITION BY LIST (id);"
+        " CREATE TABLE leaf PARTITION OF root FOR VALUES IN (1);"
+        " CREATE UNLOGGED TABLE u (id int PRIMARY KEY)",
+        user="app",
+    )
+    report = check(db, "public.*", "public.v")
+    named = {(str(f.table), f.level) for f in report.findings if f.code == "PG_NOT_STREAMED"}
+    swept = {(f"public.{name}", Level.WARNING) for name in ("m", "root", "u")}
+    assert named == {*swept, ("public.v", Level.ERROR)}
+    assert [str(name) for name in report.left_out] == ["public.m", "public.root", "public.u"]
+    assert [look.name.name for look in report.tables] == ["good", "leaf"]
+
+
+UNFIT = """
+    CREATE TABLE keyless (v int); INSERT INTO keyless VALUES (1);
+    CREATE TABLE hollow (); ALTER TABLE hollow REPLICA IDENTITY FULL;
+    CREATE TABLE alike (a int PRIMARY KEY, "A" int);
+    CREATE TABLE hidden (id int PRIMARY KEY);
+    ALTER TABLE hidden ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+"""
+CODES = {
+    "public.keyless": "PG_IDENTITY_MISSING",
+    "public.hollow": "PG_COLUMNS_NONE",
+    "public.alike": "PG_COLUMNS_ALIKE",
+    "public.hidden": "PG_ROW_SECURITY",
+    "public.theirs": "PG_PUBLICATION_PRIVILEGE",
+}
+
+
+def test_what_a_wildcard_sweeps_in_and_cannot_be_mirrored_is_left_out_with_its_code(db: Database) -> None:
+    db.execute(UNFIT, user="app")
+    db.execute("CREATE TABLE theirs (id int PRIMARY KEY); GRANT SELECT ON theirs TO app")
+    report = check(db)
+    assert report.errors == ()
+    assert [look.name.name for look in report.tables] == ["good"]
+    assert {str(name): error.code for name, error in report.left_out.items()} == CODES
+    publish(db, report)
+    db.execute("UPDATE keyless SET v = 2", user="app")
+    # A run that goes on says the same of what it does not mirror, and that a table is new.
+    with closing(connect(Address.parse(db.url(user="app")), role="test")) as session:
+        beside = unmirrored(session, PostgresWish(("public.*",)), [])
+    assert {str(name): error and error.code for name, error in beside.items()} == {
+        "public.good": None,
+        **CODES,
+    }
+    # Named outright each of them is an error, and so is what no table is left of.
+    for name, code in CODES.items():
+        assert [finding.code for finding in check(db, "public.*", name).errors] == [code]
+    excluded = check(db, "public.*", *(f"!{name}" for name in CODES))
+    assert (serious(excluded), dict(excluded.left_out)) == ([], {})
+
+
+def test_an_exclusion_that_leaves_out_nothing_is_told(db: Database) -> None:
+    report = check(db, "public.*", "!public.lgo")
+    assert [(f.code, f.level) for f in report.findings if f.level is not Level.INFO] == [
+        ("PG_PATTERN_EMPTY", Level.WARNING)
+    ]
+    assert [look.name.name for look in report.tables] == ["good"]
+
+
+def test_no_statement_alters_the_columns_of_the_application(db: Database) -> None:
+    db.execute(UNFIT, user="app")
+    db.execute(
+        "CREATE TABLE stored (id int, g int GENERATED ALWAYS AS (id) STORED);"
+        " ALTER TABLE stored REPLICA IDENTITY FULL",
+        user="app",
+    )
+    statements = [statement for finding in check(db).findings for statement in finding.mend]
+    assert statements
+    assert not [each for each in statements if "COLUMN" in each or "RENAME" in each]
+
+
+def test_a_temporary_table_is_named_and_never_chosen(db: Database) -> None:
+    with db.connect(user="app") as other:
+        other.execute("CREATE TEMPORARY TABLE passing (id int PRIMARY KEY)")
+        report = check(db, "passing", "good")
+    assert the(report, "PG_NOT_STREAMED").level is Level.ERROR
+    assert [look.name.name for look in report.tables] == ["good"]
+
+
+@pytest.mark.parametrize("pattern", ["public.nothing*", "Good", "pg_catalog.*", "information_schema.*"])
+def test_a_pattern_that_names_nothing_is_an_error(db: Database, pattern: str) -> None:
+    report = check(db, pattern, "good")
+    assert [finding.code for finding in report.errors] == ["PG_PATTERN_EMPTY"]
+    assert [look.name.name for look in report.tables] == ["good"]
+
+
+def test_a_malformed_pattern_is_an_error_beside_the_others(db: Database) -> None:
+    assert [finding.code for finding in check(db, "a.b.c", "good").errors] == ["PATTERN_MALFORMED"]
+
+
+def test_doubtful_keys_and_types_kept_as_text_are_told(db: Database) -> None:
+    db.execute(
+        "CREATE TABLE t (at timestamptz PRIMARY KEY, i interval, n numeric, u uuid, x text)", user="app"
+    )
+    report = check(db)
+    assert serious(report) == ["PG_KEY_DOUBTFUL"]
+    assert '"at" may hold infinity' in str(the(report, "PG_KEY_DOUBTFUL").error.detail)
+    assert the(report, "PG_TYPES_AS_TEXT").error.detail == '"i" interval, "n" numeric'
