@@ -88,7 +88,7 @@ class Run:
         foreign = self.ledger.foreign()
         if foreign:
             self.publish(stop_tables(self.ledger, foreign))
-        self.reporter.copying(self.copies)
+        self.reporter.facts.copies = self.copies
         while not self.stop.is_set() and not (self.once and self._done()):
             self.receiver.poll()
             self.acknowledger.check()
@@ -252,7 +252,7 @@ class Run:
         assert self.ledger.source is not None
         self.read_clock()
         health = self.session.health(self.ledger.source.upstream, self.place.config.max_wal)
-        self.reporter.health(health)
+        self.reporter.facts.health = health
         if health.excess is not None:
             if self.place.config.on_max_wal == "stop":
                 raise health.excess

@@ -87,6 +87,45 @@ class Beside:
         self._looked = time.monotonic()
 
 
+@dataclass(slots=True)
+class Facts:
+    """The newest facts that the parts of a run report, as far as its status shows them."""
+
+    health: Health | None = None
+    copies: CopyScheduler | None = None
+    _last_change: dict[str, str] = field(default_factory=dict)
+
+    def published(self, plan: Plan) -> None:
+        """An epoch got its mark: when its tables changed."""
+        for step in plan.steps:
+            if step.path.startswith("tables/"):
+                self._last_change[step.path] = plan.upstream_commit_ts or _now()
+
+    def waits(self) -> dict[str, str]:
+        """The reasons for which copies wait, by code."""
+        waits: dict[str, str] = {}
+        for error in [] if self.copies is None else self.copies.waits_for:
+            before = waits.get(error.code)
+            reason = f"{error.primary}: {error.detail}"
+            waits[error.code] = reason if before is None else f"{before}; {reason}"
+        return waits
+
+    @property
+    def progress(self) -> Mapping[Any, Progress]:
+        return {} if self.copies is None else self.copies.progress
+
+    @property
+    def upstream(self) -> UpstreamStatus | None:
+        """Ask the source for its words on the objects that it has for us."""
+        health = self.health
+        if health is None or health.figures is None:
+            return None
+        return UpstreamStatus(health.figures, health.lines)
+
+    def last_change(self, folder: str) -> str | None:
+        return self._last_change.get(folder)
+
+
 class ReportedRun(Protocol):
     """A run, as far as its status shows it."""
 
@@ -125,11 +164,9 @@ class Reporter:
     beside: Beside = field(default_factory=Beside)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
-    _told: float = 0.0
-    _looked: float = 0.0
-    _health: Health | None = None
-    _copies: CopyScheduler | None = None
-    _last_change: dict[str, str] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+    _written_at: float = 0.0
+    _seen_at: float = 0.0
     _last: SourceStatus | None = None
 
     def start(self) -> None:
@@ -139,7 +176,7 @@ class Reporter:
     def _repeat(self) -> None:
         while not self._over.wait(EVERY_SECONDS):
             with self._lock:
-                if time.monotonic() - self._told >= EVERY_SECONDS and not self._over.is_set():
+                if time.monotonic() - self._written_at >= EVERY_SECONDS and not self._over.is_set():
                     # What is no hiccup of the store is met by the run itself, in its next turn.
                     with suppress(HeadraceError):
                         self._tell()
@@ -152,8 +189,8 @@ class Reporter:
 
     def turn(self, run: ReportedRun) -> None:
         """Once a turn of the loop; looks around when a second is over, and tells."""
-        if time.monotonic() - self._looked >= EVERY_SECONDS:
-            self._looked = time.monotonic()
+        if time.monotonic() - self._seen_at >= EVERY_SECONDS:
+            self._seen_at = time.monotonic()
             self.state, self.error = "running", None
             if self.beside.due:
                 self.beside.look(run.session, run.place.config, run.ledger)
@@ -167,15 +204,7 @@ class Reporter:
     def published(self, plan: Plan) -> None:
         """An epoch got its mark."""
         self.reached = plan.frontier
-        for step in plan.steps:
-            if step.path.startswith("tables/"):
-                self._last_change[step.path] = plan.upstream_commit_ts or _now()
-
-    def health(self, health: Health) -> None:
-        self._health = health
-
-    def copying(self, copies: CopyScheduler) -> None:
-        self._copies = copies
+        self.facts.published(plan)
 
     def warn(self, code: str, primary: str) -> None:
         self.warnings[code] = primary
@@ -200,14 +229,14 @@ class Reporter:
             return self._tell()
 
     def _tell(self) -> bool:
-        self._told = time.monotonic()
+        self._written_at = time.monotonic()
         said = replace(
             self._last or SourceStatus(self.source, self.state),
             state=self.state,
             owner=self.owner,
             updated_at=_now(),
             error=None if self.error is None else self.error.as_record(),
-            warnings={**self.warnings, **self._waiting()},
+            warnings={**self.warnings, **self.facts.waits()},
             unmirrored=self.beside.unmirrored,
         )
         if self.listener is not None:
@@ -223,41 +252,18 @@ class Reporter:
             self.warnings.pop("STATUS_UNWRITTEN", None)
         return True
 
-    def _waiting(self) -> dict[str, str]:
-        told: dict[str, str] = {}
-        for error in [] if self._copies is None else self._copies.waits_for:
-            before = told.get(error.code)
-            reason = f"{error.primary}: {error.detail}"
-            told[error.code] = reason if before is None else f"{before}; {reason}"
-        return told
-
     @property
     def owner(self) -> dict[str, Any]:
         return this_process(self.started_at)
 
-    @property
-    def progress(self) -> Mapping[Any, Progress]:
-        return {} if self._copies is None else self._copies.progress
-
-    @property
-    def upstream(self) -> UpstreamStatus | None:
-        """Ask the source for its words on the objects that it has for us."""
-        health = self._health
-        if health is None or health.figures is None:
-            return None
-        return UpstreamStatus(health.figures, health.lines)
-
-    def last_change(self, folder: str) -> str | None:
-        return self._last_change.get(folder)
-
 
 def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:
-    progress, counts, received = reporter.progress, run.runner.counts, run.receiver.progress
+    progress, counts, received = reporter.facts.progress, run.runner.counts, run.receiver.progress
     return SourceStatus(
         source=reporter.source,
         state=reporter.state,
         position=_position(run),
-        upstream=reporter.upstream,
+        upstream=reporter.facts.upstream,
         streamed=RunningStatus(received.running, received.running_bytes),
         epochs=EpochStatus(counts.driver, counts.spark, counts.layered, run.ledger.mark.epoch),
         copy=_total(progress),
@@ -346,7 +352,7 @@ def _table(
         copied_anew=None if anew is None else anew.state.value,
         since=None if record.since is None else _since(run, record, record.since),
         rows=run.ledger.rows(record.name) if record.state.has_rows else None,
-        last_change=reporter.last_change(run.ledger.task_folder(record.name)),
+        last_change=reporter.facts.last_change(run.ledger.task_folder(record.name)),
         error=None if record.error is None else record.error.as_record(),
         stopped_at=None if record.stopped_at is None else str(record.stopped_at),
         copy=None if progress is None else _copy(progress),

@@ -36,7 +36,7 @@ class Owner(Writer):
         mark = self.log.finish(plan)
         if isinstance(mark, Blocked):
             mark = self.log.withdraw(mark)
-        self.log.sync(plan)
+        self.log.syncing.sync(plan)
         print(f"acknowledged {mark.frontier}", flush=True)  # noqa: T201 - read by the test
         return mark
 

@@ -13,7 +13,7 @@ from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.log.table import LakeTable, tables_of
-from headrace.lake.store.contract import Store
+from headrace.lake.store.contract import Store, locate
 from tests.laws.lake.writers import SOURCE, Writer
 
 _SCHEMA = pa.schema([pa.field("row", pa.int64(), nullable=False)])
@@ -58,7 +58,7 @@ class Real:
     def compact_marks(self) -> None:
         marks = Marks(self.store, SOURCE)
         if marks.table.refresh() >= 0:
-            url = self.store.locate(marks.table.folder)
+            url = locate(self.store, marks.table.folder)
             DeltaTable(url, storage_options=self.store.storage_options).optimize.compact()
 
 

@@ -16,7 +16,7 @@ from headrace.lake.format.plan import TableStep
 from headrace.lake.log import table
 from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.retain import sweep
-from headrace.lake.retain.sweep import Broom
+from headrace.lake.retain.sweep import Sweeper
 from headrace.lake.retain.thinning import Keeping
 from headrace.lake.store.contract import Store
 from headrace.pipeline.commands.upkeep import EVERY_MARKS
@@ -90,7 +90,7 @@ def test_the_defaults_keep_a_week_within_its_budget_and_a_sweep_that_is_late_tak
 def _late(hours: Hours) -> None:
     """Marks that were young when a sweep began would be taken for old ones after a while."""
     newest, now = hours.household.ledger.mark.epoch, datetime.now(UTC)
-    broom = Broom(hours.store, "main", Keeping(), newest, now, frozenset(), dry=True)
-    assert broom.sweep(lambda folder, error: None).log > 0
-    late = replace(broom, now=now - timedelta(minutes=11)).sweep(lambda folder, error: None)
+    sweeper = Sweeper(hours.store, "main", Keeping(), newest, now, frozenset(), dry=True)
+    assert sweeper.sweep(lambda folder, error: None).log > 0
+    late = replace(sweeper, now=now - timedelta(minutes=11)).sweep(lambda folder, error: None)
     assert (late.files, late.log) == (0, 0)

@@ -18,6 +18,7 @@ from headrace.core.names import TableName
 from headrace.lake.format import layout
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read.lake import Lake
+from headrace.lake.store.contract import locate
 from headrace.pipeline.commands import ask
 from headrace.pipeline.resync.comparison import NEAR_ROWS
 from headrace.testing import validators
@@ -79,7 +80,7 @@ def damage_at(lake: Lake, table: str) -> None:
     live = LakeTable(lake.store, folder)
     live.refresh()
     for name in live.files():
-        path = Path(lake.store.locate(f"{folder}/{name}"))
+        path = Path(locate(lake.store, f"{folder}/{name}"))
         rows = pq.read_table(path)
         changed = pc.if_else(pc.equal(rows["id"], 50), "damaged", rows["s"])
         rows = rows.set_column(1, "s", changed).filter(pc.not_equal(rows["id"], 51))

@@ -121,7 +121,7 @@ class Writer:
             _patiently(partial(self.log.put_plan, plan))
             outcome = _patiently(partial(self.log.finish, plan))
             if isinstance(outcome, Mark):
-                _patiently(partial(self.log.sync, plan))
+                _patiently(partial(self.log.syncing.sync, plan))
                 self.published.append((plan, outcome))
                 self.catalog = self.catalog.after(plan)
                 if self.tidy:

@@ -170,7 +170,7 @@ class EpochLog:
     def finish(self, plan: Plan) -> Mark | Blocked:
         """Carry out a plan that was put, from wherever it got stuck, and publish its mark.
 
-        Acknowledge the frontier of the mark that is returned, and only after `sync`.
+        Acknowledge the frontier of the mark that is returned, and only after `syncing.sync`.
         """
         published = self._published(plan)
         if published is not None:
@@ -231,15 +231,6 @@ class EpochLog:
                 self.syncing.begin(mark.epoch)
                 return Takeover(mark, tuple(blocked))
         raise _restless(self.source)
-
-    @property
-    def durable(self) -> int:
-        """The last epoch that is known to be durable; -1 where nobody knows of any."""
-        return self.syncing.durable
-
-    def sync(self, plan: Plan | None = None) -> None:
-        """Make all that this plan and its mark rest on durable (`headrace.lake.log.syncing`)."""
-        self.syncing.sync(plan)
 
     def _settle(self, plan: Plan) -> list[Blocked]:
         """Finish or withdraw what an older writer left; it may be alive and do the same."""

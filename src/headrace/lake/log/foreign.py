@@ -25,7 +25,7 @@ from headrace.lake.format import layout
 from headrace.lake.format.plan import TableStep, attempts
 from headrace.lake.log import log_lines
 from headrace.lake.log.marks import Marks
-from headrace.lake.log.table import LakeTable, TornLog, columns
+from headrace.lake.log.table import LakeTable, TornLog, columns, line_key
 from headrace.lake.store.contract import Store
 
 
@@ -66,9 +66,7 @@ def undo(store: Store, source: str, folder: str) -> bool:
     table.refresh()
     step = table.restoration(torn - 1)
     if step is not None:
-        store.put_if_absent(
-            log_lines.line_key(folder, newest + 1), log_lines.text(*_actions(table, step, torn - 1))
-        )
+        store.put_if_absent(line_key(folder, newest + 1), log_lines.text(*_actions(table, step, torn - 1)))
     return True
 
 

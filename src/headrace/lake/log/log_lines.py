@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
-from headrace.lake.log.table import PLAN_ID
+from headrace.lake.log.table import PLAN_ID, line_key
 from headrace.lake.store.contract import Store
 
 _LINE = re.compile(r"/(\d{20})\.json\Z")
@@ -71,10 +71,6 @@ def is_whole(store: Store, folder: str, version: int) -> bool:
     """Tell whether one version is there, with all files that it adds."""
     found = line(store, folder, version)
     return found is not None and files_whole(store, folder, found.files)
-
-
-def line_key(folder: str, version: int) -> str:
-    return f"{folder}/_delta_log/{version:020d}.json"
 
 
 def versions(store: Store, folder: str) -> list[int]:

@@ -45,7 +45,7 @@ from headrace.lake.format.plan import DataFile, Plan, TableStep, attempts
 from headrace.lake.log import durable, foreign, log_lines
 from headrace.lake.log.durable import Durable
 from headrace.lake.log.marks import Mark, Marks, mark_of, repeating, rows_of
-from headrace.lake.log.table import PLAN_ID, LakeTable, Stamp
+from headrace.lake.log.table import PLAN_ID, LakeTable, Stamp, line_key
 from headrace.lake.log.table import columns as columns_of
 from headrace.lake.store.contract import Store
 
@@ -155,7 +155,7 @@ def _step_whole(store: Store, step: TableStep, plan: Plan, marked: bool) -> bool
     line = log_lines.line(store, step.path, step.base + 1)
     if line is not None:
         return not marked or line.plan_id == plan.plan_id
-    return not marked and not store.exists(log_lines.line_key(step.path, step.base + 1))
+    return not marked and not store.exists(line_key(step.path, step.base + 1))
 
 
 def _version_at(store: Store, folder: str, epoch: int) -> int:
@@ -268,7 +268,7 @@ def _put_columns(table: LakeTable, base: int, version: int, stamp: Stamp) -> Non
     """Say again which columns the table has: a line that replaced them is torn, or stands, and was read."""
     columns = {"metaData": columns_of(table.at(base))}
     line = _line(stamp, _COLUMNS, columns)
-    if not table.store.put_if_absent(log_lines.line_key(table.folder, version), line):
+    if not table.store.put_if_absent(line_key(table.folder, version), line):
         raise _moved(table.folder)
 
 

@@ -44,7 +44,7 @@ from deltalake.transaction import (
 from headrace.core.errors import Definite, Transient
 from headrace.lake.format import datafile, schemas
 from headrace.lake.format.plan import DataFile, TableStep
-from headrace.lake.store.contract import Store
+from headrace.lake.store.contract import Store, locate
 
 PLAN_ID = "headracePlan"  # what a commit of ours says of itself
 # delta-rs replays all commits since the last checkpoint at each commit and update: 1 ms at the first,
@@ -102,7 +102,7 @@ class LakeTable:
         with _Told(self.folder):
             if self._delta is None:
                 self._delta = self._open(None)
-            elif self.store.exists(self._log_key(self.version + 1)):
+            elif self.store.exists(line_key(self.folder, self.version + 1)):
                 # Asked first: most looks find nothing new, and the update costs milliseconds even then.
                 self._delta.update_incremental()
         return self.version
@@ -158,7 +158,7 @@ class LakeTable:
         """Read the log's line of one version; None where it is not there (any more)."""
         if version in self._ours:
             return self._ours[version]
-        text = self.store.get(self._log_key(version))
+        text = self.store.get(line_key(self.folder, version))
         if text is None:
             return None
         try:
@@ -224,21 +224,18 @@ class LakeTable:
 
     def log_keys(self, version: int) -> list[str]:
         """The files of the log that hold this version, with the checkpoint that was made at it."""
-        keys = [self._log_key(version)]
+        keys = [line_key(self.folder, version)]
         checkpoint = f"{self.folder}/_delta_log/{version:020d}.checkpoint.parquet"
         # delta-rs counts versions from 1 here: checkpoints are made at 24, 49, ...
         if (version + 1) % _CHECKPOINT_INTERVAL == 0 and self.store.exists(checkpoint):
             keys += [checkpoint, f"{self.folder}/_delta_log/_last_checkpoint"]
         return keys
 
-    def _log_key(self, version: int) -> str:
-        return f"{self.folder}/_delta_log/{version:020d}.json"
-
     def write(self, step: TableStep, stamp: Stamp) -> bool:
         """Try to commit the step as version `base + 1`; the handle must stand at `base`."""
         assert self.version == step.base, "refresh and compare before writing"
         try:
-            self._commit(step, stamp)
+            _commit(self, step, stamp)
         except (DeltaError, OSError) as error:
             # Whether it happened is decided by what stands in the log, not by what the answer says.
             if self.refresh() <= step.base:
@@ -248,32 +245,37 @@ class LakeTable:
         self._ours = {step.base + 1: Entry(stamp.plan_id, rewrite=False, epoch=stamp.epoch)}
         return True
 
-    def _commit(self, step: TableStep, stamp: Stamp) -> None:
-        properties = CommitProperties(
-            custom_metadata={PLAN_ID: stamp.plan_id},
-            max_commit_retries=0,
-            app_transactions=[Transaction(stamp.app, stamp.epoch)],
-        )
-        if self._delta is None:
-            _create(self._url, self.store.storage_options, step, properties)
-        elif step.schema is None:
-            _change_files(self._delta, step, self.files() if step.remove else {}, properties)
-        elif columns := _added_columns(self._delta, step):
-            self._delta.alter.add_columns(columns, commit_properties=properties)
-        elif set(step.remove) == self.live():
-            _replace(self._delta, step, properties)
-        else:
-            raise AssertionError("a step that replaces the schema removes every live file")
-
     @property
     def _url(self) -> str:
-        return self.store.locate(self.folder)
+        return locate(self.store, self.folder)
 
     def _open(self, version: int | None) -> DeltaTable | None:
         try:
             return DeltaTable(self._url, version=version, storage_options=self.store.storage_options)
         except TableNotFoundError:
             return None
+
+
+def line_key(folder: str, version: int) -> str:
+    return f"{folder}/_delta_log/{version:020d}.json"
+
+
+def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> None:
+    properties = CommitProperties(
+        custom_metadata={PLAN_ID: stamp.plan_id},
+        max_commit_retries=0,
+        app_transactions=[Transaction(stamp.app, stamp.epoch)],
+    )
+    if table._delta is None:
+        _create(table._url, table.store.storage_options, step, properties)
+    elif step.schema is None:
+        _change_files(table._delta, step, table.files() if step.remove else {}, properties)
+    elif columns := _added_columns(table._delta, step):
+        table._delta.alter.add_columns(columns, commit_properties=properties)
+    elif set(step.remove) == table.live():
+        _replace(table._delta, step, properties)
+    else:
+        raise AssertionError("a step that replaces the schema removes every live file")
 
 
 def _create(url: str, options: dict[str, str], step: TableStep, properties: CommitProperties) -> None:

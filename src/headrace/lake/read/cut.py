@@ -31,7 +31,7 @@ from headrace.lake.log.table import LakeTable
 from headrace.lake.read import pruning, travel
 from headrace.lake.read.intervals import Name, Standings
 from headrace.lake.read.resolve import Place
-from headrace.lake.store.contract import Store
+from headrace.lake.store.contract import Store, locate
 
 
 class Cut:
@@ -89,14 +89,14 @@ class Cut:
     def url(self, name: str) -> str:
         """The address of the table's Delta folder; open it at `version(name)`."""
         self.version(name)
-        return self._store.locate(layout.table_folder(*self.standings.resolve(name)))
+        return locate(self._store, layout.table_folder(*self.standings.resolve(name)))
 
     def files(self, name: str) -> list[str]:
         """The addresses of the Parquet files that hold the table here."""
         self.version(name)
         full = self.standings.resolve(name)
         table = self.standings.open(full, self.standings.of(full).base)
-        return [self._store.locate(f"{table.folder}/{path}") for path in sorted(table.files())]
+        return [locate(self._store, f"{table.folder}/{path}") for path in sorted(table.files())]
 
     def schema(self, name: str) -> pa.Schema:
         return self.standings.schema(self.standings.resolve(name))
@@ -197,7 +197,7 @@ def _scan(table: LakeTable) -> pl.LazyFrame:
     schema = table.schema()
     empty = pl.from_arrow(schemas.to_lake(schema).empty_table())
     assert isinstance(empty, pl.DataFrame)
-    urls = [table.store.locate(f"{table.folder}/{path}") for path in sorted(table.files())]
+    urls = [locate(table.store, f"{table.folder}/{path}") for path in sorted(table.files())]
     frame = empty.lazy()
     if urls:
         frame = pl.scan_parquet(

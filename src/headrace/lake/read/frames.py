@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.lake.format import datafile, schemas
-from headrace.lake.store.contract import Store
+from headrace.lake.store.contract import Store, locate
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
 
@@ -77,7 +77,7 @@ class Frames:
     def _address(self, key: str) -> str:
         """Hadoop's spelling: S3 is s3a there, a bare path would mean the default file system, and what looks
         like a pattern is one."""
-        url = self.store.locate(key)
+        url = locate(self.store, key)
         where = "s3a" + url[2:] if url.startswith("s3:") else f"file://{url}"
         return _GLOB.sub(r"\\\1", where)
 

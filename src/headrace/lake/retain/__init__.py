@@ -3,6 +3,7 @@
     thinning    which marks stay
     mark_files  the files of a marks table, put in order
     compaction  which small files are put together
+    marks_there the marks that a reader may still have open
     sweep       deleting what nobody needs
 
 Called by the pipeline, which commits what follows from it.

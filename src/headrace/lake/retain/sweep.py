@@ -23,20 +23,17 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
-from typing import Any
 
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.lake.format import datafile, layout, requests
+from headrace.lake.format import layout, requests
 from headrace.lake.log import catalog
-from headrace.lake.log.marks import MARKS, Marks
 from headrace.lake.log.table import LakeTable
-from headrace.lake.retain import mark_files
+from headrace.lake.retain.marks_there import There, marks_there
 from headrace.lake.retain.thinning import Keeping
 from headrace.lake.store.contract import Store
 
@@ -59,16 +56,7 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
-class There:
-    """The marks that are there: those that are kept, and those that went less than a grace time ago."""
-
-    old: tuple[int, ...]  # epochs of kept marks from before the time in which nothing is removed
-    gone: tuple[int, ...]  # epochs of marks that are no longer kept
-    versions: Mapping[str, Collection[int]]  # of each table, what all of those name
-
-
-@dataclass(frozen=True, slots=True)
-class Broom:
+class Sweeper:
     """One sweep through a source's part of the lake."""
 
     store: Store
@@ -96,7 +84,7 @@ class Broom:
         """All of it; a table that cannot be swept is told of and left alone."""
         found = Swept()
         self._table(layout.marks_folder(self.source), (), found)
-        there = self._there()
+        there = marks_there(self.store, self.source, self.before)
         for folder, table in self._folders():
             if table in self.busy:
                 continue
@@ -123,38 +111,6 @@ class Broom:
         for schema in self.store.folders(room):
             for name in self.store.folders(f"{room}/{schema}"):
                 yield f"{room}/{schema}/{name}", TableName(layout.unquote(schema), layout.unquote(name))
-
-    # --- marks ----------------------------------------------------------------------------------
-
-    def _there(self) -> There:
-        """Every mark of which a file is there, but for the young ones."""
-        marks = Marks(self.store, self.source)
-        kept = marks.kept()
-        first = mark_files.first_young(kept, self.before)
-        old = list(takewhile(lambda mark: mark.epoch < first, kept))
-        versions: dict[str, set[int]] = {}
-        for mark in old:
-            self._name(mark.versions.items(), versions)
-        epochs = {mark.epoch for mark in old}
-        gone: set[int] = set()
-        for row in self._left_behind(marks.table, first):
-            self._name(row["versions"], versions)
-            gone.update({row["epoch"]} - epochs)
-        return There(tuple(sorted(epochs)), tuple(sorted(gone)), versions)
-
-    def _name(self, named: Iterable[tuple[str, int]], versions: dict[str, set[int]]) -> None:
-        for name, version in named:
-            folder = layout.table_folder(self.source, TableName.parse(name))
-            versions.setdefault(folder, set()).add(version)
-
-    def _left_behind(self, table: LakeTable, first: int) -> Iterator[dict[str, Any]]:
-        """The marks in files that the log holds no more and that are still there, but for young ones."""
-        live = table.live()
-        for key in self.store.list(table.folder):
-            path = key.removeprefix(f"{table.folder}/")
-            left = path.endswith(".parquet") and "/" not in path and path not in live
-            if left and not mark_files.young(path, first):
-                yield from datafile.read(self.store, table.folder, path, schema=MARKS).to_pylist()
 
     # --- a table --------------------------------------------------------------------------------
 

@@ -73,8 +73,10 @@ class Store(Protocol):
     def sync_all(self) -> None:
         """Make everything durable that anybody has written into the lake."""
 
-    def locate(self, key: str) -> str:
-        """The key's own address, for readers that take lists of files."""
+
+def locate(store: Store, key: str) -> str:
+    """The key's own address, for readers that take lists of files."""
+    return f"{store.url}/{key}"
 
 
 def missing(key: str) -> Definite:

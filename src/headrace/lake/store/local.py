@@ -38,28 +38,27 @@ class LocalStore:
     def durable_at_once(self) -> bool:
         return False
 
-    def locate(self, key: str) -> str:
-        return f"{self.path}/{key}"
-
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        absent = [folder for folder in self._file(key).parents if not folder.exists()]
-        with told(key), _temporary(self._file(key), data, durable=True) as temporary:
+        absent = [folder for folder in _file(self.path, key).parents if not folder.exists()]
+        with told(key), _temporary(_file(self.path, key), data, durable=True) as temporary:
             try:
-                os.link(temporary, self._file(key))
+                os.link(temporary, _file(self.path, key))
             except FileExistsError:
                 return False
         # What is put so is what others decide by: a power cut must not make it undone.
-        _sync_paths({*_folders_of(Path(self.path), self._file(key)), *(folder.parent for folder in absent)})
+        _sync_paths(
+            {*_folders_of(Path(self.path), _file(self.path, key)), *(folder.parent for folder in absent)}
+        )
         return True
 
     def put(self, key: str, data: bytes, *, lasting: bool = True) -> None:
-        with told(key), _temporary(self._file(key), data, durable=lasting) as temporary:
-            os.replace(temporary, self._file(key))
+        with told(key), _temporary(_file(self.path, key), data, durable=lasting) as temporary:
+            os.replace(temporary, _file(self.path, key))
 
     def get(self, key: str) -> bytes | None:
         with told(key):
             try:
-                return self._file(key).read_bytes()
+                return _file(self.path, key).read_bytes()
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -76,18 +75,18 @@ class LocalStore:
     def folders(self, prefix: str) -> tuple[str, ...]:
         with told(prefix):
             try:
-                entries = list(os.scandir(self._file(prefix)))
+                entries = list(os.scandir(_file(self.path, prefix)))
             except FileNotFoundError:
                 return ()
         return tuple(sorted(entry.name for entry in entries if entry.is_dir()))
 
     def delete(self, key: str) -> None:
         with told(key):
-            self._file(key).unlink(missing_ok=True)
+            _file(self.path, key).unlink(missing_ok=True)
 
     def exists(self, key: str) -> bool:
         with told(key):
-            return self._file(key).is_file()
+            return _file(self.path, key).is_file()
 
     def empty(self) -> bool:
         with told(""):
@@ -98,7 +97,7 @@ class LocalStore:
 
     @contextmanager
     def open_output(self, key: str) -> Iterator[IO[bytes]]:
-        file = self._file(key)
+        file = _file(self.path, key)
         with told(key):
             file.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -113,20 +112,21 @@ class LocalStore:
     def open_input(self, key: str) -> Any:
         with told(key):
             try:
-                return pa.OSFile(str(self._file(key)))
+                return pa.OSFile(str(_file(self.path, key)))
             except FileNotFoundError as error:
                 raise missing(key) from error
 
     def sync(self, keys: Iterable[str]) -> None:
-        files = {self._file(key) for key in keys}
+        files = {_file(self.path, key) for key in keys}
         _sync_paths([*files, *{folder for file in files for folder in _folders_of(Path(self.path), file)}])
 
     def sync_all(self) -> None:
         # The whole machine's file systems, once at a takeover: nobody knows what the last owner left.
         os.sync()
 
-    def _file(self, key: str) -> Path:
-        return Path(self.path) / key
+
+def _file(root: str, key: str) -> Path:
+    return Path(root) / key
 
 
 @contextmanager

@@ -59,9 +59,6 @@ class S3Store:
     def durable_at_once(self) -> bool:
         return True
 
-    def locate(self, key: str) -> str:
-        return f"{self.url}/{key}"
-
     def put_if_absent(self, key: str, data: bytes) -> bool:
         for pause in CONFLICT_PAUSES:
             with _told(key):

@@ -30,7 +30,7 @@ from headrace.lake.log.commit import plan_base
 from headrace.lake.log.horizon import Reach
 from headrace.lake.log.marks import Mark
 from headrace.lake.read.intervals import Past
-from headrace.lake.retain.sweep import Broom
+from headrace.lake.retain.sweep import Sweeper
 from headrace.lake.retain.thinning import Keeping
 from headrace.pipeline.maintain import expiry
 from headrace.pipeline.state.background import Errand
@@ -93,16 +93,16 @@ def maintain(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     yield from _expire(owner, order, report)
     yield from _tidy(owner, order, report)
     yield partial(_await_durable, owner.ledger)
-    broom = Broom(
+    sweeper = Sweeper(
         owner.place.store,
         owner.ledger.name,
         order.keeping,
-        max(0, owner.ledger.log.durable),
+        max(0, owner.ledger.log.syncing.durable),
         datetime.now(UTC),
         frozenset(n for n, r in owner.ledger.tables.items() if not r.state.is_settled),
         order.dry,
     )
-    swept = yield partial(broom.sweep, report.leave)
+    swept = yield partial(sweeper.sweep, report.leave)
     report.deleted = {name: getattr(swept, name) for name in swept.__slots__}
     if order.dry and report.marks["dropped"] and order.keeping.grace:
         report.deleted["plans"] = 0  # the marks that go would keep them for that long
@@ -112,7 +112,7 @@ def maintain(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
 def _await_durable(ledger: Ledger) -> None:
     """Give the acknowledgement time to come to what was published last: nothing later is swept up to."""
     epoch, deadline = ledger.mark.epoch, time.monotonic() + DURABLE_WITHIN
-    while ledger.log.durable < epoch and time.monotonic() < deadline:
+    while ledger.log.syncing.durable < epoch and time.monotonic() < deadline:
         time.sleep(DURABLE_POLL)
 
 

@@ -273,7 +273,7 @@ class Ledger:
     @property
     def durable(self) -> bool:
         """Tell whether no power cut can take the newest mark back."""
-        return self.log.durable >= self.mark.epoch
+        return self.log.syncing.durable >= self.mark.epoch
 
     def sync(self, plan: Plan | None = None) -> None:
         """Make all that the plan's mark rests on durable; what no later epoch needs goes only then.
@@ -288,7 +288,7 @@ class Ledger:
         late = [layout.late_key(self.name, name) for name in came]
         there = at_once(self.store.exists, late)
         self.store.sync([key for key, is_there in zip(late, there, strict=True) if is_there])
-        self.log.sync(plan)
+        self.log.syncing.sync(plan)
         gone = [place for name, place in places.items() if names.get(name) is None]
         if gone:
             failpoint("late.remove.before")

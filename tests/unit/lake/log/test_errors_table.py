@@ -36,7 +36,7 @@ class Counting(LocalStore):
     read = 0
 
     def open_input(self, key: str) -> Any:
-        return Counted(self._file(key).open("rb", buffering=0))
+        return Counted((Path(self.path) / key).open("rb", buffering=0))
 
 
 class Counted(io.RawIOBase):

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from headrace.lake.format.plan import Plan
 from headrace.lake.log.marks import Mark, Marks, mark_of
-from headrace.lake.store.contract import Store
+from headrace.lake.store.contract import Store, locate
 from headrace.lake.store.open import open_store
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -62,7 +62,7 @@ def test_a_mark_is_refused_where_another_came_since_the_last_look(any_store: Sto
 
 def test_a_compaction_of_the_marks_hides_none(any_store: Store) -> None:
     marks = _published(any_store, 3)
-    url = any_store.locate(marks.table.folder)
+    url = locate(any_store, marks.table.folder)
     DeltaTable(url, storage_options=any_store.storage_options).optimize.compact()
     assert Marks(any_store, "main").newest() == _mark(3)
     assert not marks.append(_mark(4)), "the compaction came since the last look"

@@ -13,7 +13,7 @@ from headrace.lake.log import durable, recovery
 from headrace.lake.log.commit import open_log
 from headrace.lake.log.durable import Durable
 from headrace.lake.log.table import LakeTable
-from headrace.lake.store.contract import Store
+from headrace.lake.store.contract import Store, locate
 
 FOLDER = "tables/main/public/t"
 OLD = pa.table({"id": [1, 2], "s": ["x", "y"]})
@@ -42,13 +42,13 @@ class Mirror:
         return file.path
 
     def sync(self) -> None:
-        self.log.sync(self.plan)
+        self.log.syncing.sync(self.plan)
 
     def line(self, version: int) -> str:
         return f"{FOLDER}/_delta_log/{version:020d}.json"
 
     def tear(self, key: str) -> None:
-        path = Path(self.store.locate(key))
+        path = Path(locate(self.store, key))
         path.write_bytes(path.read_bytes()[:40])
 
 

@@ -14,7 +14,7 @@ from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.log.commit import plan_base
 from headrace.lake.log.table import Entry, LakeTable, Stamp
-from headrace.lake.store.contract import Store
+from headrace.lake.store.contract import Store, locate
 
 FOLDER = layout.table_folder("main", TableName("Sales Data", 'odd"né%me'))
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a b", pa.string())])
@@ -38,7 +38,7 @@ def _made(store: Store, *ids: list[int]) -> tuple[LakeTable, tuple[DataFile, ...
 
 
 def _delta(store: Store) -> DeltaTable:
-    return DeltaTable(store.locate(FOLDER), storage_options=store.storage_options)
+    return DeltaTable(locate(store, FOLDER), storage_options=store.storage_options)
 
 
 def _ids(store: Store) -> list[int]:
