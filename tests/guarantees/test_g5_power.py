@@ -22,7 +22,7 @@ from headrace.core.position import Position
 from headrace.lake.log import recovery
 from headrace.lake.log.table import LakeTable
 from headrace.pipeline.state import last_config
-from headrace.pipeline.state.ledger import Epoch
+from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.repair import mend
 from headrace.testing import validators
 from headrace.testing.mirror_process import Mirrored, interpreter
@@ -148,8 +148,8 @@ def test_g5_one_empty_file_of_an_unsynced_epoch_takes_it_back_and_no_version_com
     house.live(2)
     before, house.lazy = house.ledger.mark, True
     [folder, *_] = [house.ledger.task_folder(name) for name in NAMES]
-    versions = {name: house.ledger.table(house.ledger.task_folder(name)).version for name in NAMES}
-    while house.ledger.table(folder).version == versions[NAMES[0]]:
+    versions = {name: house.ledger.live.table(house.ledger.task_folder(name)).version for name in NAMES}
+    while house.ledger.live.table(folder).version == versions[NAMES[0]]:
         house.live(1)
     reader = LakeTable(house.place.store, folder)
     reader.refresh()
@@ -168,7 +168,7 @@ def test_g5_one_empty_file_of_an_unsynced_epoch_takes_it_back_and_no_version_com
     assert house.wrong() == []
     # Who had the table open before is brought to what it holds now.
     reader.refresh()
-    assert reader.live() == house.ledger.table(folder).live()
+    assert reader.live() == house.ledger.live.table(folder).live()
     house.live(2)
     assert house.wrong() == []
 

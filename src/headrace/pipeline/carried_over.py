@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from headrace.pipeline.commands import resync
 from headrace.pipeline.resync import replacement
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import Event, State
 from headrace.pipeline.tasks import raw_values
@@ -57,7 +58,7 @@ def _anew(ledger: Ledger, record: TableRecord) -> TableRecord:
 
 def _emptied(ledger: Ledger, record: TableRecord) -> Outcome:
     """Take its rows out of the lake, and its rows of errors/ with them."""
-    live = tuple(ledger.table(ledger.task_folder(record.name)).files())
+    live = tuple(ledger.live.table(ledger.task_folder(record.name)).files())
     task, epoch, time = ledger.outline(record), ledger.mark.epoch + 1, ledger.frontier.last
     errors = raw_values.standing(ledger.store, task, epoch, time) if record.raw_columns else ()
     return Outcome(record.name, remove=live, errors=errors)

@@ -24,7 +24,8 @@ from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.choice import chosen, examined, refuse
 from headrace.pipeline.state.config import SourceConfig
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry

@@ -33,7 +33,8 @@ from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.resync.new_copy import Renewal
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.acknowledger import Acknowledger
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.spacing import with_room

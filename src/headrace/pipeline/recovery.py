@@ -27,7 +27,8 @@ from headrace.lake.format import layout, version_1
 from headrace.pipeline.commands import resync
 from headrace.pipeline.first_run import Met
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.session import Origin

@@ -351,7 +351,7 @@ def _table(
         held_transactions=record.held,
         copied_anew=None if anew is None else anew.state.value,
         since=None if record.since is None else _since(run, record, record.since),
-        rows=run.ledger.rows(record.name) if record.state.has_rows else None,
+        rows=run.ledger.live.rows(run.ledger.task_folder(record.name)) if record.state.has_rows else None,
         last_change=reporter.facts.last_change(run.ledger.task_folder(record.name)),
         error=None if record.error is None else record.error.as_record(),
         stopped_at=None if record.stopped_at is None else str(record.stopped_at),

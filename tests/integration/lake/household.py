@@ -29,7 +29,8 @@ from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.maintain.maintenance import maintain
 from headrace.pipeline.state.config import LakeConfig
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
@@ -229,7 +230,7 @@ class Household:
     def learn(self) -> None:
         """Which rows are in which files now."""
         for name in NAMES:
-            table = self.ledger.table(self.ledger.task_folder(name))
+            table = self.ledger.live.table(self.ledger.task_folder(name))
             table.refresh()
             self.files[name] = {path: _rows(self._read(name, path)) for path in table.live()}
 

@@ -17,7 +17,7 @@ from headrace.lake.format import datafile, layout, requests
 from headrace.lake.log import horizon, table
 from headrace.lake.store.contract import Store
 from headrace.pipeline.maintain.maintenance import maintain
-from headrace.pipeline.state.ledger import Epoch
+from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.table_state import State
 from tests.integration.lake.household import NAMES, SCHEMA, Household
 from tests.places import place_at
@@ -46,7 +46,7 @@ def _files(household: Household) -> set[str]:
 
 
 def _live(household: Household, folder: str) -> int:
-    return len(household.ledger.table(folder).files())
+    return len(household.ledger.live.table(folder).files())
 
 
 def test_everything_is_as_it_was_after_it_and_after_what_comes_then(household: Household) -> None:
@@ -233,7 +233,10 @@ def test_a_table_that_another_program_changed_is_left_alone(household: Household
     _append(household)
     report = household.maintained(**AT_ONCE)
     assert report["left_alone"] == {"public.a": "LAKE_FOREIGN_COMMIT"}
-    assert household.ledger.table(folder).entry(household.ledger.table(folder).version).plan_id is None  # type: ignore[union-attr]
+    table = household.ledger.live.table(folder)
+    newest = table.entry(table.version)
+    assert newest is not None
+    assert newest.plan_id is None
     assert _live(household, household.ledger.task_folder(NAMES[1])) == 1
 
 

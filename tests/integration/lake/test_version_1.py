@@ -22,7 +22,8 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.ingest.last_commits import last_commits_of
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import STAGED_PREFIX, source_of, tables_of
 from headrace.status import sentences
 from headrace.status.picture import pictures

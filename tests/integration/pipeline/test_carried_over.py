@@ -16,7 +16,8 @@ from headrace.core.position import Position
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask
 from headrace.pipeline.resync.replacement import staged
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators

@@ -37,7 +37,8 @@ from headrace.core.schema import TableSchema
 from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
 from headrace.pipeline.state import choice, last_config
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.tasks import raw_values
@@ -190,7 +191,7 @@ class _Arrival:
 
 def _arrival(ledger: Ledger, arriving: TableDef, start: Position) -> _Arrival:
     record = replace(choice.chosen(arriving, start), late=True)
-    name, table = arriving.name, ledger.table(layout.table_folder(ledger.name, arriving.name))
+    name, table = arriving.name, ledger.live.table(layout.table_folder(ledger.name, arriving.name))
     other = table.version >= 0 and not _alike(table.schema(), record.schema.arrow())
     live = tuple(table.files())
     schema = replace(record.schema, version=_history_version(ledger, name, record.schema))
@@ -205,8 +206,8 @@ def _alike(known: pa.Schema, new: pa.Schema) -> bool:
 def _history_version(ledger: Ledger, name: TableName, schema: TableSchema) -> int:
     """The history that goes on: the last one, or where its columns are others the next. They have no gaps."""
     version = 1
-    while (history := ledger.table(layout.history_folder(ledger.name, name, version))).version >= 0:
-        following = ledger.table(layout.history_folder(ledger.name, name, version + 1))
+    while (history := ledger.live.table(layout.history_folder(ledger.name, name, version))).version >= 0:
+        following = ledger.live.table(layout.history_folder(ledger.name, name, version + 1))
         if following.version < 0 and _alike(history.schema(), history_schema(schema)):
             return version
         version += 1

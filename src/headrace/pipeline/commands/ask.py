@@ -23,7 +23,8 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.commands.serve import at_once
 from headrace.pipeline.state import last_config, policy
 from headrace.pipeline.state.config import Config
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Answer
 from headrace.pipeline.state.ownership import living_owner
 from headrace.pipeline.state.place import Place, placed

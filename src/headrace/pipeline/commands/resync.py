@@ -20,7 +20,8 @@ from typing import Any
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName, split_identifiers
 from headrace.pipeline.resync import replacement
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.sources import registry

@@ -14,7 +14,8 @@ from headrace.core.chunks import AnyHandoff, ByChunk
 from headrace.core.names import TableName
 from headrace.pipeline.copy.context import ChunkCopied, Copied
 from headrace.pipeline.state import kept_files
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord, told_from
 from headrace.pipeline.state.table_state import Event
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes
@@ -124,4 +125,4 @@ def _outcome(parts: list[ChunkCopied]) -> Outcome:
 
 def _absent(ledger: Ledger, record: TableRecord) -> bool:
     """Tell whether the table has no folder in the lake yet: an empty one has no file that would make it."""
-    return ledger.table(ledger.outline(record).folder).version < 0
+    return ledger.live.table(ledger.outline(record).folder).version < 0

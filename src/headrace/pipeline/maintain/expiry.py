@@ -27,7 +27,7 @@ from headrace.lake.retain import mark_files
 from headrace.lake.retain.mark_files import Tidied
 from headrace.lake.retain.thinning import Keeping, Known
 from headrace.lake.store.contract import Store
-from headrace.pipeline.state.ledger import Rewrite
+from headrace.pipeline.state.epoch import Rewrite
 from headrace.pipeline.state.records import TABLE_PREFIX
 
 

@@ -34,7 +34,8 @@ from headrace.lake.retain.sweep import Sweeper
 from headrace.lake.retain.thinning import Keeping
 from headrace.pipeline.maintain import expiry
 from headrace.pipeline.state.background import Errand
-from headrace.pipeline.state.ledger import MAINTAIN, Epoch, Ledger, Rewrite
+from headrace.pipeline.state.epoch import MAINTAIN, Epoch, Rewrite
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.tasks import compact
 from headrace.pipeline.tasks.compact import Bundle, Bundled, Survey
@@ -153,7 +154,7 @@ def _fitting(ledger: Ledger, done: Iterable[Bundled], report: Report) -> list[Bu
 
 def _live(ledger: Ledger, folder: str, report: Report) -> frozenset[str]:
     """The files of a folder that are ours to put together; none where another program changed it."""
-    table = ledger.table(folder)
+    table = ledger.live.table(folder)
     try:
         plan_base(table)
     except Definite as error:

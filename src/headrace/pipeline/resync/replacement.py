@@ -35,7 +35,8 @@ from headrace.core.schema import Column, TableSchema
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.pipeline.resync.comparison import Balance
-from headrace.pipeline.state.ledger import RECONCILE, Epoch, Ledger
+from headrace.pipeline.state.epoch import RECONCILE, Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.remedies import anew
 from headrace.pipeline.state.spacing import ROOM
@@ -203,7 +204,7 @@ def clean_up(ledger: Ledger) -> None:
         return
     for copy_id in spent:
         _remove(ledger.store, layout.staged_folder(ledger.name, copy_id))
-        ledger.forget_folder(layout.staged_folder(ledger.name, copy_id))
+        ledger.live.forget(layout.staged_folder(ledger.name, copy_id))
 
 
 def _remove(store: Store, folder: str) -> None:
@@ -232,7 +233,7 @@ class _Pair:
 def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Position) -> _Pair:
     refuse_other_columns(copy.name, old.schema, copy.schema)
     if old.state is State.STOPPED:  # another program may have changed its files
-        ledger.forget_folder(ledger.task_folder(old.name))
+        ledger.live.forget(ledger.task_folder(old.name))
     old_task, new_task = ledger.task(replace(old, schema=copy.schema)), ledger.task(copy)
     both = tuple(sorted({*old.raw_columns, *copy.raw_columns}))
     given = Comparison(

@@ -1,6 +1,8 @@
 """The state of a source in the lake, and who may change it: the only room that commits.
 
-    ledger        all that the lake knows of a source; from outcomes to a plan and its mark
+    ledger        all that the lake knows of a source; from an epoch to its mark
+    epoch         what an epoch changes; planner: the steps of its plan
+    live_tables   the source's Delta tables, and what is known of their files
     records       what the catalog remembers of a source and its tables; table_state: the life of a table
     kept_files    the stream for tables that are being copied, as the catalog names it
     place         where a source is run; owner: who has its fence; ownership: who is alive

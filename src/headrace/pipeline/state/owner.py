@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from headrace.core.position import Position
 from headrace.pipeline.state.background import Errand
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import Place
 from headrace.sources.contract.session import Session
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 
 Failures = Mapping[TableName, HeadraceError]
 

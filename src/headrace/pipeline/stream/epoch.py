@@ -26,8 +26,9 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.pipeline.ingest.last_commits import LastCommits
+from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.kept_files import Kept, needed
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import Look
 from headrace.pipeline.state.spacing import with_room

@@ -21,7 +21,8 @@ from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask, serve
 from headrace.pipeline.commands.serve import CommandQueue, Deed
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Answer, Owner, Steps
 from headrace.pipeline.state.ownership import this_process
 from tests.places import place_at

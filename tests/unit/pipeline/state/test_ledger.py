@@ -20,8 +20,9 @@ from headrace.lake.log.durable import Durable
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.resync.replacement import staged
+from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.kept_files import Kept
-from headrace.pipeline.state.ledger import Epoch, Ledger
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.objects import Upstream

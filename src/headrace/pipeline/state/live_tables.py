@@ -1,0 +1,104 @@
+"""The Delta tables of one source in the lake, each opened once, and what is known of their files.
+
+    table(folder)     the handle, which reads on from where it was
+    ranges(folder)    its files with the keys that they hold: what routes an epoch's rows
+    folders_of        where a table, or a new copy of one, has its rows, history and errors
+
+Called by the ledger, and by the planner of its epochs. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.lake.format import datafile, layout
+from headrace.lake.log import foreign
+from headrace.lake.log.table import LakeTable, LiveFile
+from headrace.lake.store.contract import Store
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.tasks.routing import WIDTH, FileRange
+from headrace.pipeline.tasks.table_task import NewFile, Outcome
+
+
+class LiveTables:
+    """The tables of one source as they are in the lake now."""
+
+    def __init__(self, store: Store, source: str) -> None:
+        self.store = store
+        self.source = source
+        self._open: dict[str, LakeTable] = {}
+        self._files: dict[str, dict[str, FileRange]] = {}  # by folder
+        self._rows: dict[str, int] = {}  # by folder, of those that nobody touched
+
+    def table(self, folder: str) -> LakeTable:
+        """A Delta table, opened once."""
+        if folder not in self._open:
+            self._open[folder] = foreign.opened(self.store, self.source, folder)
+        return self._open[folder]
+
+    def rows(self, folder: str) -> int:
+        """Count the rows of a table."""
+        if folder in self._files:
+            return sum(file.rows for file in self._files[folder].values())
+        if folder not in self._rows:  # not touched in this run, so it stays what the log says
+            self._rows[folder] = sum(file.rows for file in self.table(folder).files().values())
+        return self._rows[folder]
+
+    def ranges(self, folder: str) -> dict[str, FileRange]:
+        """The files of a current state, with the keys that they hold."""
+        if folder not in self._files:
+            live = self.table(folder).files()
+            self._files[folder] = {path: self._ranged(folder, file) for path, file in live.items()}
+        return self._files[folder]
+
+    def move_on(self, folder: str, outcome: Outcome) -> None:
+        """An epoch published what a task did to a current state."""
+        known = self.ranges(folder)
+        for path in outcome.remove:
+            known.pop(path, None)
+        known.update({new.file.path: _range(new) for new in outcome.add})
+
+    def leave(self, folder: str) -> None:
+        """No later mark names the table: its files are asked for anew, should it come back."""
+        self._files.pop(folder, None)
+        self._rows.pop(folder, None)
+
+    def forget(self, folder: str) -> None:
+        """Forget what lay there: it is gone."""
+        for path in [path for path in self._open if _lies_in(path, folder)]:
+            self._open.pop(path)
+        for path in [path for path in (*self._files, *self._rows) if _lies_in(path, folder)]:
+            self.leave(path)
+
+    def _ranged(self, folder: str, file: LiveFile) -> FileRange:
+        # A file that another program rewrote carries no range: any key may lie in it.
+        low, high = datafile.read_range(self.store, folder, file.path) or (b"", b"\xff" * WIDTH)
+        return FileRange(file.path, file.size, file.rows, low, high)
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")
+
+
+def _range(new: NewFile) -> FileRange:
+    return FileRange(new.file.path, new.file.size, new.file.rows, new.low, new.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The folders of a table's rows, history and errors."""
+
+    rows: str
+    history: str
+    errors: str
+
+
+def folders_of(source: str, record: TableRecord) -> Folders:
+    if record.copy_id is not None:
+        folder = layout.staged_folder(source, record.copy_id)
+        return Folders(f"{folder}/rows", f"{folder}/history", f"{folder}/errors")
+    return Folders(
+        layout.table_folder(source, record.name),
+        layout.history_folder(source, record.name, record.schema.version),
+        layout.errors_folder(source),
+    )
