@@ -89,6 +89,7 @@ class Words:
     read_only: str
     executed: str  # the variable that holds what the server has committed
     log_status: str  # the statement that shows its newest file
+    replicas: str  # the statement that lists those who read the binlog
 
 
 WORDS: Mapping[Flavour, Words] = {
@@ -97,11 +98,13 @@ WORDS: Mapping[Flavour, Words] = {
         read_only="transaction_read_only",
         executed="gtid_executed",
         log_status="SHOW BINARY LOG STATUS",
+        replicas="SHOW REPLICAS",
     ),
     Flavour.MARIADB: Words(
         isolation="tx_isolation",
         read_only="tx_read_only",
         executed="gtid_binlog_pos",
         log_status="SHOW MASTER STATUS",
+        replicas="SHOW REPLICA HOSTS",
     ),
 }

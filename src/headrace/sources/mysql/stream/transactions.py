@@ -83,6 +83,11 @@ class TransactionFinder:
         """The time of the position behind the last transaction that ended."""
         return self._log.time(self.frontier.count)
 
+    @property
+    def between(self) -> bool:
+        """Tell whether no transaction is being sent."""
+        return self._group is None
+
     def take(self, event: Event) -> None:
         """The next event; a payload is taken apart before."""
         try:

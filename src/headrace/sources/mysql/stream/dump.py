@@ -1,0 +1,289 @@
+"""A binlog dump: a connection on which the server sends its log as it grows, from a set of GTIDs on.
+
+    connect ─► who answers? does it hold all that was received, and still have what follows? ─► dump
+                                                                                                 │
+               Received ◄── transactions ◄── events ◄── packets ◄────────────────────────────────┘
+
+Called by `stream_source`. The server remembers nothing of us: it is told each time where to begin, and purges
+what it likes. So the two questions are asked before anything is read, and the server's own refusal later on
+means the same. It ends an older dump of the same server id (MariaDB) or the same uuid (MySQL): ours are new
+with each connection and nobody else's, so that no replica is ever thrown out, nor one of another mirror.
+
+A read hands on at most about a megabyte, and goes on within a compressed transaction where the last one
+ended. What fails within a read fails behind all that came before it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headrace.core.errors import HeadraceError, Transient
+from headrace.core.position import Position
+from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.record import Json
+from headrace.sources.mysql import binlog_position
+from headrace.sources.mysql.binlog_position import BinlogProgress, Log, MariadbProgress, MysqlProgress
+from headrace.sources.mysql.gtid_set import GtidSet
+from headrace.sources.mysql.mariadb_position import MariadbPosition
+from headrace.sources.mysql.protocol.packets import Batch
+from headrace.sources.mysql.protocol.server_error import ERR, server_error
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import identify, prove
+from headrace.sources.mysql.session.refusals import PrivilegeMissing
+from headrace.sources.mysql.session.statements import Session, execute, query
+from headrace.sources.mysql.stream import dump_errors, events, unpacking
+from headrace.sources.mysql.stream.events import Event, EventReader
+from headrace.sources.mysql.stream.gathering import Table
+from headrace.sources.mysql.stream.transactions import TransactionFinder, WantedTables
+
+READ = 1 << 20  # bytes after which a read ends
+HEARTBEAT = 1.0  # seconds after which an idle server says so
+SILENCE = 30.0
+ANSWER_WITHIN = 30.0
+
+_COM_BINLOG_DUMP, _COM_REGISTER, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
+_OK, _END = 0x00, 0xFE
+_THROUGH_GTID = 4
+_FIRST_PLACE = 4  # behind the magic number of a file
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be streamed, from where on, and from whom."""
+
+    tables: tuple[Table, ...]
+    frontier: Position  # what the lake holds
+    reached: Position  # what was ever received: the frontier, or past it
+    log: Log
+    identity: Json | None = None  # None: whoever answers
+    silence: float | None = None
+
+
+class BinlogDump:
+    """An open dump. Made by `open`; of one thread."""
+
+    pause = 1.0  # nothing is ever told to the server
+
+    def __init__(self, session: Session, wanted: Wanted, *, folded: bool, clock: int) -> None:
+        progress = binlog_position.parse(wanted.frontier.text)
+        self.server_id = 0
+        self._session = session
+        self._silence = wanted.silence or SILENCE
+        self._silent = 0.0
+        self._clock = clock * 1000 - time.monotonic_ns()  # the server's, behind ours
+        self._reader = EventReader()
+        self._finder = TransactionFinder(WantedTables(wanted.tables, folded), progress, wanted.log)
+        self.start = Position(self._finder.time, wanted.frontier.text)
+        self._events: Iterator[Event] | None = None
+        self._failure: HeadraceError | None = None
+
+    @classmethod
+    def open(cls, address: Address, wanted: Wanted) -> BinlogDump:
+        """Connect, prove who answers, see that nothing is missing, and begin."""
+        session = connect(address, role="receiver")
+        try:
+            if wanted.identity is not None:
+                prove(identify(session), wanted.identity)
+            _check_holds(session, wanted)
+            clock, folded = _settings(session)
+            dump = cls(session, wanted, folded=folded, clock=clock)
+            dump.server_id = _begin(session, binlog_position.parse(wanted.frontier.text))
+        except BaseException:
+            session.close()
+            raise
+        return dump
+
+    @property
+    def position(self) -> str:
+        """The text of the position behind the last transaction that was handed on."""
+        return self._finder.frontier.text
+
+    def read(self, timeout: float) -> Received | None:
+        """Take what has come; None if nothing came in time. Valid until the next call."""
+        if self._failure is not None:
+            raise self._failure
+        size = 0
+        if self._events is None:
+            begun = time.monotonic()
+            batch = self._session.packets.receive(timeout)
+            if not len(batch):
+                self._wait(time.monotonic() - begun)
+                return None
+            self._silent = 0.0
+            size = int(batch.stops[-1] - batch.starts[0])
+            self._events = self._taken_apart(batch)
+        return self._finder.received(size, self._take(self._events))
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _wait(self, seconds: float) -> None:
+        self._silent += seconds
+        if self._silent > self._silence:
+            raise Transient(
+                "MY_SILENT",
+                "the server does not answer any more",
+                detail=f"nothing came for {self._silence:.0f} s, though an idle server says so every second",
+                hint="nothing to do: the connection is made anew; check the network if it comes back",
+            )
+
+    def _take(self, found: Iterator[Event]) -> tuple[int, int] | None:
+        """Take events until there is enough; how far the server is, if it says that it is idle."""
+        heard = None
+        try:
+            for event in found:
+                if event.kind in (events.HEARTBEAT, events.HEARTBEAT_2):
+                    heard = self._heard()
+                    continue
+                self._finder.take(event)
+                if self._finder.gathering.size >= READ:
+                    return heard
+        except HeadraceError as error:
+            self._failure = error  # behind what came before it
+        self._events = None
+        return heard
+
+    def _heard(self) -> tuple[int, int] | None:
+        if not self._finder.between:
+            return None
+        return self._finder.time, (self._clock + time.monotonic_ns()) // 1000
+
+    def _taken_apart(self, batch: Batch) -> Iterator[Event]:
+        """The events in packets, compressed ones one by one."""
+        whole = memoryview(batch.data)  # type: ignore[arg-type]
+        for start, stop in zip(batch.starts.tolist(), batch.stops.tolist(), strict=True):
+            packet = whole[start:stop]
+            if not len(packet) or packet[0] != _OK:
+                raise _ended(bytes(packet))
+            event = self._reader.read(packet[1:])
+            if event is None:
+                continue
+            if event.kind == events.PAYLOAD:
+                yield from self._inner(event)
+            else:
+                yield event
+
+    def _inner(self, payload: Event) -> Iterator[Event]:
+        for data in unpacking.inner_events(payload):
+            event = self._reader.read_inner(data)
+            if event is not None:
+                yield event
+
+
+def _ended(packet: bytes) -> HeadraceError:
+    """The error of a packet that is no event."""
+    if packet[:1] == bytes([ERR]):
+        return dump_errors.refusal(server_error(packet))
+    return dump_errors.lost("the server ended the dump")
+
+
+def _check_holds(session: Session, wanted: Wanted) -> None:
+    """Refuse a server that lacks what was received, or that has purged what follows."""
+    reached = binlog_position.parse(wanted.reached.text)
+    frontier = binlog_position.parse(wanted.frontier.text)
+    if session.release.is_mariadb:
+        at = MariadbPosition.parse(_text(session, "SELECT @@global.gtid_binlog_pos"))
+        if isinstance(reached, MariadbProgress) and not reached.read <= at:
+            raise dump_errors.server_behind(f"the server is at {at}, received up to {reached.read}")
+        return
+    mode = _text(session, "SELECT @@global.gtid_mode")
+    if mode != "ON":
+        raise dump_errors.gtids_off(mode)
+    executed = GtidSet.parse(_text(session, "SELECT @@global.gtid_executed"))
+    if isinstance(reached, MysqlProgress) and not reached.brought <= executed:
+        raise dump_errors.server_behind(
+            f"the server has executed {executed}, received were {reached.brought}"
+        )
+    purged = GtidSet.parse(_text(session, "SELECT @@global.gtid_purged"))
+    if isinstance(frontier, MysqlProgress) and not purged <= frontier.ended:
+        raise dump_errors.purged(f"purged are {purged}, the lake holds {frontier.ended}")
+
+
+def _text(session: Session, statement: str) -> str:
+    [(value,)] = query(session, statement)
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _settings(session: Session) -> tuple[int, bool]:
+    """The server's clock, in microseconds since 1970, and whether it folds the case of names."""
+    [(clock, folds)] = query(
+        session,
+        "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED), @@global.lower_case_table_names <> 0",
+    )
+    assert isinstance(clock, int)
+    return clock, bool(folds)
+
+
+def _begin(session: Session, progress: BinlogProgress) -> int:
+    """Say who we are and where to begin; the server id that was chosen."""
+    server_id = _server_id(session)
+    period = int(HEARTBEAT * 1e9)
+    execute(
+        session,
+        "SET @source_binlog_checksum = @@global.binlog_checksum, @source_heartbeat_period = %s, "
+        "@master_binlog_checksum = @@global.binlog_checksum, @master_heartbeat_period = %s",
+        [period, period],
+    )
+    name = str(uuid.uuid4())
+    if session.release.is_mariadb:
+        execute(
+            session,
+            "SET @mariadb_slave_capability = 4, @slave_gtid_strict_mode = 1, "
+            "@slave_gtid_ignore_duplicates = 0, @slave_connect_state = %s",
+            [progress.resume],
+        )
+        command, argument = _COM_BINLOG_DUMP, struct.pack("<IHI", _FIRST_PLACE, 0, server_id)
+    else:
+        execute(session, "SET @replica_uuid = %s, @slave_uuid = %s", [name, name])
+        encoded = encode(GtidSet.parse(progress.resume))
+        head = struct.pack("<HIIQI", _THROUGH_GTID, server_id, 0, _FIRST_PLACE, len(encoded))
+        command, argument = _COM_BINLOG_DUMP_GTID, head + encoded
+    _register(session, server_id)
+    session.packets.send(command, argument)
+    return server_id
+
+
+def _server_id(session: Session) -> int:
+    """A server id that nobody has who can be seen, from the half that people rarely use."""
+    [(own,)] = query(session, "SELECT @@global.server_id")
+    seen = {own}
+    with suppress(PrivilegeMissing):  # MariaDB shows its replicas to few; a number of chance is enough
+        seen.update(row[0] for row in query(session, session.release.words.replicas))
+    while (chosen := 1 << 31 | secrets.randbits(31)) in seen:
+        pass
+    return chosen
+
+
+def _register(session: Session, server_id: int) -> None:
+    """Be seen in the server's list of replicas."""
+    name = b"headrace"
+    argument = struct.pack("<I", server_id) + bytes([len(name)]) + name + b"\0\0" + bytes(10)
+    session.packets.send(_COM_REGISTER, argument)
+    deadline = time.monotonic() + ANSWER_WITHIN
+    while not len(batch := session.packets.receive(1.0)):
+        if time.monotonic() > deadline:
+            raise dump_errors.lost("the server did not answer")
+    packet = batch.packet(0)
+    if packet[:1] == bytes([ERR]):
+        raise dump_errors.refusal(server_error(packet))
+
+
+def encode(gtids: GtidSet) -> bytes:
+    """A set of GTIDs as the command of a dump has it; with tags in a form that only newer servers know."""
+    tagged = any(origin.tag for origin, _ in gtids.parts)
+    number = len(gtids.parts)
+    found = struct.pack("<Q", 1 << 56 | number << 8 | 1 if tagged else number)
+    for origin, spans in gtids.parts:
+        found += uuid.UUID(origin.server).bytes
+        if tagged:
+            found += bytes([len(origin.tag) << 1]) + origin.tag.encode("ascii")
+        found += struct.pack("<Q", len(spans))
+        found += b"".join(struct.pack("<QQ", *span) for span in spans)
+    return found

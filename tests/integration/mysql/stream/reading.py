@@ -1,0 +1,92 @@
+"""A reader of a real server's binlog, for tests: what a receiver would keep of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from headrace.core.position import Position
+from headrace.sources.contract.arrival import Received
+from headrace.sources.mysql.binlog_position import Log, parse
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.stream.dump import BinlogDump, Wanted
+from headrace.testing.mysql import Server
+from tests.unit.sources.mysql.stream.test_transactions import shown
+
+DEADLINE = 60.0
+LOG = Log(1 << 33)
+
+
+def position(server: Server) -> str:
+    """The place that the server is at."""
+    variable = "gtid_binlog_pos" if server.flavour.is_mariadb else "gtid_executed"
+    [(text,)] = server.execute(f"SELECT @@global.{variable}")
+    return str(text)
+
+
+class Reader:
+    """A dump, and what was read of it."""
+
+    def __init__(self, server: Server, tables: Sequence[tuple[str, str]], start: str) -> None:
+        at = LOG.position(start)
+        wanted = Wanted(tuple(tables), frontier=at, reached=at, log=LOG)
+        self.dump = BinlogDump.open(Address.parse(server.url()), wanted)
+        self.server = server
+        self.data = b""
+        self.reads: list[Received] = []
+        self.ended: list[tuple[int, int, int]] = []  # time, changes, of a running one its number
+        self.running: dict[int, bytes] = {}
+        self.gone: list[int] = []
+        self.heard: tuple[int, int] | None = None
+
+    def take(self, received: Received) -> None:
+        for number, data in received.running.items():
+            self.running[number] = self.running.get(number, b"") + data.tobytes()
+        self.data += received.data.tobytes()
+        for each in received.ended:
+            number = int(each["number"]) if each["ran"] else 0
+            self.ended.append((int(each["time"]), int(each["changes"]), number))
+        self.gone += received.gone
+        self.heard = received.heard or self.heard
+
+    def catch_up(self) -> list[str]:
+        """Read all that the server has by now; the frames of whole transactions, a word each."""
+        target = LOG.position(position(self.server)).time
+        deadline = time.monotonic() + DEADLINE
+        while LOG.time(parse(self.dump.position).count) < target:
+            assert time.monotonic() < deadline, self.dump.position
+            received = self.dump.read(0.2)
+            if received is not None:
+                self.take(received)
+        return shown(self.data)
+
+    @property
+    def position(self) -> Position:
+        return LOG.position(self.dump.position)
+
+    def until_heard(self) -> tuple[int, int]:
+        """Read on until the server says that there is no more."""
+        deadline = time.monotonic() + DEADLINE
+        while self.heard is None:
+            assert time.monotonic() < deadline
+            received = self.dump.read(0.5)
+            if received is not None:
+                self.take(received)
+        return self.heard
+
+    def until_cut(self) -> None:
+        """Read on until that fails."""
+        deadline = time.monotonic() + DEADLINE
+        while time.monotonic() < deadline:
+            self.dump.read(0.2)
+
+
+@contextmanager
+def reading(server: Server, tables: Sequence[tuple[str, str]], start: str | None = None) -> Iterator[Reader]:
+    """A reader of these tables, from a place or from now on."""
+    reader = Reader(server, tables, position(server) if start is None else start)
+    try:
+        yield reader
+    finally:
+        reader.dump.close()
