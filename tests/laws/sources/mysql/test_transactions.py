@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.sources.contract.arrival import Received
+from headrace.sources.mysql.binlog_position import Log
 from tests.unit.sources.mysql.stream import logged
 from tests.unit.sources.mysql.stream.logged import SERVER
-from tests.unit.sources.mysql.stream.test_transactions import ORDERS, OTHER, Feed
+from tests.unit.sources.mysql.stream.test_transactions import BASE, ORDERS, OTHER, Feed
 
+LOG = Log(BASE)
 LAWS = settings(max_examples=100, deadline=None)
 ROWS = st.builds(
     logged.rows, st.sampled_from([1, 2]), st.binary(max_size=9), kind=st.sampled_from([30, 31, 39])
@@ -52,11 +54,18 @@ class Stored:
         self.ended: list[tuple[Any, ...]] = []
         self.running: dict[int, bytes] = {}
         self.gone: set[int] = set()
+        self.places: dict[int, str] = {}
 
     def take(self, received: Received) -> None:
         for number, data in received.running.items():
             self.running[number] = self.running.get(number, b"") + data.tobytes()
         self.gone |= set(received.gone)
+        for position in received.positions:
+            assert position == LOG.position(position.text)
+            assert self.places.setdefault(position.time, position.text) == position.text
+        said = {position.time for position in received.positions}
+        assert received.complete in said
+        assert not len(received.ended) or int(received.ended[-1]["end"]) in said
         base = len(self.data)
         self.data += received.data.tobytes()
         for each in received.ended.tolist():
@@ -66,7 +75,9 @@ class Stored:
             self.open = base + received.open.start
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stored) and vars(self) | {"open": 0} == vars(other) | {"open": 0}
+        return isinstance(other, Stored) and all(
+            getattr(self, name) == getattr(other, name) for name in ("data", "ended", "running", "gone")
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -84,6 +95,7 @@ def test_any_cut_of_the_stream_gives_the_same(sent: list[bytes], data: st.DataOb
         pieces.take(received)
         assert received.amid or received.open or received.complete == other.finder.time
     assert whole == pieces
+    assert all(pieces.places.get(time, text) == text for time, text in whole.places.items())
     assert (one.position, last.complete) == (other.position, other.finder.time)
     times = np.array([each[1] for each in whole.ended])
     assert np.all(np.diff(times) > 0)

@@ -30,9 +30,16 @@ class Frontier(Protocol):
     def end(self, gtid: Gtid | MariadbGtid) -> None:
         """A prepared transaction, by the name of its PREPARE, need not come again."""
 
+    def remember(self) -> None:
+        """A read has to say this place: that behind the last transaction that it hands on."""
+
     @property
     def text(self) -> str:
         """The position as `binlog_position` reads it."""
+
+    @property
+    def remembered(self) -> str:
+        """The text of the remembered place. It costs nothing until it is asked for."""
 
 
 def frontier(progress: BinlogProgress) -> Frontier:
@@ -50,6 +57,8 @@ class MysqlFrontier:
         self._spans = {origin: [list(span) for span in spans] for origin, spans in progress.brought.parts}
         self._prepared: set[Gtid | MariadbGtid] = set(progress.prepared)
         self._again = set(self._prepared)  # what is prepared comes again, and is counted already
+        self._since: list[Gtid] = []  # what came behind the remembered place
+        self._prepared_then = self._prepared
 
     def bring(self, gtid: Gtid | MariadbGtid) -> None:
         assert isinstance(gtid, Gtid)
@@ -63,6 +72,7 @@ class MysqlFrontier:
         else:
             _insert(spans, gtid)
         self.count += 1
+        self._since.append(gtid)
 
     def prepare(self, gtid: Gtid | MariadbGtid) -> None:
         self.bring(gtid)
@@ -71,10 +81,21 @@ class MysqlFrontier:
     def end(self, gtid: Gtid | MariadbGtid) -> None:
         self._prepared.discard(gtid)
 
+    def remember(self) -> None:
+        self._since.clear()
+        self._prepared_then = set(self._prepared)
+
     @property
     def text(self) -> str:
-        opened = {gtid for gtid in self._prepared if isinstance(gtid, Gtid)}
-        return str(MysqlProgress(self._without(opened), _set(opened)))
+        return self._text(self._prepared, set())
+
+    @property
+    def remembered(self) -> str:
+        return self._text(self._prepared_then, set(self._since))
+
+    def _text(self, prepared: set[Gtid | MariadbGtid], later: set[Gtid]) -> str:
+        opened = {gtid for gtid in prepared if isinstance(gtid, Gtid)}
+        return str(MysqlProgress(self._without(opened | later), _set(opened)))
 
     def _without(self, opened: set[Gtid]) -> GtidSet:
         spans: dict[Origin, list[tuple[int, int]]] = {}
@@ -97,6 +118,7 @@ class MariadbFrontier:
         self.count = progress.start.count
         self._newest = {gtid.domain: gtid for gtid in progress.start.newest}
         self._before: dict[MariadbGtid, MariadbPosition] = {}  # of those that are prepared, oldest first
+        self.remember()
 
     def bring(self, gtid: Gtid | MariadbGtid) -> None:
         assert isinstance(gtid, MariadbGtid)
@@ -117,11 +139,22 @@ class MariadbFrontier:
         assert isinstance(gtid, MariadbGtid)
         self._before.pop(gtid, None)
 
+    def remember(self) -> None:
+        self._then = (dict(self._newest), dict(self._before))
+
     @property
     def text(self) -> str:
-        read = MariadbPosition.of(self._newest.values())
-        start = next(iter(self._before.values()), read)
-        return str(MariadbProgress(read, start, tuple(sorted(self._before))))
+        return _text(self._newest, self._before)
+
+    @property
+    def remembered(self) -> str:
+        return _text(*self._then)
+
+
+def _text(newest: dict[int, MariadbGtid], before: dict[MariadbGtid, MariadbPosition]) -> str:
+    read = MariadbPosition.of(newest.values())
+    start = next(iter(before.values()), read)
+    return str(MariadbProgress(read, start, tuple(sorted(before))))
 
 
 def _insert(spans: list[list[int]], gtid: Gtid) -> None:

@@ -10,10 +10,12 @@ rows: of a transaction that has nothing of a wanted table there are no bytes.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from headrace.core.position import Position
 from headrace.decode.kernel import Bytes
 from headrace.sources.contract.arrival import TRANSACTION, Open, Received
 from headrace.sources.mysql.gtid_set import Gtid
@@ -88,9 +90,8 @@ class Gathering:
             self.mark(group, event, Reason.ROLLED_BACK, table)
 
     def end(self, group: Group, frontier: int) -> None:
-        """The transaction has ended; of one without bytes there is nothing to say."""
-        if group.written:
-            self._record(group, group, frontier, group.start)
+        """The transaction has ended."""
+        self._record(group, group, frontier, group.start)
 
     def end_running(self, end: Group, own: Group, frontier: int) -> None:
         """A transaction that came while it ran has ended: its name stands at the place of the end."""
@@ -103,10 +104,19 @@ class Gathering:
         """A transaction that came while it ran was rolled back."""
         self._gone.append(own.number)
 
+    @property
+    def last_end(self) -> int | None:
+        """The frontier behind the last transaction that ended; None where none did."""
+        return self._ended[-1][2] if self._ended else None
+
     def received(
-        self, group: Group | None, size: int, complete: int, heard: tuple[int, int] | None
+        self,
+        group: Group | None,
+        size: int,
+        positions: Sequence[Position],
+        heard: tuple[int, int] | None,
     ) -> Received:
-        """All of it, of so many bytes; `group` is the one that goes on in the next read."""
+        """All of it, of so many bytes; `group` goes on in the next read. The last place is complete."""
         opened, amid = None, False
         if group is not None and group.written:
             opened, amid = (None, True) if group.xa else (Open(group.start, group.time), False)
@@ -120,9 +130,10 @@ class Gathering:
             gone=tuple(self._gone),
             aborted=self._aborted,
             layouts=(),
-            complete=complete,
+            complete=positions[-1].time,
             heard=heard,
             amid=amid,
+            positions=positions,
         )
 
     def _out(self, group: Group) -> bytearray:

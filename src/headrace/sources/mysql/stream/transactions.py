@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
+from headrace.core.position import Position
 from headrace.sources.contract.arrival import Received
 from headrace.sources.mysql.binlog_position import BinlogProgress, Log
 from headrace.sources.mysql.stream import errors, events, statements, unpacking
@@ -120,7 +121,10 @@ class TransactionFinder:
     def received(self, size: int, heard: tuple[int, int] | None = None) -> Received:
         """Hand on what was gathered of so many bytes."""
         gathered, self.gathering = self.gathering, Gathering()
-        return gathered.received(self._group, size, self.time, heard)
+        last, here = gathered.last_end, Position(self.time, self.frontier.text)
+        positions = [] if last in (None, here.time) else [Position(last, self.frontier.remembered)]
+        self.frontier.remember()
+        return gathered.received(self._group, size, [*positions, here], heard)
 
     def _begin(self, event: Event) -> None:
         if self._group is not None:
@@ -199,7 +203,9 @@ class TransactionFinder:
         if group.written and group.xa:
             raise errors.disorder("an XA transaction that ends without its PREPARE")
         self.frontier.bring(group.gtid)
-        self.gathering.end(group, self.time)
+        if group.written:
+            self.gathering.end(group, self.time)
+            self.frontier.remember()
 
     def _prepare(self, event: Event) -> None:
         group, prepared = self._open_group(), events.prepared(event)
@@ -208,7 +214,7 @@ class TransactionFinder:
         if not group.written or prepared.one_phase:
             self.frontier.bring(group.gtid)
             if group.written:
-                self.gathering.end_running(group, group, self.time)
+                self._end_running(group, group)
             return
         self.frontier.prepare(group.gtid)
         self._prepared[prepared.xid] = group
@@ -227,9 +233,13 @@ class TransactionFinder:
             return  # nothing of it was ours
         self.frontier.end(prepared.gtid)
         if verb == b"COMMIT":
-            self.gathering.end_running(group, prepared, self.time)
+            self._end_running(group, prepared)
         else:
             self.gathering.drop_running(prepared)
+
+    def _end_running(self, end: Group, own: Group) -> None:
+        self.gathering.end_running(end, own, self.time)
+        self.frontier.remember()
 
 
 def _server(event: Event) -> Server:
