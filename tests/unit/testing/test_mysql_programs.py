@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,9 @@ def test_an_entry_that_lacks_something_is_not(entry: Path, name: str, data: byte
     if data is not None:
         (entry / name).write_bytes(data)
     assert not is_whole(entry)
+
+
+def test_those_who_ask_for_postgresql_alone_need_nothing_of_it() -> None:
+    loaded = "import sys, headrace.testing.fixtures; print([m for m in sys.modules if 'mysql' in m])"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
