@@ -90,6 +90,19 @@ def test_settings_are_in_force_when_set_returns(server: Server) -> None:
     server.execute("DROP DATABASE stays")
 
 
+def test_a_setting_that_the_server_refuses_leaves_it_as_it_was(server: Server) -> None:
+    server.start()
+    with pytest.raises(pymysql.err.MySQLError):
+        server.set(max_connections=99, binlog_row_image="NEARLY_FULL")
+    server.set(max_connections=None)
+    assert server.execute("SELECT @@max_connections, @@binlog_row_image") == [(120, "FULL")]
+
+
+def test_a_log_that_is_off_is_off() -> None:
+    with mariadb({"log_bin": False}) as server:
+        assert server.execute("SELECT @@log_bin") == [(0,)]
+
+
 def test_a_database_goes_with_everything_that_holds_it(server: Server) -> None:
     server.start()
     with server.database("to be_dropped%`") as db:
