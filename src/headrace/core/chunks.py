@@ -34,7 +34,7 @@ finished, and goes on at its gaps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -43,7 +43,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.columns import Flags, Ints, contiguous
-from headrace.core.handoff import ByXid, Handoff, handoff_from_record
+from headrace.core.handoff import ByPosition, ByXid, Handoff, handoff_from_record
 from headrace.core.position import Position
 from headrace.core.row_groups import rank
 
@@ -93,12 +93,12 @@ class Chunk:
     """A key range that was copied, and which transactions its snapshot shows."""
 
     span: Span
-    handoff: ByXid
+    handoff: ByXid | ByPosition
 
     @classmethod
     def of(cls, span: Span, handoff: Handoff) -> Chunk:
-        """The chunk, where its snapshot tells transactions by their numbers."""
-        assert isinstance(handoff, ByXid)
+        """The chunk, where its snapshot tells transactions by their numbers or their times."""
+        assert isinstance(handoff, ByXid | ByPosition)
         return cls(span, handoff)
 
 
@@ -152,9 +152,9 @@ class ByChunk:
             left += [Chunk(span, chunk.handoff) for span in _between(chunk.span, inside)]
         return ByChunk(tuple(left), self.rounds + 1)
 
-    def torn(self, times: Any, xids: Any) -> tuple[Span, ...]:
+    def torn(self, times: Any, names: Any) -> tuple[Span, ...]:
         """The chunks that do not show one of these, which concern all keys, while another chunk shows it."""
-        shown = np.array([_flags(chunk.handoff.held(times, xids)) for chunk in self.chunks])
+        shown = np.array([_flags(chunk.handoff.held(times, names)) for chunk in self.chunks])
         behind = (~shown & shown.any(axis=0)).any(axis=1)
         return tuple(self.chunks[number].span for number in np.flatnonzero(behind))
 
@@ -170,28 +170,26 @@ class ByChunk:
         ids = rank(pa.concat_arrays([pa.array(lows, _CODE), contiguous(keys).cast(_CODE)])).ids
         return np.searchsorted(ids[: len(lows)], ids[len(lows) :], side="right").astype(np.int64)
 
-    def held(self, keys: Any, times: Any, xids: Any) -> pa.BooleanArray:
+    def held(self, keys: Any, times: Any, names: Any) -> pa.BooleanArray:
         """For each change of a key: does the chunk of that key show its transaction already?"""
-        time, xid = (contiguous(each).to_numpy(zero_copy_only=False) for each in (times, xids))
+        time = contiguous(times).to_numpy(zero_copy_only=False)
         if len(time) == 0:
             return pa.array([], pa.bool_())
         at = self.numbers(keys)
-        below = np.array([chunk.handoff.xmax for chunk in self.chunks])[at]
         until = np.array([_settled(chunk).time for chunk in self.chunks])[at]
-        return pa.array((xid < below) & (time < until) & ~self._running(at, xid))
+        return pa.array((time < until) & self._visible(at, names))
 
-    def _running(self, at: Ints, xid: Ints) -> Flags:
-        """Tell whether the transaction was still running when its chunk's snapshot was taken."""
-        # A chunk and a transaction in one number; those that ran lie close to the chunk's oldest.
-        oldest = np.array([chunk.handoff.xmin for chunk in self.chunks])
-        ran = [
-            n * _XIDS + x - chunk.handoff.xmin
-            for n, chunk in enumerate(self.chunks)
-            for x in chunk.handoff.xip
-        ]
-        away = xid - oldest[at]
-        near: Flags = (away >= 0) & (away < _XIDS)
-        return near & np.isin(at * _XIDS + away, np.array(ran, np.int64))
+    def _visible(self, at: Ints, names: Any) -> Flags:
+        """Whether the transaction is in the snapshot of its chunk, but for its time."""
+        by_xid = [chunk.handoff for chunk in self.chunks if isinstance(chunk.handoff, ByXid)]
+        if not by_xid:
+            return np.ones(len(at), np.bool_)
+        if len(by_xid) < len(self.chunks):
+            raise ValueError("chunks that tell transactions in two ways")
+        xid = contiguous(names).to_numpy(zero_copy_only=False)
+        below = np.array([handoff.xmax for handoff in by_xid])[at]
+        visible: Flags = (xid < below) & ~_running(by_xid, at, xid)
+        return visible
 
     def as_record(self) -> dict[str, Any]:
         chunks = [[*chunk.span.as_record(), chunk.handoff.as_record()] for chunk in self.chunks]
@@ -202,13 +200,23 @@ class ByChunk:
         return cls(tuple(_chunk(*each) for each in record["chunks"]), record["rounds"])
 
 
+def _running(snapshots: Sequence[ByXid], at: Ints, xid: Ints) -> Flags:
+    """Whether the transaction was still running when the snapshot of its chunk was taken."""
+    # A chunk and a transaction in one number; those that ran lie close to the chunk's oldest.
+    oldest = np.array([each.xmin for each in snapshots])
+    ran = [n * _XIDS + x - each.xmin for n, each in enumerate(snapshots) for x in each.xip]
+    away = xid - oldest[at]
+    near: Flags = (away >= 0) & (away < _XIDS)
+    return near & np.isin(at * _XIDS + away, np.array(ran, np.int64))
+
+
 def _flags(held: pa.BooleanArray) -> Flags:
     return np.asarray(held.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _chunk(low: Any, high: Any, handoff: Mapping[str, Any]) -> Chunk:
     known = handoff_from_record(handoff)
-    assert isinstance(known, ByXid)
+    assert isinstance(known, ByXid | ByPosition)
     return Chunk(Span.from_record((low, high)), known)
 
 

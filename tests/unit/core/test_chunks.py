@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.chunks import MOST_ROUNDS, Bound, ByChunk, Chunk, Span
-from headrace.core.handoff import ByXid
+from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.keycode import keycode
 from tests.places import place_at
 
@@ -145,3 +145,16 @@ def test_a_handoff_survives_being_written_down() -> None:
     part = ByChunk((_chunk(None, 10), _chunk(20, None, "15:30:25,27")), 2)
     part = part.plus([Chunk(gap, part.chunks[0].handoff) for gap in [_one_key(15)]])
     assert ByChunk.from_record(json.loads(json.dumps(part.as_record()))) == part
+
+
+def test_chunks_of_a_source_that_counts_its_commits_hold_what_lies_before_them() -> None:
+    low = Chunk(_span(None, 10), ByPosition(place_at(100)))
+    whole = ByChunk().plus([low, Chunk(_span(10, None), ByPosition(place_at(200)))])
+    times = pa.array([99, 100, 199, 200], pa.int64())
+    names = pa.array(["u:1", "u:2", "u:3", "u:4"])
+    assert whole.held(_codes(5, 5, 15, 15), times, names).to_pylist() == [True, False, True, False]
+    assert whole.torn(times.slice(1, 1), names.slice(1, 1)) == (low.span,)
+    assert ByChunk.from_record(json.loads(json.dumps(whole.as_record()))) == whole
+    mixed = ByChunk((_chunk(None, 10), whole.chunks[1]))
+    with pytest.raises(ValueError, match="in two ways"):
+        mixed.held(_codes(5), pa.array([1], pa.int64()), pa.array([1], pa.int64()))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.core.chunks import Bound, ByChunk, Chunk, Span
 from headrace.core.fold import fold
-from headrace.core.handoff import ByXid
+from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.key_events import events
 from headrace.core.keycode import keycode
 from headrace.core.origins import origins, traces, with_origins
@@ -71,9 +71,9 @@ def test_a_table_whose_rows_change_keys_ends_as_its_source(world: World, files: 
 
 
 @LAWS
-@given(MOVING, st.lists(st.integers(0, 7), min_size=8, max_size=8), st.sets(st.integers(1, 6)))
+@given(MOVING, st.lists(st.integers(0, 7), min_size=8, max_size=8), st.sets(st.integers(1, 6)), st.booleans())
 def test_rows_that_move_between_chunks_end_as_at_the_source(
-    world: World, shown: list[int], stops: set[int]
+    world: World, shown: list[int], stops: set[int], by_xid: bool
 ) -> None:
     """Each key has a snapshot of its own; those that lack a value are read again, when all is over."""
     over = len(world.transactions)
@@ -83,7 +83,7 @@ def test_rows_that_move_between_chunks_end_as_at_the_source(
         present = [row for key, at in enumerate(shown) if (row := states[at].get(key))]
         spread = [some for some in (present[::2], present[1::2]) if some]
         with TemporaryDirectory() as folder:
-            chunks = _by_key(shown)
+            chunks = _by_key(shown, by_xid=by_xid)
             found = merged(Path(folder), world, KEYED, spread, _cut(world, stops), handoff=chunks)
         assert found.outcome.failure is None
         if found.outcome.lacking is None:
@@ -97,16 +97,17 @@ def test_rows_that_move_between_chunks_end_as_at_the_source(
     assert sorted(found.history) == sorted(settled)
 
 
-def _by_key(shown: list[int]) -> ByChunk:
+def _by_key(shown: list[int], *, by_xid: bool) -> ByChunk:
     """A copy in chunks of one key, each of which shows so many of the transactions."""
     codes = keycode([table([(key, None, None) for key in range(len(shown))])["id"]]).to_pylist()
     edges = [None, *(Bound((str(key),), code) for key, code in enumerate(codes) if key), None]
-    return ByChunk(
-        tuple(
-            Chunk(Span(low, high), ByXid(100 + at, 100 + at, (), place_at(time_of(at) - 5)))
-            for (low, high), at in zip(pairwise(edges), shown, strict=True)
-        )
-    )
+    places = [place_at(time_of(at) - 5) for at in shown]
+    handoffs = [
+        ByXid(100 + at, 100 + at, (), place) if by_xid else ByPosition(place)
+        for at, place in zip(shown, places, strict=True)
+    ]
+    spans = (Span(low, high) for low, high in pairwise(edges))
+    return ByChunk(tuple(map(Chunk, spans, handoffs)))
 
 
 def test_a_table_whose_keys_all_move_by_one_is_folded_row_by_row() -> None:
