@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -55,21 +54,6 @@ INIT_CONNECT = (
     "SET NAMES latin1, sql_mode = 'ANSI', time_zone = '-03:00', sql_select_limit = 0;"
     " START TRANSACTION WITH CONSISTENT SNAPSHOT"
 )
-
-
-@pytest.fixture(scope="module", params=["mysql", "mariadb"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server of either kind, which tests may treat badly."""
-    with (mysql if request.param == "mysql" else mariadb)() as made:
-        yield made
-
-
-@pytest.fixture
-def database(server: Server) -> Iterator[Database]:
-    server.start()
-    with server.database() as made:
-        made.execute("CREATE TABLE t (id int PRIMARY KEY)")
-        yield made
 
 
 def login(database: Database, **options: str) -> Address:
@@ -244,6 +228,7 @@ def test_what_answers_may_be_no_server_at_all() -> None:
     assert caught.value.code == "MY_PROTOCOL_UNKNOWN"
 
 
+@pytest.mark.full
 def test_tls_is_verified_as_far_as_the_address_says(tmp_path: Path, server: Server) -> None:
     (tmp_path / "ours").mkdir()
     (tmp_path / "other").mkdir()

@@ -128,13 +128,12 @@ def rows(
         yield asked
         session.status = asked.status
     except ServerError as error:
-        if asked is None or asked.finished:
-            raise (patience.reason or refused(error)) from None
-        session.close()
-        raise refused(error) from None
+        raise (patience.reason or refused(error)) from None
     finally:
-        if asked is not None and not asked.finished and not session.closed:
-            # The server writes on until it notices: it is told.
+        if patience.began_to_cancel:
+            session.close()
+        elif asked is not None and not asked.finished and not session.closed:
+            # The server would write on until it notices.
             patience.strike()
             session.close()
 

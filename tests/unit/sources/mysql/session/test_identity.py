@@ -1,0 +1,41 @@
+"""What makes two servers one, and what makes them two."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.core.errors import PositionDoubtful
+from headrace.sources.mysql.session.identity import Identity, prove, verify
+
+SERVER = Identity("mysql", "8a94f357-aab4-11df-86ab-c80aa9429562", 7, "db1", 3306, "/data/", "9.7.4")
+
+
+def test_what_lasts_is_the_servers_own_mark() -> None:
+    moved = replace(SERVER, host="db2", port=3307, server_id=8, folder="/new/", version="9.8.0")
+    prove(moved, SERVER.known())
+    prove(SERVER, SERVER.as_record())
+    with pytest.raises(PositionDoubtful):
+        prove(moved, SERVER.as_record())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(SERVER, server="3e11fa47-71ca-11e1-9e33-c80aa9429562"),
+        replace(SERVER, flavour="mariadb"),
+        replace(SERVER, host="db2"),
+        replace(SERVER, port=3307),
+        replace(SERVER, server_id=8),
+        replace(SERVER, folder="/new/"),
+    ],
+)
+def test_connections_of_one_moment_reach_the_same_process(other: Identity) -> None:
+    with pytest.raises(PositionDoubtful) as caught:
+        verify(other, SERVER)
+    assert caught.value.code == "MY_ANOTHER_SERVER"
+
+
+def test_an_upgrade_between_two_connections_is_the_same_server() -> None:
+    verify(replace(SERVER, version="9.7.5"), SERVER)
