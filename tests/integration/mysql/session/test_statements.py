@@ -16,7 +16,7 @@ from headrace.sources.mysql.session import statements
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.refusals import Cancelled, LockTimeout
-from headrace.sources.mysql.session.statements import Session, query, rows
+from headrace.sources.mysql.session.statements import Parameter, Session, query, rows
 from headrace.testing.mysql import Database
 from headrace.testing.postmaster import wait_for
 from headrace.testing.proxy import Proxy
@@ -250,7 +250,7 @@ def test_a_table_that_is_gone_is_named(database: Database) -> None:
     assert "lost" in str(caught.value.detail)
 
 
-PARAMETERS = [
+PARAMETERS: list[Parameter] = [
     "",
     "a",
     'it\'s \\ "quoted" `%s` \0\n',
