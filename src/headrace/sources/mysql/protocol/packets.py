@@ -118,6 +118,13 @@ class Packets:
             return None
         return str(self._line.getpeername()[0])
 
+    def wake_at(self, size: int) -> None:
+        """Let `receive` wait until so many bytes are there: each wakening costs. A Unix socket ignores it."""
+        try:
+            self._open_line().setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+        except OSError as error:
+            raise self._lost(error) from None
+
     def close(self) -> None:
         """Hang up, whatever the server is doing for us."""
         line, self._line = self._line, None

@@ -44,6 +44,8 @@ from headrace.sources.mysql.stream.gathering import Table
 from headrace.sources.mysql.stream.transactions import TransactionFinder, WantedTables
 
 READ = 1 << 20  # bytes after which a read ends
+LOW_WATER = 1 << 18  # bytes that are waited for behind a backlog, for so many seconds
+PATIENCE = 0.005
 HEARTBEAT = 1.0  # seconds after which an idle server says so
 SILENCE = 30.0
 ANSWER_WITHIN = 30.0
@@ -82,6 +84,7 @@ class BinlogDump:
         self._finder = TransactionFinder(WantedTables(wanted.tables, folded), progress, wanted.log)
         self.start = Position(self._finder.time, wanted.frontier.text)
         self._events: Iterator[Event] | None = None
+        self._backlog = False  # the last read brought a lot
         self._failure: HeadraceError | None = None
 
     @classmethod
@@ -109,17 +112,43 @@ class BinlogDump:
         """Take what has come; None if nothing came in time. Valid until the next call."""
         if self._failure is not None:
             raise self._failure
-        size = 0
+        size, heard = 0, None
         if self._events is None:
-            begun = time.monotonic()
-            batch = self._session.packets.receive(timeout)
-            if not len(batch):
-                self._wait(time.monotonic() - begun)
-                return None
-            self._silent = 0.0
-            size = int(batch.stops[-1] - batch.starts[0])
-            self._events = self._taken_apart(batch)
-        return self._finder.received(size, self._take(self._events))
+            size = self._receive(timeout)
+        if self._events is None:
+            return None
+        while self._events is not None:
+            heard = self._take(self._events) or heard
+            if self._finder.gathering.size >= READ or self._failure is not None:
+                break
+            if size < READ:
+                size += self._receive(0.0)  # TLS brings 16 kB at a time: what lies ready is one read
+        self._backlog = size >= LOW_WATER // 4
+        return self._finder.received(size, heard)
+
+    def _receive(self, timeout: float) -> int:
+        """Have the events of the next packets at hand; how many bytes they are, 0 if none came in time."""
+        begun = time.monotonic()
+        batch = self._session.packets.receive(0.0)
+        if not len(batch) and timeout:
+            batch = self._awaited(timeout)
+        if not len(batch):
+            self._wait(time.monotonic() - begun)
+            return 0
+        self._silent = 0.0
+        self._events = self._taken_apart(batch)
+        return int(batch.stops[-1] - batch.starts[0])
+
+    def _awaited(self, timeout: float) -> Batch:
+        """The next packets; behind a backlog many at once, since the server sends each by itself."""
+        packets = self._session.packets
+        if self._backlog:
+            packets.wake_at(LOW_WATER)
+            batch = packets.receive(min(timeout, PATIENCE))
+            packets.wake_at(1)
+            if len(batch):
+                return batch
+        return packets.receive(timeout)
 
     def close(self) -> None:
         self._session.close()
