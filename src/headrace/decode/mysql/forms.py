@@ -30,9 +30,21 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
-from headrace.decode.mysql import charsets, vectors
-from headrace.decode.text import TextColumn
-from headrace.decode.values import decimals, floats, integers, moments, strings
+from headrace.decode.kernel import Ints
+from headrace.decode.mysql import addresses, charsets, compression, json_tree, labels, numbers, times, vectors
+from headrace.decode.mysql.table_map import (
+    BLOB_COMPRESSED,
+    DATE,
+    DATETIME2,
+    ENUM,
+    SET,
+    STRING,
+    TIMESTAMP2,
+    VARCHAR_COMPRESSED,
+    LayoutColumn,
+)
+from headrace.decode.text import TEXT, TextColumn
+from headrace.decode.values import decimals, floats, integers, moments, raw, strings
 from headrace.decode.values.outcome import Decoded
 
 TextDecoder = Callable[[TextColumn, pa.DataType], Decoded]
@@ -99,4 +111,93 @@ _TEXT: Mapping[str, TextDecoder] = {
     "uuid": strings.decode,
     "inet4": strings.decode,
     "inet6": strings.decode,
+}
+
+
+# ── the bytes of a row event ────────────────────────────────────────────────────────────────────────
+
+ImageDecoder = Callable[[TextColumn, LayoutColumn, pa.DataType], Decoded]
+BadText = Callable[[bytes, int], str]
+
+
+def decode_image(column: TextColumn, form: str, type: pa.DataType, layout: LayoutColumn) -> Decoded:
+    """Decode a column of row images whose layout fits the form."""
+    name, charset = charset_of(form)
+    if name in ("enum", "set"):
+        return (labels.enums if name == "enum" else labels.sets)(column, layout, charset)
+    column = plain_bytes(column, layout)
+    if charset is not None:
+        return charsets.decode_text(column, charset)
+    if name in _IMAGES:
+        return _IMAGES[name](column, layout, type)
+    if name in _ALIKE:
+        return _TEXT[name](column, type)
+    raise unknown(form)
+
+
+def plain_bytes(column: TextColumn, layout: LayoutColumn) -> TextColumn:
+    """The values without what is done to them for the sake of space."""
+    if layout.type in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
+        return compression.unpacked(column)
+    return column
+
+
+def bad_texts(column: TextColumn, layout: LayoutColumn, rows: Ints) -> pa.Array:
+    """The texts of values that have no form in the lake, as the server prints them."""
+    show = _BAD_TEXTS.get(layout.type)
+    if show is None:
+        return raw(plain_bytes(column, layout), rows)
+    values = column.take(rows).binary(pa.binary()).to_pylist()
+    return pa.array([show(value, layout.first) for value in values], pa.string())
+
+
+def _binary(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+    if layout.type == STRING:
+        column = addresses.padded(column, layout.first)
+    return _bytes(column, type)
+
+
+def _timestamp(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+    decoder = times.timestamps if layout.type == TIMESTAMP2 else times.datetimes
+    return decoder(column, layout, type)
+
+
+def _json(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+    values = column.binary(pa.binary()).to_pylist()
+    texts = [None if value is None else _json_text(value) for value in values]
+    missing = np.array([text is None for text in texts], np.bool_)
+    return Decoded(pa.array(texts, type), np.flatnonzero(missing & (column.kinds == TEXT)))
+
+
+def _json_text(value: bytes) -> str | None:
+    try:
+        return json_tree.text(value)
+    except json_tree.Malformed:
+        return None
+
+
+_IMAGES: Mapping[str, ImageDecoder] = {
+    "int": numbers.integers,
+    "decimal": numbers.decimals,
+    "digits": numbers.digits,
+    "float": numbers.floats,
+    "bit": numbers.bits,
+    "year": numbers.years,
+    "date": times.dates,
+    "timestamp": _timestamp,
+    "time": times.times,
+    "json": _json,
+    "bytes": _binary,
+    "uuid": lambda column, layout, type: addresses.uuids(column),
+    "inet4": lambda column, layout, type: addresses.inet4s(column),
+    "inet6": lambda column, layout, type: addresses.inet6s(column),
+}
+# What a row event holds as a result set does.
+_ALIKE = frozenset(("text", "vector"))
+_BAD_TEXTS: Mapping[int, BadText] = {
+    DATE: times.date_text,
+    DATETIME2: times.datetime_text,
+    TIMESTAMP2: times.timestamp_text,
+    ENUM: labels.number_text,
+    SET: labels.number_text,
 }

@@ -84,7 +84,7 @@ def columns_of(block: RowBlock, ncols: int) -> list[TextColumn]:
 @kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64)
 def _length(data: Bytes, at: int, stop: int) -> tuple[int, int]:
     """The length that stands at `at` (-1: NULL, -2: none), and where its value begins."""
-    first = int(data[at])
+    first = int(np.int64(data[at]))
     at += 1
     if first < _NULL:
         return first, at
@@ -95,7 +95,7 @@ def _length(data: Bytes, at: int, stop: int) -> tuple[int, int]:
         return -2, at
     length = 0
     for i in range(size):
-        length |= int(data[at + i]) << (8 * i)
+        length |= int(np.int64(data[at + i])) << (8 * i)
     # Eight bytes may have their highest bit set.
     return length if length >= 0 else -2, at + size
 

@@ -8,6 +8,12 @@
     table_number       the integer by which records name a table
     catalog/           tables as information_schema describes them
     stream/            from the binlog to whole transactions of the wanted tables
+    decoder            the contract's decoder, over these:
+      slicing            where bytes may be cut, and what they have for some tables
+      decoding           from frames to changes
+      layouts            whether the stream describes a table as it was recorded
+      context            what bytes must be told to be decoded
+      values             values of the lake as text, and back
     binlog_position    the place that a stream has reached: what it has brought, and our times of that
     spelling           its spelling, for readers of a lake
 

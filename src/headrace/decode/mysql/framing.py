@@ -1,0 +1,297 @@
+"""Frames of the spool: where each event stands, of which transaction, and by which table map it is read.
+
+    header 19: timestamp 4 │ kind 1 │ server 4 │ size 4 │ position 4 │ flags 2 ││ body
+                                                 ↑ of all of it: no checksum is stored
+
+    BEGIN ─ MAP 7 (t) ─ ROWS 7 ─ MAP 8 (u) ─ ROWS 8 ─ MAP 7 (v) ─ ROWS 7   BEGIN ─ MAP 7 ...
+       0        0          0         0          0         0          0        1        1      transaction
+                t          t         u          u         v          v                        layout
+
+Servers number tables anew whenever they like, so an id means the newest map of it within its transaction. A
+table map is written for every statement: here each gets the number of the first one that says the same, so
+that every distinct one is read once. What holds where bytes begin is passed in as frames of table maps.
+
+Nothing here looks into a row. A kind that is not stored, a size that no frame has, and rows without their map
+are definite errors: nothing behind them can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from headrace.core.errors import Definite
+from headrace.decode.kernel import Bytes, Flags, Ints, filled, given, kernel, several
+
+HEADER = 19
+TABLE_MAP = 19
+BEGIN, TRUNCATE, ALTERED = 250, 251, 252
+PARTIAL_UPDATE = 39
+INSERTS, UPDATES, DELETES = (23, 30), (24, 31), (25, 32)
+ROWS = (*INSERTS, *UPDATES, *DELETES, PARTIAL_UPDATE)
+_KIND, _SIZE, _TABLE_ID = 4, 9, 6
+
+# The bytes that a body has at least.
+_UNKNOWN = -1
+_LEAST = np.full(256, _UNKNOWN, np.int64)
+_LEAST[[TABLE_MAP, *ROWS]] = 8
+_LEAST[[BEGIN, TRUNCATE, ALTERED]] = 18, 4, 5
+_IS_ROWS = np.zeros(256, np.uint8)
+_IS_ROWS[list(ROWS)] = 1
+
+_FINE, _BAD_SIZE, _UNKNOWN_KIND, _TOO_SHORT = range(4)
+_WORDS = {
+    _BAD_SIZE: "its size is impossible",
+    _UNKNOWN_KIND: "its kind is none that is stored",
+    _TOO_SHORT: "it is too short for its kind",
+}
+_NO_MAP = -1
+_PRIME, _OFFSET = np.uint64(1099511628211), np.uint64(14695981039346656037)
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The whole frames of a buffer, in its order; positions are offsets into it."""
+
+    start: Ints
+    stop: Ints
+    kind: Bytes
+    transaction: Ints  # 0 is what begins in the buffer first, -1 what was open before
+    map: Ints  # of maps and rows: the number of the layout, see `maps`; else -1
+    maps: tuple[bytes, ...]  # the distinct table maps, whole frames
+    tail: int  # where the first incomplete frame begins
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def body(self) -> Ints:
+        return self.start + HEADER
+
+    @property
+    def is_rows(self) -> Flags:
+        return _IS_ROWS[self.kind].astype(np.bool_)
+
+
+def scan(data: Bytes, known: Sequence[bytes] = ()) -> Events:
+    """Find the events in a buffer, behind these table maps."""
+    count, tail = _count(data)
+    places, kinds = np.empty((2, count), np.int64), np.empty(count, np.uint8)
+    trouble, row = _fill(data, places, kinds)
+    if trouble != _FINE:
+        raise _damaged(f"frame at byte {places[0, row]} of the buffer: {_WORDS[trouble]}")
+    start, stop = places
+    begun = np.cumsum(kinds == BEGIN) - 1
+    told, numbers, maps = _distinct(data, start, stop, kinds, known)
+    found = np.full(count, _NO_MAP, np.int64)
+    ids = np.array([_table_id(frame) for frame in known], np.int64)
+    lost = _resolve(data, start, kinds, numbers, ids, told, found)
+    if lost >= 0:
+        raise _damaged(f"frame at byte {start[lost]} of the buffer: rows without their table map")
+    return Events(start, stop, kinds, begun, found, maps, tail)
+
+
+def newest(events: Events, data: Bytes, known: Sequence[bytes], transaction: int) -> tuple[bytes, ...]:
+    """The table maps that hold at the end of the buffer, whose last transaction is this one."""
+    latest = {_table_id(frame): frame for frame in (known if transaction < 0 else ())}
+    for row in np.flatnonzero((events.kind == TABLE_MAP) & (events.transaction == transaction)):
+        frame = data[events.start[row] : events.stop[row]].tobytes()
+        latest[_table_id(frame)] = frame
+    return tuple(latest.values())
+
+
+def _table_id(frame: bytes) -> int:
+    return int.from_bytes(frame[HEADER : HEADER + _TABLE_ID], "little")
+
+
+def _damaged(detail: str) -> Definite:
+    return Definite(
+        "MY_BAD_FRAME",
+        "an event of the spool can't be read",
+        detail=detail,
+        hint="report it with the server's version; no mark is made until it can be read",
+    )
+
+
+def _distinct(
+    data: Bytes, start: Ints, stop: Ints, kinds: Bytes, known: Sequence[bytes]
+) -> tuple[Ints, Ints, tuple[bytes, ...]]:
+    """The numbers of the known maps and of those in the buffer, and each distinct map."""
+    rows = np.flatnonzero(kinds == TABLE_MAP)
+    digests = np.empty(len(rows), np.uint64)
+    _digest(data, start[rows], stop[rows], digests)
+    _, first, same = np.unique(digests, return_index=True, return_inverse=True)
+    if not _agree(data, start[rows], stop[rows], first[same]):
+        # Two maps have one digest by chance: every map stands for itself then.
+        first = same = np.arange(len(rows))
+    numbers: dict[bytes, int] = {}
+    maps: list[bytes] = []
+
+    def number_of(frame: bytes) -> int:
+        text = frame[HEADER + _TABLE_ID :]
+        if text not in numbers:
+            numbers[text] = len(maps)
+            maps.append(frame)
+        return numbers[text]
+
+    told = [number_of(frame) for frame in known]
+    of_first = [number_of(data[start[row] : stop[row]].tobytes()) for row in rows[first]]
+    found = np.full(len(kinds), _NO_MAP, np.int64)
+    found[rows] = np.array(of_first, np.int64)[same]
+    return np.array(told, np.int64), found, tuple(maps)
+
+
+@kernel(types.int64, given(types.uint8), types.int64)
+def _size(data: Bytes, at: int) -> int:
+    return (
+        int(np.int64(data[at + _SIZE]))
+        | (int(np.int64(data[at + _SIZE + 1])) << 8)
+        | (int(np.int64(data[at + _SIZE + 2])) << 16)
+        | (int(np.int64(data[at + _SIZE + 3])) << 24)
+    )
+
+
+@kernel(several(types.int64, types.int64), given(types.uint8))
+def _count(data: Bytes) -> tuple[int, int]:
+    # A malformed frame counts as well, so that the second pass has a place to report it.
+    at, count = 0, 0
+    while at + HEADER <= len(data):
+        size = _size(data, at)
+        if size < HEADER:
+            return count + 1, at
+        if at + size > len(data):
+            break
+        at += size
+        count += 1
+    return count, at
+
+
+@kernel(several(types.int64, types.int64), given(types.uint8), filled(types.int64, 2), filled(types.uint8))
+def _fill(data: Bytes, places: Ints, kinds: Bytes) -> tuple[int, int]:
+    at = 0
+    for row in range(len(kinds)):
+        size, kind = _size(data, at), data[at + _KIND]
+        places[0, row], places[1, row], kinds[row] = at, at + size, kind
+        if size < HEADER:
+            return _BAD_SIZE, row
+        if _LEAST[kind] == _UNKNOWN:
+            return _UNKNOWN_KIND, row
+        if size - HEADER < _LEAST[kind]:
+            return _TOO_SHORT, row
+        at += size
+    return _FINE, 0
+
+
+@kernel(types.void, given(types.uint8), given(types.int64), given(types.int64), filled(types.uint64))
+def _digest(data: Bytes, starts: Ints, stops: Ints, digests: npt.NDArray[np.uint64]) -> None:
+    for i in range(len(starts)):
+        value = _OFFSET
+        for at in range(starts[i] + HEADER + _TABLE_ID, stops[i]):
+            value = (value ^ np.uint64(data[at])) * _PRIME
+        digests[i] = value
+
+
+@kernel(types.boolean, given(types.uint8), given(types.int64), given(types.int64), given(types.int64))
+def _agree(data: Bytes, starts: Ints, stops: Ints, first: Ints) -> bool:
+    """Whether each of these says the same as the one that stands for it."""
+    for i in range(len(starts)):
+        j = first[i]
+        if i == j:
+            continue
+        length = stops[i] - starts[i]
+        if length != stops[j] - starts[j]:
+            return False
+        for k in range(HEADER + _TABLE_ID, length):
+            if data[starts[i] + k] != data[starts[j] + k]:
+                return False
+    return True
+
+
+@kernel(types.int64, given(types.uint8), types.int64)
+def _id_at(data: Bytes, at: int) -> int:
+    value = 0
+    for i in range(_TABLE_ID):
+        value |= int(np.int64(data[at + HEADER + i])) << (8 * i)
+    return value
+
+
+@kernel(
+    types.int64,
+    given(types.uint8),
+    given(types.int64),
+    given(types.uint8),
+    given(types.int64),
+    given(types.int64),
+    given(types.int64),
+    filled(types.int64),
+)
+def _resolve(
+    data: Bytes, starts: Ints, kinds: Bytes, numbers: Ints, known: Ints, told: Ints, found: Ints
+) -> int:
+    """Fill the map of each event of rows; the first one without, or -1."""
+    ids, maps = np.empty(len(known) + len(kinds), np.int64), np.empty(len(known) + len(kinds), np.int64)
+    count = len(known)
+    for i in range(count):
+        ids[i], maps[i] = known[i], told[i]
+    for row in range(len(kinds)):
+        kind = kinds[row]
+        if kind == BEGIN:
+            count = 0
+        elif kind == TABLE_MAP or _IS_ROWS[kind] == 1:
+            table = _id_at(data, starts[row])
+            # The newest first: rows stand right behind their map.
+            at = count - 1
+            while at >= 0 and ids[at] != table:
+                at -= 1
+            if kind == TABLE_MAP:
+                if at < 0:
+                    at = count
+                    count += 1
+                ids[at], maps[at] = table, numbers[row]
+            elif at < 0:
+                return row
+            found[row] = maps[at]
+    return -1
+
+
+# ── our own kinds ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """The heads of transactions: `row` is the number of the event."""
+
+    row: Ints
+    time: Ints
+    commit_ts: Ints
+    name: tuple[str, ...]
+
+
+def begins(data: Bytes, events: Events) -> Begins:
+    """All BEGINs of the buffer."""
+    rows = np.flatnonzero(events.kind == BEGIN)
+    at = events.body[rows]
+    numbers = (
+        data[at[:, None] + np.arange(16)].view("<i8").reshape(-1, 2) if len(rows) else np.empty((0, 2), "<i8")
+    )
+    names = [
+        data[body + 18 : stop].tobytes().decode("ascii")
+        for body, stop in zip(at, events.stop[rows], strict=True)
+    ]
+    return Begins(rows, numbers[:, 0].astype(np.int64), numbers[:, 1].astype(np.int64), tuple(names))
+
+
+def table_named(data: Bytes, at: int, stop: int) -> tuple[str, str]:
+    """The database and the table that stand in a TRUNCATE, or behind the reason of an ALTERED."""
+    found = []
+    for _ in range(2):
+        length = int.from_bytes(data[at : at + 2].tobytes(), "little")
+        if at + 2 + length > stop:
+            raise _damaged("a name runs past its frame")
+        found.append(data[at + 2 : at + 2 + length].tobytes().decode("utf-8", "surrogateescape"))
+        at += 2 + length
+    return found[0], found[1]

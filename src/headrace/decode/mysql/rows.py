@@ -1,0 +1,388 @@
+"""Row events: their rows as the columns of a change batch, for all events of one layout.
+
+    table id 6 │ flags 2 │ [v2: 2 + extra] │ n │ bitmap of columns, of an update two │ rows
+
+    row = null bits │ value │ value │ ...         an update's rows come in pairs: before, after
+
+A first walk counts the rows of each event, a second one notes where every value lies, column by column;
+nothing is copied. How wide a value is says the layout: so many bytes, or a length of so many bytes before it.
+A layout's columns are put at the positions that the table's schema has for them; a column at position -1 is
+stepped over.
+
+An event that does not hold every column was written under `binlog_row_image = MINIMAL` or NOBLOB, and a
+partial update of JSON under `binlog_row_value_options`: what they leave out nobody knows, so they are errors,
+each of its own, as is a row that does not end where its event ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import types
+
+from headrace.core.change_batch import BAD, TIMESTAMP, Image, Op, change_schema
+from headrace.core.errors import Definite
+from headrace.core.schema import Column, TableSchema
+from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.mysql.forms import bad_texts, decode_image
+from headrace.decode.mysql.framing import DELETES, HEADER, INSERTS, PARTIAL_UPDATE, UPDATES, Events
+from headrace.decode.mysql.table_map import Layout, LayoutColumn
+from headrace.decode.text import NULL, TEXT, TextColumn
+
+_POST_HEADER = 8
+_V1_LAST = 25  # events from here on have extra data
+_IS_UPDATE = np.zeros(256, np.uint8)
+_IS_UPDATE[[*UPDATES, PARTIAL_UPDATE]] = 1
+_IS_INSERT = np.zeros(256, np.uint8)
+_IS_INSERT[list(INSERTS)] = 1
+_IS_DELETE = np.zeros(256, np.uint8)
+_IS_DELETE[list(DELETES)] = 1
+_OPS, _IMAGES = np.zeros(256, np.uint8), np.full(256, int(Image.FULL), np.uint8)
+for _kinds, _op in ((INSERTS, Op.INSERT), (UPDATES, Op.UPDATE), (DELETES, Op.DELETE)):
+    _OPS[list(_kinds)] = int(_op)
+_IMAGES[list(INSERTS)] = int(Image.NONE)
+
+_FINE, _TOO_SHORT, _COLUMN_COUNT, _PARTIAL_IMAGE, _PARTIAL_JSON = range(5)
+_WORDS = {
+    _TOO_SHORT: "its rows do not end where the event ends",
+    _COLUMN_COUNT: "its number of columns is not that of its table map",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMeta:
+    """Of each row change, what only its transaction knows."""
+
+    time: Ints
+    ordinal: Ints
+    transaction: pa.Array
+    commit_ts: Ints  # microseconds since 1970
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A change batch, and the values that it could not hold."""
+
+    batch: Any
+    bad: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The values of one side of the changes: row `c` is the column at position `c` of the schema."""
+
+    kinds: Bytes
+    starts: Ints
+    lengths: Lengths
+
+    @classmethod
+    def empty(cls, width: int, rows: int) -> _Side:
+        shape = (width, rows)
+        return cls(np.full(shape, NULL, np.uint8), np.empty(shape, np.int64), np.empty(shape, np.int32))
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether no change has this side."""
+        return not self.kinds.size
+
+
+def counts(data: Bytes, events: Events, rows: Ints, layout: Layout) -> Ints:
+    """How many rows each of these events changes."""
+    found = np.zeros(len(rows), np.int64)
+    none = _Side.empty(0, 0)
+    _check(
+        *_walk(
+            data,
+            events.start[rows] + HEADER,
+            events.stop[rows],
+            events.kind[rows],
+            _widths(layout),
+            np.empty(0, np.int64),
+            False,
+            found,
+            *(none.kinds, none.starts, none.lengths),
+            *(none.kinds, none.starts, none.lengths),
+        ),
+        events.start[rows],
+    )
+    return found
+
+
+def changes(
+    data: Bytes,
+    events: Events,
+    rows: Ints,
+    layout: Layout,
+    positions: Ints,
+    schema: TableSchema,
+    found: Ints,
+    meta: ChangeMeta,
+) -> Changes:
+    """Decode events of one layout, whose `counts` are known.
+
+    `positions[i]` is the schema's position of the layout's column `i`, or -1 where it is not mirrored.
+    """
+    total, kinds = int(found.sum()), events.kind[rows]
+    has_old, has_new = not _IS_INSERT[kinds].all(), not _IS_DELETE[kinds].all()
+    width = len(schema.columns)
+    new, old = _Side.empty(width, total if has_new else 0), _Side.empty(width, total if has_old else 0)
+    _check(
+        *_walk(
+            data,
+            events.start[rows] + HEADER,
+            events.stop[rows],
+            kinds,
+            _widths(layout),
+            positions,
+            True,
+            found,
+            *(new.kinds, new.starts, new.lengths),
+            *(old.kinds, old.starts, old.lengths),
+        ),
+        events.start[rows],
+    )
+    layouts = _by_position(layout, positions)
+    news, new_bad = _decode(new, "n", data, schema, layouts, meta)
+    olds, old_bad = _decode(old, "o", data, schema, layouts, meta)
+    each = np.repeat(kinds, found)
+    arrays = [
+        pa.array(meta.time, pa.int64()),
+        pa.array(meta.ordinal, pa.int64()),
+        meta.transaction,
+        pa.array(meta.commit_ts, pa.int64()).view(TIMESTAMP),
+        pa.array(_OPS[each]),
+        pa.array(_IMAGES[each]),
+        *news,
+        *olds,
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=change_schema(schema))
+    return Changes(batch, pa.concat_tables([BAD.empty_table(), *new_bad, *old_bad]))
+
+
+def _widths(layout: Layout) -> Ints:
+    return np.array([column.width for column in layout.columns], np.int64)
+
+
+def _by_position(layout: Layout, positions: Ints) -> dict[int, LayoutColumn]:
+    return {int(at): column for at, column in zip(positions, layout.columns, strict=True) if at >= 0}
+
+
+def _check(trouble: int, row: int, starts: Ints) -> None:
+    if trouble == _FINE:
+        return
+    where = f"event at byte {starts[row]} of the buffer"
+    if trouble == _PARTIAL_IMAGE:
+        raise Definite(
+            "MY_ROW_IMAGE_PARTIAL",
+            "a change of the binlog holds not every column",
+            detail=f"{where}: its session had binlog_row_image MINIMAL or NOBLOB",
+            hint="SET GLOBAL binlog_row_image = FULL, see who sets it, and headrace tables resync",
+        )
+    if trouble == _PARTIAL_JSON:
+        raise Definite(
+            "MY_ROW_JSON_PARTIAL",
+            "a change of the binlog holds only parts of a JSON value",
+            detail=f"{where}: its session had binlog_row_value_options PARTIAL_JSON",
+            hint="SET GLOBAL binlog_row_value_options = '', see who sets it, and headrace tables resync",
+        )
+    raise Definite(
+        "MY_BAD_ROW",
+        "a change of the binlog can't be read",
+        detail=f"{where}: {_WORDS[trouble]}",
+        hint="report it with the server's version, and resynchronise the table",
+    )
+
+
+def _decode(
+    side: _Side,
+    name: str,
+    data: Bytes,
+    schema: TableSchema,
+    layouts: dict[int, LayoutColumn],
+    meta: ChangeMeta,
+) -> tuple[list[Any], list[Any]]:
+    """The columns of one side, and the tables of their bad values."""
+    if side.is_absent:
+        return [pa.nulls(len(meta.time), column.type) for column in schema.columns], []
+    arrays: list[Any] = []
+    bad: list[Any] = []
+    for position, column in enumerate(schema.columns):
+        values = TextColumn(side.kinds[position], side.starts[position], side.lengths[position], data)
+        array, rows, texts = _column(values, column, layouts.get(position))
+        arrays.append(array)
+        if texts is not None:
+            bad.append(_bad(name, position, rows, texts, meta))
+    return arrays, bad
+
+
+def _column(values: TextColumn, column: Column, layout: LayoutColumn | None) -> tuple[Any, Ints, Any | None]:
+    nothing = np.empty(0, np.int64)
+    if layout is None or not (values.kinds == TEXT).any():
+        return pa.nulls(len(values), column.type), nothing, None
+    decoded = decode_image(values, column.form, column.type, layout)
+    if not len(decoded.bad):
+        return decoded.array, nothing, None
+    return decoded.array, decoded.bad, bad_texts(values, layout, decoded.bad)
+
+
+def _bad(side: str, position: int, rows: Ints, texts: Any, meta: ChangeMeta) -> Any:
+    columns = [
+        pa.array(meta.time[rows]),
+        pa.array(meta.ordinal[rows]),
+        pa.repeat(pa.scalar(side), len(rows)),
+        pa.repeat(pa.scalar(position, pa.int32()), len(rows)),
+        texts,
+    ]
+    return pa.Table.from_arrays(columns, schema=BAD)
+
+
+# ── kernels ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+_HOP = several(types.int64, types.int64)
+
+
+@kernel(_HOP, given(types.uint8), types.int64, types.int64, types.int64, types.int64)
+def _head(data: Bytes, at: int, stop: int, kind: int, ncols: int) -> tuple[int, int]:
+    """The trouble with the head of an event, and where its rows begin."""
+    at += _POST_HEADER
+    if kind > _V1_LAST:
+        if stop - at < 2:
+            return _TOO_SHORT, at
+        extra = int(np.int64(data[at])) | (int(np.int64(data[at + 1])) << 8)
+        at += extra if extra > 2 else 2
+    if stop - at < 1:
+        return _TOO_SHORT, at
+    count = int(np.int64(data[at]))
+    at += 1
+    if count == 0xFC:
+        if stop - at < 2:
+            return _TOO_SHORT, at
+        count = int(np.int64(data[at])) | (int(np.int64(data[at + 1])) << 8)
+        at += 2
+    if count != ncols:
+        return _COLUMN_COUNT, at
+    size = (ncols + 7) // 8
+    for _ in range(2 if _IS_UPDATE[kind] == 1 else 1):
+        if stop - at < size:
+            return _TOO_SHORT, at
+        for i in range(ncols):
+            if (int(np.int64(data[at + i // 8])) >> (i % 8)) & 1 == 0:
+                return _PARTIAL_IMAGE, at
+        at += size
+    return _FINE, at
+
+
+@kernel(
+    _HOP,
+    given(types.uint8),
+    types.int64,
+    types.int64,
+    given(types.int64),
+    given(types.int64),
+    types.boolean,
+    filled(types.uint8, 2),
+    filled(types.int64, 2),
+    filled(types.int32, 2),
+    types.int64,
+)
+def _row(
+    data: Bytes,
+    at: int,
+    stop: int,
+    widths: Ints,
+    positions: Ints,
+    write: bool,
+    kinds: Bytes,
+    starts: Ints,
+    lengths: Lengths,
+    row: int,
+) -> tuple[int, int]:
+    """Walk one image: the trouble with it, and where it ends."""
+    nulls = at
+    at += (len(widths) + 7) // 8
+    if at > stop:
+        return _TOO_SHORT, at
+    for i in range(len(widths)):
+        if (int(np.int64(data[nulls + i // 8])) >> (i % 8)) & 1:
+            continue
+        length = widths[i]
+        if length < 0:
+            size = -length
+            if size > stop - at:
+                return _TOO_SHORT, at
+            length = 0
+            for j in range(size):
+                length |= int(np.int64(data[at + j])) << (8 * j)
+            at += size
+        if length > stop - at:
+            return _TOO_SHORT, at
+        if write and positions[i] >= 0:
+            column = positions[i]
+            kinds[column, row], starts[column, row], lengths[column, row] = TEXT, at, length
+        at += length
+    return _FINE, at
+
+
+@kernel(
+    _HOP,
+    given(types.uint8),
+    given(types.int64),
+    given(types.int64),
+    given(types.uint8),
+    given(types.int64),
+    given(types.int64),
+    types.boolean,
+    filled(types.int64),
+    filled(types.uint8, 2),
+    filled(types.int64, 2),
+    filled(types.int32, 2),
+    filled(types.uint8, 2),
+    filled(types.int64, 2),
+    filled(types.int32, 2),
+)
+def _walk(
+    data: Bytes,
+    bodies: Ints,
+    stops: Ints,
+    event_kinds: Bytes,
+    widths: Ints,
+    positions: Ints,
+    write: bool,
+    found: Ints,
+    new_kinds: Bytes,
+    new_starts: Ints,
+    new_lengths: Lengths,
+    old_kinds: Bytes,
+    old_starts: Ints,
+    old_lengths: Lengths,
+) -> tuple[int, int]:
+    """Count the rows of each event; or write where their values lie, as many as were counted."""
+    row = 0
+    for event in range(len(bodies)):
+        kind, stop = event_kinds[event], stops[event]
+        if kind == PARTIAL_UPDATE:
+            return _PARTIAL_JSON, event
+        trouble, at = _head(data, bodies[event], stop, kind, len(widths))
+        if trouble != _FINE:
+            return trouble, event
+        while at < stop:
+            if _IS_INSERT[kind] == 0:
+                trouble, at = _row(
+                    data, at, stop, widths, positions, write, old_kinds, old_starts, old_lengths, row
+                )
+                if trouble != _FINE:
+                    return trouble, event
+            if _IS_INSERT[kind] == 1 or _IS_UPDATE[kind] == 1:
+                trouble, at = _row(
+                    data, at, stop, widths, positions, write, new_kinds, new_starts, new_lengths, row
+                )
+                if trouble != _FINE:
+                    return trouble, event
+            if not write:
+                found[event] += 1
+            row += 1
+    return _FINE, 0

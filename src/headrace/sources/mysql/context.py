@@ -1,0 +1,93 @@
+"""What bytes of the stream must be told to be decoded: the transaction they begin in, and its table maps.
+
+Between two transactions there is nothing to tell: each writes the maps of its tables before its rows.
+
+    BEGIN ─ MAP t ─ ROWS t │ ROWS t ─ MAP u ─ ROWS u │ ROWS u   BEGIN ...    cut between frames
+           nothing before    t; 2 of t                 t, u; 3 of t, 1 of u
+
+A transaction has no end among its frames. So what follows bytes is always in the middle of the one that
+begins last in them, until another one begins.
+
+Made and read by the decoder alone; everybody above carries it without a look inside.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from headrace.core.names import TableName
+from headrace.decode.mysql import table_map
+from headrace.decode.mysql.framing import HEADER
+from headrace.sources.contract.decoder import Context
+from headrace.sources.contract.record import Json
+from headrace.sources.mysql.table_number import table_number
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """The transaction in whose middle bytes begin, with the changes that each table had before."""
+
+    time: int
+    name: str  # its GTID
+    commit_ts: int
+    ordinals: Mapping[int, int]  # by the table's number
+    maps: tuple[bytes, ...] = ()  # whole frames, of each id the newest
+
+
+@dataclass(frozen=True, slots=True)
+class StreamContext:
+    """The transaction that is open where bytes begin."""
+
+    inside: OpenTransaction | None = None
+
+    @property
+    def maps(self) -> tuple[bytes, ...]:
+        return () if self.inside is None else self.inside.maps
+
+    def only(self, tables: Collection[int]) -> StreamContext:
+        """What it says of these tables."""
+        if self.inside is None:
+            return self
+        maps = tuple(frame for frame in self.inside.maps if number_of(frame) in tables)
+        ordinals = {table: count for table, count in self.inside.ordinals.items() if table in tables}
+        return StreamContext(replace(self.inside, ordinals=ordinals, maps=maps))
+
+    def as_record(self) -> Json:
+        return {"inside": None if self.inside is None else _as_record(self.inside)}
+
+    @classmethod
+    def from_record(cls, record: Json) -> StreamContext:
+        return cls(None if record["inside"] is None else _from_record(record["inside"]))
+
+
+def own(context: Context) -> StreamContext:
+    """The context that came back from above."""
+    assert isinstance(context, StreamContext)
+    return context
+
+
+def number_of(frame: bytes) -> int:
+    """The number of the table that a table map is of."""
+    return table_number(TableName(*table_map.names(frame[HEADER:])))
+
+
+def _as_record(inside: OpenTransaction) -> Json:
+    return {
+        "time": inside.time,
+        "gtid": inside.name,
+        "commit_ts": inside.commit_ts,
+        "ordinals": [[table, count] for table, count in inside.ordinals.items()],
+        "maps": [base64.b64encode(frame).decode() for frame in inside.maps],
+    }
+
+
+def _from_record(record: Json) -> OpenTransaction:
+    return OpenTransaction(
+        time=record["time"],
+        name=record["gtid"],
+        commit_ts=record["commit_ts"],
+        ordinals=dict(record["ordinals"]),
+        maps=tuple(map(base64.b64decode, record["maps"])),
+    )

@@ -1,0 +1,84 @@
+"""The decoder of MySQL's and MariaDB's streams: `contract.decoder.Decoder`, over `decoding` and `slicing`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.core.schema import Column
+from headrace.core.transaction_id import TransactionId
+from headrace.core.truncation import Truncations
+from headrace.decode.kernel import Bytes
+from headrace.sources.contract.decoder import (
+    Context,
+    RunningTransaction,
+    Selected,
+    TableChanges,
+    TableFailure,
+    Wanted,
+)
+from headrace.sources.contract.record import Json
+from headrace.sources.mysql import decoding, slicing, values
+from headrace.sources.mysql.context import OpenTransaction, StreamContext, own
+from headrace.sources.mysql.decoding import Stretch
+from headrace.sources.mysql.flavour import Flavour
+from headrace.sources.mysql.stream import frames
+
+_BEGIN_HEAD = frames.HEADER.size + 18
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlDecoder:
+    """Binlog events, as the spool keeps them, of one kind of server."""
+
+    flavour: Flavour
+
+    @property
+    def names(self) -> TransactionId:
+        return TransactionId.GTID
+
+    def between(self, layouts: Iterable[bytes]) -> StreamContext:
+        # Each transaction writes the maps of its tables before their rows.
+        return StreamContext()
+
+    def within(self, transaction: RunningTransaction) -> StreamContext:
+        name = self.transaction_name(transaction)
+        return StreamContext(OpenTransaction(transaction.time or 0, name, transaction.commit_ts, {}))
+
+    def restored(self, record: Json) -> StreamContext:
+        return StreamContext.from_record(record)
+
+    def whole(self, data: Bytes, context: Context) -> Bytes:
+        return slicing.whole(data, own(context))
+
+    def split(self, data: Bytes, context: Context) -> tuple[int, StreamContext]:
+        return slicing.split(self._stretch(data, context))
+
+    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> Selected | None:
+        return slicing.select(self._stretch(data, context), tables)
+
+    def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
+        return decoding.truncations(self._stretch(data, context), tables)
+
+    def decode(
+        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
+    ) -> Iterator[TableChanges | TableFailure]:
+        return decoding.decode(self._stretch(data, context), tables)
+
+    def transaction_id(self, number: int) -> int:
+        return 0
+
+    def transaction_name(self, transaction: RunningTransaction) -> str:
+        """The GTID in the BEGIN that is the message of its end; "" while it runs."""
+        return transaction.end[_BEGIN_HEAD:].decode("ascii")
+
+    def printed(self, values_: pa.Array) -> pa.Array:
+        return values.printed(values_)
+
+    def cast(self, column: Column, text: str) -> str:
+        return values.cast(column, text)
+
+    def _stretch(self, data: Bytes, context: Context) -> Stretch:
+        return Stretch(data, own(context), self.flavour is Flavour.MARIADB)

@@ -1,0 +1,304 @@
+"""From a slice of the stream to change batches, one table at a time.
+
+A slice is the frames of whole transactions, or of a piece of a very large one; its context says in which
+transaction it begins, and which table maps hold there. Each row gets the time, GTID and commit timestamp of
+the BEGIN before it, and its ordinal: its number within its transaction and table, in log order.
+
+    BEGIN ─ MAP t ─ INSERT t (3 rows) ─ TRUNCATE t ─ UPDATE t (1 row)
+                     t,0 t,1 t,2         t,3          t,4                ordinals
+
+A TRUNCATE is no row change, but takes an ordinal; `truncations` finds them without reading a row.
+
+A table map that no longer says what was recorded, a change that was logged without its rows, an image that
+lacks columns: a failure of its table at its time, a value and not an exception, so that the other tables of
+the slice go on. Of a table that fails, what came before it is still taken. What can't be read at all is
+raised: it concerns the whole source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.errors import Definite
+from headrace.core.names import TableName
+from headrace.core.truncation import Truncation, Truncations
+from headrace.decode.kernel import Bytes, Ints
+from headrace.decode.mysql import table_map
+from headrace.decode.mysql.framing import ALTERED, HEADER, TRUNCATE, Events, begins, scan, table_named
+from headrace.decode.mysql.rows import ChangeMeta, changes, counts
+from headrace.decode.mysql.table_map import Layout
+from headrace.decode.text import TextColumn
+from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
+from headrace.sources.mysql.context import OpenTransaction, StreamContext, number_of
+from headrace.sources.mysql.layouts import positions
+from headrace.sources.mysql.table_number import table_number
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Frames and all that is known of them before a row is read; each part is found when it is asked for."""
+
+    data: Bytes
+    context: StreamContext
+    mariadb: bool
+
+    @cached_property
+    def events(self) -> Events:
+        return scan(self.data, self.context.maps)
+
+    @cached_property
+    def tables(self) -> Ints:
+        """Of each event of rows, and of each TRUNCATE, the number of its table; else -1."""
+        found = np.full(len(self.events), -1, np.int64)
+        if self.events.maps:
+            of_map = np.array([number_of(frame) for frame in self.events.maps], np.int64)
+            rows = self.events.is_rows
+            found[rows] = of_map[self.events.map[rows]]
+        for row in np.flatnonzero(self.events.kind == TRUNCATE):
+            found[row] = table_number(TableName(*self._named(int(row), 0)))
+        return found
+
+    @cached_property
+    def layouts(self) -> list[Layout | Definite]:
+        """Each distinct table map, read; or why it cannot be."""
+        return [_layout(frame, self.mariadb) for frame in self.events.maps]
+
+    @cached_property
+    def heads(self) -> _Heads:
+        found = begins(self.data, self.events)
+        inside = self.context.inside or OpenTransaction(-1, "", 0, {})
+        return _Heads(
+            np.concatenate([np.array([inside.time], np.int64), found.time]),
+            np.concatenate([np.array([inside.commit_ts], np.int64), found.commit_ts]),
+            TextColumn.of([name.encode("ascii") for name in (inside.name, *found.name)]),
+        )
+
+    @cached_property
+    def altered(self) -> list[tuple[int, int, str, str]]:
+        """The events that tell what rows do not: reason, database, table. An empty name stands for all."""
+        rows = np.flatnonzero(self.events.kind == ALTERED)
+        return [(int(row), int(self.data[self.events.body[row]]), *self._named(int(row), 1)) for row in rows]
+
+    def _named(self, row: int, at: int) -> tuple[str, str]:
+        return table_named(self.data, int(self.events.body[row]) + at, int(self.events.stop[row]))
+
+    def sizes(self, rows: Ints) -> tuple[Ints, dict[int, Definite]]:
+        """How many ordinals each event takes, and the layouts whose events cannot be read."""
+        sizes = np.ones(len(rows), np.int64)
+        failed: dict[int, Definite] = {}
+        of_rows = self.events.is_rows[rows]
+        maps = self.events.map[rows]
+        for number in np.flatnonzero(np.bincount(maps[of_rows])):
+            mine = of_rows & (maps == number)
+            layout = self.layouts[number]
+            try:
+                if isinstance(layout, Definite):
+                    raise layout
+                sizes[mine] = counts(self.data, self.events, rows[mine], layout)
+            except Definite as error:
+                failed[int(number)] = error
+                sizes[mine] = 0
+        return sizes, failed
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """The heads of transactions; the first is of the one that was open before."""
+
+    time: Ints
+    commit_ts: Ints
+    name: TextColumn
+
+    def name_of(self, number: int) -> str:
+        return str(self.name.take(np.array([number])).binary(pa.string())[0])
+
+
+def _layout(frame: bytes, mariadb: bool) -> Layout | Definite:
+    try:
+        return table_map.layout(frame[HEADER:], mariadb=mariadb)
+    except Definite as error:
+        return error
+
+
+def decode(stretch: Stretch, tables: Mapping[int, Wanted]) -> Iterator[TableChanges | TableFailure]:
+    """All changes of the wanted tables."""
+    for number, wanted in tables.items():
+        yield from _Table(stretch, number, wanted).decoded()
+
+
+def truncations(stretch: Stretch, tables: Mapping[int, int]) -> dict[int, Truncations]:
+    """Where the tables (by number: the time from which on it matters) are emptied."""
+    emptied = stretch.events.kind == TRUNCATE
+    found: dict[int, Truncations] = {}
+    for number in tables if emptied.any() else ():
+        if not (emptied & (stretch.tables == number)).any():
+            continue
+        rows, first, _, _ = _numbered(stretch, number)
+        chosen = emptied[rows] & (stretch.heads.time[stretch.events.transaction[rows] + 1] >= tables[number])
+        if chosen.any():
+            found[number] = tuple(
+                _truncation(stretch, int(row), int(ordinal))
+                for row, ordinal in zip(rows[chosen], first[chosen], strict=True)
+            )
+    return found
+
+
+def _truncation(stretch: Stretch, row: int, ordinal: int) -> Truncation:
+    heads, at = stretch.heads, int(stretch.events.transaction[row]) + 1
+    return Truncation(int(heads.time[at]), ordinal, heads.name_of(at), int(heads.commit_ts[at]))
+
+
+def _numbered(stretch: Stretch, number: int) -> tuple[Ints, Ints, Ints, dict[int, Definite]]:
+    """The events of a table, the ordinal that each begins with, how many it takes, and bad layouts."""
+    rows = np.flatnonzero(stretch.tables == number)
+    sizes, failed = stretch.sizes(rows)
+    inside = stretch.context.inside
+    before = inside.ordinals.get(number, 0) if inside else 0
+    return rows, ordinals(stretch.events.transaction[rows], sizes, before), sizes, failed
+
+
+def ordinals(transaction: Ints, sizes: Ints, before: int) -> Ints:
+    """The ordinal that each event begins with; the transaction that was open already had `before`."""
+    begun = np.cumsum(sizes) - sizes
+    edges = np.flatnonzero(np.diff(transaction, prepend=-2))
+    started = np.repeat(begun[edges], np.diff(edges, append=len(transaction)))
+    return np.asarray(begun - started + np.where(transaction == -1, before, 0))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The changes of one table in a stretch."""
+
+    stretch: Stretch
+    number: int
+    wanted: Wanted
+
+    def decoded(self) -> Iterator[TableChanges | TableFailure]:
+        """The changes, run by run of one layout, up to the first failure."""
+        rows, first, sizes, failed = _numbered(self.stretch, self.number)
+        events = self.stretch.events
+        new = events.is_rows[rows] & (self._time(rows) >= self.wanted.since)
+        end, failure = self._end()
+        new &= rows < end
+        rows, first, sizes = rows[new], first[new], sizes[new]
+        edges = np.flatnonzero(np.diff(events.map[rows], prepend=-2, append=-2))
+        for low, high in pairwise(edges):
+            number = int(events.map[rows[low]])
+            found = self._run(rows[low:high], first[low:high], sizes[low:high], number, failed.get(number))
+            yield found
+            if isinstance(found, TableFailure):
+                return
+        if failure is not None:
+            yield failure
+
+    def _time(self, rows: Ints) -> Ints:
+        return self.stretch.heads.time[self.stretch.events.transaction[rows] + 1]
+
+    def _end(self) -> tuple[int, TableFailure | None]:
+        """The event from which on nothing of the table holds, and why."""
+        name = self.wanted.name
+        for row, reason, database, table in self.stretch.altered:
+            concerns = database in ("", name.schema) and table in ("", name.name)
+            time = int(self._time(np.array([row]))[0])
+            if concerns and time >= self.wanted.since:
+                return row, TableFailure(self.number, _happened(self.wanted, reason, time))
+        return len(self.stretch.events), None
+
+    def _run(
+        self, rows: Ints, first: Ints, sizes: Ints, number: int, failed: Definite | None
+    ) -> TableChanges | TableFailure:
+        """The changes of events that share a layout."""
+        time = int(self._time(rows[:1])[0])
+        layout = self.stretch.layouts[number]
+        if isinstance(layout, Definite) or failed is not None:
+            error = layout if isinstance(layout, Definite) else failed
+            assert error is not None
+            return TableFailure(self.number, _within(error, self.wanted, time))
+        if not layout.is_full:
+            return TableFailure(self.number, _bare(self.wanted, time))
+        found = positions(layout, self.wanted.schema)
+        if found is None:
+            return TableFailure(self.number, _altered(self.wanted, time))
+        taken = changes(
+            self.stretch.data,
+            self.stretch.events,
+            rows,
+            layout,
+            found,
+            self.wanted.schema,
+            sizes,
+            self._meta(rows, first, sizes),
+        )
+        return TableChanges(self.number, taken.batch, taken.bad)
+
+    def _meta(self, rows: Ints, first: Ints, sizes: Ints) -> ChangeMeta:
+        each = np.repeat(np.arange(len(rows)), sizes)
+        head = (self.stretch.events.transaction[rows] + 1)[each]
+        within = np.arange(len(each)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        heads = self.stretch.heads
+        return ChangeMeta(
+            time=heads.time[head],
+            ordinal=first[each] + within,
+            transaction=heads.name.take(head).binary(pa.string()),
+            commit_ts=heads.commit_ts[head],
+        )
+
+
+# ── failures of a table ─────────────────────────────────────────────────────────────────────────────
+
+# By the reason that the stream's frame gives (`stream.frames.Reason`).
+_HAPPENED = {
+    1: "was dropped",
+    2: "was renamed, or another table to its name",
+    3: "was altered",
+    4: "was changed by a statement that was logged instead of its rows",
+    5: "had partitions that were dropped, emptied or exchanged",
+    6: "may have been changed by a statement that cannot be told",
+    7: "was created anew",
+    8: "lost or got its tablespace",
+    9: "had changes that were taken back after they were logged",
+}
+
+
+def _happened(wanted: Wanted, reason: int, time: int) -> Definite:
+    return Definite(
+        "TABLE_ALTERED",
+        f"{wanted.name} {_HAPPENED.get(reason, 'was changed otherwise than by rows')}",
+        detail=f"seen in the transaction of _time {time}",
+        hint=f"headrace tables resync {wanted.name}, which says what to do where its columns are others",
+    )
+
+
+def _altered(wanted: Wanted, time: int) -> Definite:
+    return Definite(
+        "TABLE_ALTERED",
+        f"{wanted.name} does not have the columns and the key that were recorded",
+        detail=f"seen in the transaction of _time {time}",
+        hint=f"headrace tables resync {wanted.name}, which says what to do where its columns are others",
+    )
+
+
+def _bare(wanted: Wanted, time: int) -> Definite:
+    return Definite(
+        "MY_ROW_METADATA_BARE",
+        f"changes of {wanted.name} were logged without the names of its columns",
+        detail=f"seen in the transaction of _time {time}: binlog_row_metadata was not FULL",
+        hint=f"SET GLOBAL binlog_row_metadata = FULL; headrace tables resync {wanted.name}",
+    )
+
+
+def _within(error: Definite, wanted: Wanted, time: int) -> Definite:
+    """The error of an event, with the table that it is of."""
+    detail = f"{wanted.name}, in the transaction of _time {time}"
+    return Definite(
+        error.code,
+        error.primary,
+        detail=f"{detail}; {error.detail}" if error.detail else detail,
+        hint=error.hint,
+    )
