@@ -1,7 +1,7 @@
 """The process of one MySQL or MariaDB server: started, stopped, killed, never left behind.
 
-`server` builds on it. The folder holds `data`, `my.cnf`, the socket `s`, `log`, and `pid`, which the server
-writes. A process is found by its id alone: its name is that of its loader.
+`server` builds on it. The folder holds `data`, `tmp`, `my.cnf`, the socket `s`, `log`, and `pid`, which the
+server writes. A process is found by its id alone: its name is that of its loader.
 
     SIGTERM  stop    waits for nobody's transaction; the log is closed, the pages are written
     SIGKILL  crash   the next start recovers from the logs

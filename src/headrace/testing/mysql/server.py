@@ -247,12 +247,14 @@ def open_server(
     process = Process(programs, folder)
     try:
         shutil.copytree(programs.data, process.data)
+        (folder / "tmp").mkdir()
         wanted = {
             **flavour.settings,
             **programs.places(process.data),
             "port": free_port(),
             "server_id": 1 + secrets.randbelow(2**31 - 1),
             "socket": str(process.socket),
+            "tmpdir": str(folder / "tmp"),  # a MariaDB that starts removes what others have in it
             "pid_file": str(process.pid_file),
             **(_install(tls, folder) if tls else {}),
             **settings,
