@@ -67,7 +67,7 @@ def test_no_commit_behind_a_reading_is_as_early_as_it(database: Database) -> Non
     with privileged(database) as session:
         for writer in writers:
             writer.start()
-        end = time.monotonic() + 4
+        end = time.monotonic() + 2.5
         while time.monotonic() < end:
             reading = clock.read(session, Log())
             assert reading is not None

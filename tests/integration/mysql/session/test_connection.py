@@ -5,18 +5,22 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.sources.mysql.session import connection as connections
+from headrace.sources.mysql.session import login
 from headrace.sources.mysql.session.address import Address, SslMode
 from headrace.sources.mysql.session.connection import connect, pins
 from headrace.sources.mysql.session.statements import query
 from headrace.testing.mysql import Database, Server, mariadb, mysql
+from headrace.testing.postmaster import wait_for
 from headrace.testing.tls import issue
 
 pytestmark = pytest.mark.server
@@ -44,7 +48,7 @@ HOSTILE_OF = {
     },
     "mariadb": {
         "tx_isolation": "READ-UNCOMMITTED",
-        "max_statement_time": 0.001,
+        "max_statement_time": 0.1,
         "old_mode": "",
         "idle_transaction_timeout": 1,
     },
@@ -56,7 +60,7 @@ INIT_CONNECT = (
 )
 
 
-def login(database: Database, **options: str) -> Address:
+def address_of(database: Database, **options: str) -> Address:
     return Address.parse(database.url(user="app", **options))
 
 
@@ -70,7 +74,7 @@ def test_hostile_defaults_change_nothing(database: Database) -> None:
             for name, value in hostile.items():
                 cursor.execute(f"SET GLOBAL {name} = %s", [value])
             cursor.execute("SET GLOBAL init_connect = %s", [INIT_CONNECT])
-        with connect(login(database), role="test") as session:
+        with connect(address_of(database), role="test") as session:
             for name, value in pins(session.release).items():
                 [(found,)] = query(session, f"SELECT @@session.{name}")
                 assert (name, str(found)) == (name, value)
@@ -90,7 +94,7 @@ def test_hostile_defaults_change_nothing(database: Database) -> None:
 
 
 def test_the_server_itself_refuses_a_change_by_a_session_of_ours(database: Database) -> None:
-    with connect(login(database), role="test") as session:
+    with connect(address_of(database), role="test") as session:
         with pytest.raises(Misconfigured) as caught:
             query(session, "INSERT INTO t VALUES (1)")
         assert caught.value.code == "MY_READ_ONLY"
@@ -99,7 +103,7 @@ def test_the_server_itself_refuses_a_change_by_a_session_of_ours(database: Datab
 
 
 def test_a_session_says_who_it_is(database: Database) -> None:
-    with connect(login(database), role="copy 1a2b") as session:
+    with connect(address_of(database), role="copy 1a2b") as session:
         shown = database.execute("SELECT info FROM information_schema.processlist WHERE command = 'Query'")
         assert shown
         [(statement,)] = query(
@@ -165,7 +169,7 @@ def test_a_socket_and_ipv6_lead_to_the_server(server: Server) -> None:
 
 def test_statements_come_one_by_one(database: Database) -> None:
     """Whoever got a quote into a statement of ours has no second one to write."""
-    with connect(login(database), role="test") as session:
+    with connect(address_of(database), role="test") as session:
         with pytest.raises(Misconfigured) as caught:
             query(session, "SELECT 1; SELECT 2")
         assert caught.value.code == "MY_STATEMENT_REFUSED"
@@ -175,11 +179,13 @@ def test_a_server_that_asks_for_a_file_is_hung_up_on(database: Database, tmp_pat
     database.server.execute("SET GLOBAL local_infile = 1")
     file = tmp_path / "secret"
     file.write_text("1\n")
-    with connect(login(database), role="test") as session:
+    with connect(address_of(database), role="test") as session:
         mode = "tx_read_only" if session.release.is_mariadb else "transaction_read_only"
         query(session, f"SET SESSION {mode} = 0")
-        with pytest.raises(HeadraceError):
+        with pytest.raises(HeadraceError) as caught:
             query(session, f"LOAD DATA LOCAL INFILE '{file}' INTO TABLE t")
+        # A server that does not ask, since we said that we have no files, refuses the statement.
+        assert session.closed or caught.value.code == "MY_STATEMENT_REFUSED"
     assert database.execute("SELECT * FROM t") == []
 
 
@@ -188,8 +194,38 @@ def test_a_setting_that_a_proxy_alters_is_noticed(
 ) -> None:
     monkeypatch.setattr(connections, "PINS", {**connections.PINS, "lc_time_names": "DE_de"})
     with pytest.raises(Misconfigured) as caught:
-        connect(login(database), role="test")
+        connect(address_of(database), role="test")
     assert caught.value.code == "MY_SETTING_REFUSED"
+
+
+def test_a_proxy_that_answers_from_another_connection_is_refused(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in = login.log_in
+
+    def through_proxy(*arguments: Any, **options: Any) -> login.LoggedIn:
+        made = log_in(*arguments, **options)
+        return replace(made, connection_id=made.connection_id + 1)
+
+    monkeypatch.setattr(login, "log_in", through_proxy)
+    with pytest.raises(Misconfigured) as caught:
+        connect(address_of(database), role="test")
+    assert caught.value.code == "MY_POOLER"
+
+
+def test_whoever_leaves_says_goodbye(database: Database) -> None:
+    """A server counts who does not, and writes it into its log."""
+
+    def aborted() -> int:
+        [(_, count)] = database.execute("SHOW GLOBAL STATUS LIKE 'Aborted_clients'")
+        return int(count)
+
+    before = aborted()
+    with connect(address_of(database), role="test") as session:
+        query(session, "SELECT 1")
+    gone = "SELECT 1 FROM information_schema.processlist WHERE id = %s"
+    wait_for(lambda: not database.execute(gone, [session.connection_id]), "the session is gone")
+    assert aborted() == before
 
 
 def test_too_many_connections_are_transient(server: Server) -> None:

@@ -79,6 +79,7 @@ def test_a_cancellation_that_comes_before_its_statement_is_made_again(database: 
     with open_session(database) as session:
         struck = []
         strike = session.interrupt
+        assert strike is not None
 
         def counted() -> None:
             strike()
@@ -125,6 +126,7 @@ def test_only_the_session_itself_is_ever_struck(database: Database) -> None:
     worker = threading.Thread(target=lambda: worker_found.append(query(other, "SELECT SLEEP(1), 5")))
     worker.start()
     wait_for(lambda: running(database, other), "the other statement runs")
+    assert session.interrupt is not None
     session.interrupt()
     session.close()
     wait_for(lambda: _is_gone(database, session), "the session is gone")
@@ -199,7 +201,7 @@ def test_a_session_that_was_killed_while_it_was_idle_is_a_lost_connection(databa
 def test_a_question_to_a_half_open_connection_ends_as_a_lost_connection(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "CANCEL_LIMIT", 1.0)
+    monkeypatch.setattr(statements, "CANCEL_LIMIT", 0.4)
     with (
         Proxy(database.server.host, database.server.port) as proxy,
         open_session(database, port=proxy.port) as session,
@@ -207,7 +209,7 @@ def test_a_question_to_a_half_open_connection_ends_as_a_lost_connection(
         proxy.half_open()
         begun = time.monotonic()
         with pytest.raises(Transient) as caught:
-            query(session, "SELECT 1", seconds=0.5)
+            query(session, "SELECT 1", seconds=0.3)
         assert caught.value.code == "MY_CONNECTION_LOST"
         assert time.monotonic() - begun < 15
 
@@ -278,7 +280,7 @@ def taken(block: RowBlock) -> list[bytes]:
     return [block.data[block.starts[i] : block.starts[i + 1]].tobytes() for i in range(len(block))]
 
 
-@pytest.mark.parametrize("encrypted", ["REQUIRED", "DISABLED"])
+@pytest.mark.parametrize("encrypted", ["REQUIRED", pytest.param("DISABLED", marks=pytest.mark.full)])
 def test_rows_of_every_size_come_as_the_server_sent_them(database: Database, encrypted: str) -> None:
     if encrypted == "REQUIRED" and database.server.flavour.is_mariadb:
         encrypted = "PREFERRED"  # it has no certificate of its own
@@ -334,8 +336,34 @@ def _read_until(session: Session, endless: str, reason: str, stop: list[Callable
             stop[0] = stopped
 
 
+def test_nothing_is_asked_amid_an_answer(database: Database) -> None:
+    """Its rows would be taken for the answer to the other statement."""
+    with open_session(database) as session:
+        with pytest.raises(RuntimeError):
+            _ask_amid(session)
+        assert session.closed
+
+
+def _ask_amid(session: Session) -> None:
+    with rows(session, f"{MILLIONS} SELECT REPEAT('x', 1000) FROM s a, s b") as answer:
+        for _ in answer.blocks(1000):
+            query(session, "SELECT 1")
+
+
+def test_whoever_breaks_off_otherwise_leaves_no_session_behind(database: Database) -> None:
+    """What is left of the answer would be taken for that of the next statement."""
+
+    def broken() -> NoReturn:
+        raise KeyboardInterrupt
+
+    session = open_session(database)
+    with pytest.raises(KeyboardInterrupt):
+        query(session, LONG, check=broken)
+    assert session.closed
+
+
 def test_a_silent_server_amid_rows_is_given_up(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "CANCEL_LIMIT", 1.0)
+    monkeypatch.setattr(statements, "CANCEL_LIMIT", 0.4)
     with (
         Proxy(database.server.host, database.server.port) as proxy,
         open_session(database, port=proxy.port) as session,
@@ -346,6 +374,6 @@ def test_a_silent_server_amid_rows_is_given_up(database: Database, monkeypatch: 
 
 
 def _read_half_open(session: Session, proxy: Proxy) -> None:
-    with rows(session, f"{MILLIONS} SELECT REPEAT('x', 1000) FROM s a, s b", silence=0.5) as answer:
+    with rows(session, f"{MILLIONS} SELECT REPEAT('x', 1000) FROM s a, s b", silence=0.3) as answer:
         for _ in answer.blocks(100_000):
             proxy.half_open()

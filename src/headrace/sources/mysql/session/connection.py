@@ -36,6 +36,7 @@ from headrace.sources.mysql.protocol.result_set import IN_TRANSACTION
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.refusals import driver_missing, unreachable
 from headrace.sources.mysql.session.statements import Session, literal, query
+from headrace.sources.mysql.session.timeouts import STRIKE_SECONDS
 
 # As the server prints them back; compared after every connect.
 PINS: Mapping[str, str] = {
@@ -193,9 +194,5 @@ def _spelled(value: str) -> str:
 def _interrupt(address: Address, peer: str | None, token: str) -> None:
     """Strike the statement of whoever holds the lock: this session of ours, at this server, or nobody."""
     packets, release, greeted = _logged_in(address, "cancel", peer)
-    with Session(packets, replace(address), release, greeted, "cancel", _nothing) as session:
-        query(session, f"KILL QUERY IS_USED_LOCK({literal(token)})")
-
-
-def _nothing() -> None:
-    """A session that cancels is not cancelled."""
+    with Session(packets, replace(address), release, greeted, "cancel", None) as session:
+        query(session, f"KILL QUERY IS_USED_LOCK({literal(token)})", seconds=STRIKE_SECONDS)

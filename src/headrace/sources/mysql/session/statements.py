@@ -27,7 +27,7 @@ from decimal import Decimal
 
 from headrace.core.errors import HeadraceError
 from headrace.sources.mysql.flavour import Release
-from headrace.sources.mysql.protocol.packets import Batch, Packets, connection_lost
+from headrace.sources.mysql.protocol.packets import Batch, ConnectionLost, Packets, connection_lost
 from headrace.sources.mysql.protocol.result_set import Answer, ColumnDefinition, answer
 from headrace.sources.mysql.protocol.server_error import ServerError
 from headrace.sources.mysql.session.address import Address
@@ -45,7 +45,7 @@ Value = None | int | float | Decimal | str | bytes
 Parameter = None | bool | int | float | Decimal | str | bytes | date | datetime
 Row = tuple[Value, ...]
 
-COM_QUERY = 3
+COM_QUIT, COM_QUERY = 1, 3
 _CANCELLED_BY_KILL = 1317
 _PRINTABLE = re.compile(r"[ !#-&(-\[\]-~]*")  # neither quotes nor a backslash
 
@@ -59,15 +59,20 @@ class Session:
     release: Release
     connection_id: int
     role: str
-    interrupt: Callable[[], None] = field(repr=False)  # strikes the statement that runs here, once
+    # Strikes the statement that runs here, once; a session that has none is hung up on instead.
+    interrupt: Callable[[], None] | None = field(repr=False)
     status: int = 0  # of the transaction, as the last answer said
+    is_asked: bool = False  # and has not answered in full
 
     @property
     def closed(self) -> bool:
         return self.packets.closed
 
     def close(self) -> None:
-        """Hang up; the server ends what it holds for us."""
+        """Say goodbye, or hang up amid an answer; the server ends what it holds for us."""
+        if not self.closed and not self.is_asked:
+            with suppress(ConnectionLost):  # a server notes in its log who goes without a word
+                self.packets.send(COM_QUIT)
         self.packets.close()
 
     def __enter__(self) -> Session:
@@ -87,7 +92,8 @@ def query(
 ) -> list[Row]:
     """Run one statement; its rows. After so many seconds it is cancelled on the server.
 
-    `check` is called all the while; what it raises is raised here, once the server has let go. A statement
+    `check` is called all the while; what it raises is raised here, once the server has let go; what the
+    statement did may have been done by then, so whoever asked for a lock closes the session. A statement
     without rows that ends while its time is being cancelled is done. Rows that come then are not taken: some
     functions (SLEEP, GET_LOCK) answer a cancellation with a value.
     """
@@ -97,9 +103,13 @@ def query(
     try:
         asked = _asked(session, statement, parameters, patience)
         found = [_row(values, asked.columns) for values in asked.rows()]
-        session.status = asked.status
+        _answered(session, asked)
     except ServerError as error:
+        session.is_asked = False
         refusal = refused(error)
+    except BaseException:
+        session.close()  # nobody knows how much of the answer is still to come
+        raise
     if patience.began_to_cancel:
         _absorb(session)
         refusal = refusal or (cancelled() if found else None)
@@ -126,15 +136,16 @@ def rows(
     try:
         asked = _asked(session, statement, parameters, patience)
         yield asked
-        session.status = asked.status
+        if asked.finished:
+            _answered(session, asked)
     except ServerError as error:
+        session.is_asked = False
         raise (patience.reason or refused(error)) from None
     finally:
-        if patience.began_to_cancel:
-            session.close()
-        elif asked is not None and not asked.finished and not session.closed:
+        if session.is_asked and not session.closed:
             # The server would write on until it notices.
             patience.strike()
+        if session.is_asked or patience.began_to_cancel:
             session.close()
 
 
@@ -190,9 +201,16 @@ def _asked(
     session: Session, statement: str, parameters: Sequence[Parameter], receive: Callable[[], Batch]
 ) -> Answer:
     """Send a statement; the beginning of its answer. Its reader sees in the server's list who asks."""
+    if session.is_asked and not session.closed:
+        raise RuntimeError("the answer to another statement has not been taken in full")
+    session.is_asked = True
     text = f"/* headrace {session.role} */ {bound(statement, parameters)}"
     session.packets.send(COM_QUERY, text.encode())
     return answer(receive)
+
+
+def _answered(session: Session, asked: Answer) -> None:
+    session.status, session.is_asked = asked.status, False
 
 
 class _Patience:
@@ -239,13 +257,14 @@ class _Patience:
             except HeadraceError as error:
                 self.reason = error
         if self.reason is not None or now >= self._deadline:
-            self._limit = now + CANCEL_LIMIT
+            self._limit = now + (CANCEL_LIMIT if self._session.interrupt else 0)
             self.strike()
 
     def strike(self) -> None:
         """Have the server end the statement; where it can't be reached, it is tried again."""
-        with suppress(HeadraceError):
-            self._session.interrupt()
+        if self._session.interrupt is not None:
+            with suppress(HeadraceError):
+                self._session.interrupt()
         self._struck = time.monotonic()
 
 
@@ -253,8 +272,9 @@ def _absorb(session: Session) -> None:
     """Let a cancellation that came too late strike a statement that does nothing."""
     for _ in range(2):
         try:
-            _asked(session, "DO 0", (), _Patience(session, CANCEL_LIMIT, nobody))
+            _answered(session, _asked(session, "DO 0", (), _Patience(session, CANCEL_LIMIT, nobody)))
         except ServerError as error:
+            session.is_asked = False
             if error.number != _CANCELLED_BY_KILL:
                 session.close()
                 return
