@@ -7,6 +7,8 @@
     mariadb_position   the place that a MariaDB server has reached: the last transaction of each domain
     table_number       the integer by which records name a table
     catalog/           tables as information_schema describes them
+    stream_source      the half of the contract that a receiver needs
+    upstream           the record of the tables that are followed
     stream/            from the binlog to whole transactions of the wanted tables
     decoder            the contract's decoder, over these:
       slicing            where bytes may be cut, and what they have for some tables

@@ -22,14 +22,16 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.core.columns import Flags, contiguous
 from headrace.core.errors import Misconfigured
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.core.columns import Flags
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
@@ -124,6 +126,12 @@ class GtidSet:
 
     def mask(self, names: Any) -> pa.BooleanArray:
         """Tell for each of these GTIDs whether it is in the set."""
+        # A receiver counts with sets too, and shall be there before Arrow would be.
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from headrace.core.columns import contiguous
+
         coded = contiguous(names).dictionary_encode()
         said = pc.extract_regex(coded.dictionary, _NAME)
         if coded.null_count or said.null_count:
@@ -141,6 +149,8 @@ class GtidSet:
 
 
 def _equal(texts: pa.Array, text: str) -> Flags:
+    import pyarrow.compute as pc
+
     return np.asarray(pc.equal(texts, text).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 

@@ -20,14 +20,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.core.columns import contiguous
 from headrace.core.errors import Misconfigured
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _GTID = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,9})-([1-9][0-9]{0,18})\Z")
 _NAME = r"^(?P<domain>[0-9]+)-[0-9]+-(?P<number>[0-9]+)$"
@@ -111,6 +111,12 @@ class MariadbPosition:
 
     def mask(self, names: Any) -> pa.BooleanArray:
         """Tell for each of these transactions of this history whether the position covers it."""
+        # A receiver counts with positions too, and shall be there before Arrow would be.
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from headrace.core.columns import contiguous
+
         coded = contiguous(names).dictionary_encode()
         said = pc.extract_regex(coded.dictionary, _NAME)
         if coded.null_count or said.null_count:

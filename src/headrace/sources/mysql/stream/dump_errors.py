@@ -25,7 +25,7 @@ _CANNOT_READ = frozenset({1236, 1945, 1950, 1951, 1955, 1957})
 class PositionGone(Definite, PositionLost):
     """The binlog behind our place can't be had: it is purged, or the server never had it."""
 
-    codes = ("MY_BINLOG_PURGED", "MY_SERVER_BEHIND")
+    codes = ("MY_BINLOG_PURGED", "MY_SERVER_BEHIND", "MY_HISTORY_CHANGED")
 
 
 class GtidsOff(Misconfigured, PositionDoubtful):
@@ -56,6 +56,16 @@ def server_behind(detail: str) -> PositionGone:
         "the server lacks transactions that were received: it was set back, restored, or is another one",
         detail=detail,
         hint="headrace run --reconcile",
+    )
+
+
+def history_changed(sent: int, again: int) -> PositionGone:
+    """It sent so many transactions once, and sends these many in their place."""
+    return PositionGone(
+        "MY_HISTORY_CHANGED",
+        "the server has another history than when it was followed",
+        detail=f"of {sent} of its transactions it sends {again} again, or others",
+        hint="it was set back, restored or replaced: headrace run --reconcile",
     )
 
 

@@ -1,0 +1,69 @@
+"""MySQL's half of the contract that a receiver needs: its stream, under the contract's names.
+
+No logic stands here, and no Arrow is loaded for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.core.errors import HeadraceError
+from headrace.core.position import Position
+from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.stream import Orders, StreamSource
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.stream.dump import BinlogDump, Wanted
+from headrace.sources.mysql.stream.dump_errors import history_changed
+from headrace.sources.mysql.upstream import Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlStream:
+    """A dump, of which the server remembers nothing."""
+
+    dump: BinlogDump
+
+    @property
+    def start(self) -> Position:
+        return self.dump.start
+
+    @property
+    def pause(self) -> float:
+        return self.dump.pause
+
+    def read(self, timeout: float) -> Received | None:
+        return self.dump.read(timeout)
+
+    def feedback(self, acknowledged: Position, written: Position) -> None:
+        """Nobody at the server waits for it."""
+
+    def close(self) -> None:
+        self.dump.close()
+
+
+class MysqlStreamSource:
+    """Dumps of binlogs."""
+
+    def open_stream(self, orders: Orders) -> MysqlStream:
+        upstream = Upstream.of(orders.upstream)
+        wanted = Wanted(
+            tables=upstream.tables,
+            frontier=orders.frontier,
+            reached=orders.reached,
+            log=upstream.log,
+            identity=orders.identity,
+            silence=orders.silence,
+        )
+        return MysqlStream(BinlogDump.open(Address.parse(orders.address), wanted))
+
+    def at(self, upstream: Json, time: int) -> Position | None:
+        """A set of transactions does not follow from how many they are."""
+        return None
+
+    def history_changed(self, upstream: Json, sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
+        return history_changed(len(sent), len(again))
+
+
+STREAM_SOURCE: StreamSource = MysqlStreamSource()

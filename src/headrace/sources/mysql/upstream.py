@@ -1,0 +1,38 @@
+"""The record of what a mirror follows at its server: which tables, and which life of the binlog.
+
+A lake stores it, and hands it back with whatever it asks for. Nothing of ours exists at the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.sources.contract.record import Json
+from headrace.sources.mysql.binlog_position import Log
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The tables that are picked out of the binlog, and what is added to counts to make times of them.
+
+    `base` makes times grow for ever though the server was set back.
+    """
+
+    tables: tuple[tuple[str, str], ...] = ()  # database, table
+    base: int = 0
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Upstream:
+        """Read the record of it."""
+        return cls(tuple((database, table) for database, table in record["tables"]), record["base"])
+
+    def as_record(self) -> Json:
+        """The record that the lake stores and hands back."""
+        return {"tables": [list(table) for table in self.tables], "base": self.base}
+
+    @property
+    def log(self) -> Log:
+        """The server's binlog, in this life of it."""
+        return Log(self.base)

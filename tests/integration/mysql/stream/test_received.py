@@ -1,0 +1,114 @@
+"""A real server's binlog into a real spool, over restarts: each transaction is there once, in order."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.core.errors import HeadraceError
+from headrace.core.position import STEP
+from headrace.pipeline.ingest.replay_check import Known
+from headrace.pipeline.ingest.store_stream import Intake
+from headrace.sources.contract.stream import Orders
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import identify
+from headrace.sources.mysql.stream_source import STREAM_SOURCE
+from headrace.sources.mysql.upstream import Upstream
+from headrace.spool.layout import Kind
+from headrace.spool.reader import SpoolReader
+from headrace.spool.writer import SpoolWriter
+from headrace.testing.mysql import Database
+from tests.integration.mysql.stream.reading import position
+from tests.integration.mysql.stream.test_dump import run
+
+BASE = 1 << 33
+DEADLINE = 60.0
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def database(request: pytest.FixtureRequest) -> Database:
+    found: Database = request.getfixturevalue(f"{request.param}_database")
+    return found
+
+
+def orders_of(database: Database) -> Orders:
+    """An order to follow a table from now on."""
+    address = Address.parse(database.server.url())
+    with connect(address, role="test") as session:
+        identity = identify(session).as_record()
+    upstream = Upstream(((database.name, "t"),), BASE)
+    start = upstream.log.position(position(database.server))
+    return Orders(database.server.url(), identity, upstream.as_record(), start, start)
+
+
+@contextmanager
+def received(folder: Path, orders: Orders) -> Iterator[tuple[SpoolWriter, Intake]]:
+    """A session of a receiver up to where the server is; as `ingest.worker` does it."""
+    with SpoolWriter(folder, 1 << 30, orders.frontier.time) as writer:
+        writer.places.say(orders.frontier)
+        known = Known.of(folder, lambda sent, again: STREAM_SOURCE.history_changed({}, sent, again))
+        reached = writer.places.newest
+        assert reached is not None
+        stream = STREAM_SOURCE.open_stream(replace(orders, reached=reached))
+        intake = Intake(writer, known.from_start(stream.start.time))
+        try:
+            quiet, deadline = 0, time.monotonic() + DEADLINE
+            while quiet < 3:
+                assert time.monotonic() < deadline
+                came = stream.read(0.1)
+                quiet = quiet + 1 if came is None else 0
+                if came is not None:
+                    intake.take(came)
+            intake.settle()
+            yield writer, intake
+        finally:
+            stream.close()
+
+
+def test_a_spool_has_each_transaction_once_over_sessions(database: Database, tmp_path: Path) -> None:
+    server = database.server
+    run(database, "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
+    orders = orders_of(database)
+    log = Upstream.of(orders.upstream).log
+    run(database, "INSERT INTO t VALUES (1)", "INSERT INTO other VALUES (1)")
+    run(database, "XA START 'x'", "INSERT INTO t VALUES (2)", "XA END 'x'", "XA PREPARE 'x'")
+    run(database, "INSERT INTO other VALUES (2)")
+    with received(tmp_path, orders) as (writer, intake):
+        assert len(intake.running) == 1
+        assert writer.places.newest is not None
+        assert " open " in writer.places.newest.text
+        assert writer.frontier == log.position(writer.places.newest.text).time
+    run(database, "XA COMMIT 'x'", "INSERT INTO t VALUES (3), (4)")
+    with received(tmp_path, orders) as (writer, intake):
+        assert len(intake.running) == 0
+        assert writer.places.newest == log.position(position(server))
+        found = SpoolReader(tmp_path).transactions(0)
+        mine = found[found["changes"] > 0]
+        first = orders.frontier.time
+        assert [(each["time"] - first) // STEP for each in mine] == [0, 4, 5]
+        kinds = [Kind.TRANSACTION, Kind.STREAMED, Kind.TRANSACTION]
+        assert [Kind(each["kind"]) for each in mine] == kinds
+
+
+def test_another_server_behind_the_name_is_refused(
+    mysql_database: Database, mariadb_database: Database
+) -> None:
+    for database, other in ((mysql_database, mariadb_database), (mariadb_database, mysql_database)):
+        orders = replace(orders_of(database), address=other.server.url())
+        with pytest.raises(HeadraceError) as refused:
+            STREAM_SOURCE.open_stream(orders)
+        assert refused.value.code == "MY_ANOTHER_SERVER"
+
+
+def test_a_receiver_of_binlogs_loads_no_arrow() -> None:
+    asked = "import sys, headrace.sources.mysql.stream_source; print('pyarrow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
