@@ -72,7 +72,7 @@ class Remedy:
 
 def begun(ledger: Ledger) -> bool:
     """Tell whether a run has begun to leave this very position, and was ended before that was durable."""
-    note = ledger.store.get(layout.healing_key(ledger.name))
+    note = ledger.store.get(layout.recovery_note_key(ledger.name))
     if note is None or ledger.source is None:
         return False
     return version_1.time_of(json.loads(note)["start"]) == ledger.source.start.time
@@ -92,7 +92,7 @@ def begin(met: Met) -> None:
     found = session.tables(source.upstream).examine([record.name for record in known])
     _copied_anew(ledger, known, found, ledger.position)  # else nothing is let go
     # From here on the slot is another, and until a durable mark says so nobody else knows that it is ours.
-    note = layout.healing_key(ledger.name)
+    note = layout.recovery_note_key(ledger.name)
     place.store.put(note, _note(source))
     place.store.sync([note])
     session.leave(source.upstream)

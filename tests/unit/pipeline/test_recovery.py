@@ -36,7 +36,7 @@ def test_what_a_run_of_either_version_had_begun_need_not_be_asked_for_again(
     store = LocalStore(str(tmp_path))
     ledger: Any = SimpleNamespace(name="main", store=store, source=source_record(start=place_at(64)))
     assert not begun(ledger)
-    store.put(layout.healing_key("main"), json.dumps({"start": start}).encode())
+    store.put(layout.recovery_note_key("main"), json.dumps({"start": start}).encode())
     assert begun(ledger)
     ledger.source = source_record(start=place_at(72))
     assert not begun(ledger), "another position was left since"

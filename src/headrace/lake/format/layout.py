@@ -189,7 +189,7 @@ def late_key(source: str, name: str) -> str:
     return f"{late_folder(source)}/{name}"
 
 
-def healing_key(source: str) -> str:
+def recovery_note_key(source: str) -> str:
     return f"_headrace/healing/{quote(source)}.json"
 
 

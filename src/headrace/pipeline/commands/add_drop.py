@@ -84,7 +84,7 @@ class _Place:
 
 def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Choose further tables: those that the patterns name and that are not mirrored yet."""
-    resync.refuse_while_healing(owner.ledger)
+    resync.refuse_while_recovering(owner.ledger)
     patterns = tuple(arguments["tables"])
     ledger, place = owner.ledger, _Place.of(owner)
     wish = Wish(
@@ -118,7 +118,7 @@ def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
 
 def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Let tables go; what the lake has of them stays readable at the marks that name them."""
-    resync.refuse_while_healing(owner.ledger)
+    resync.refuse_while_recovering(owner.ledger)
     ledger, source = owner.ledger, _source(owner.ledger)
     chosen = select(arguments["tables"], ledger.tables).checked()
     leaving = chosen.names

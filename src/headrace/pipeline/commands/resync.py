@@ -34,7 +34,7 @@ def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     ledger = owner.ledger
     source = ledger.source
     assert source is not None
-    refuse_while_healing(ledger)
+    refuse_while_recovering(ledger)
     names = [find(ledger, text) for text in arguments["tables"]]
     wanted = [name for name in names if name not in ledger.staged]
     found = yield partial(prepare, owner.session.address, source, wanted)
@@ -59,7 +59,7 @@ def _with_others(refusals: Sequence[HeadraceError], begun: Sequence[TableName]) 
     return first.adding(f"copied anew: {', '.join(map(str, begun))}") if begun else first
 
 
-def refuse_while_healing(ledger: Ledger) -> None:
+def refuse_while_recovering(ledger: Ledger) -> None:
     """Until a lost position is left the tables stay what they are."""
     if ledger.recovering:
         raise Misconfigured(

@@ -8,8 +8,8 @@ lets a large table be compared beside the loop: round by round fewer rows are le
 rest is done in an epoch's place (`near`). Where the stream exchanges files as fast as they are read, the
 rounds end, too.
 
-`replacement` asks what differs; `tasks.compare.differences` has the tasks. A balance is the memory of one
-attempt: whoever comes after a crash weighs again.
+`replacement` asks what differs; `tasks.compare.differences` has the tasks. The checksums are known to one
+attempt: whoever comes after a crash sums up again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
 from headrace.pipeline.state.background import beside
 from headrace.pipeline.tasks.compare import differences
-from headrace.pipeline.tasks.compare.differences import FileSums, Half, Sampled
+from headrace.pipeline.tasks.compare.differences import FileSums, Sampled, SideFile
 from headrace.pipeline.tasks.table_task import pack, unpack
 from headrace.spark.jobs import Jobs
 
@@ -40,7 +40,7 @@ _Known = dict[tuple[bool, str], FileSums]
 
 
 @dataclass(slots=True)
-class Balance:
+class KnownChecksums:
     """The two contents of one table, as far as they are summed."""
 
     bounds: tuple[bytes, ...] | None = None  # of the ranges; None: not chosen yet
@@ -56,111 +56,113 @@ class Balance:
         """Tell whether a round is under way."""
         return self._round is not None and not self._round.done()
 
-    def near(self, halves: Sequence[Half], jobs: Callable[[int], Jobs]) -> bool:
+    def near(self, side_files: Sequence[SideFile], jobs: Callable[[int], Jobs]) -> bool:
         """Tell whether so little is left that it can be done at once; else a round begins."""
         if self._round is not None:
             _ended(self._round)
             self._round = None
-        missing = self._missing(halves)
-        left = sum(half.file.rows for half in missing)
+        missing = self._missing(side_files)
+        left = sum(side_file.file.rows for side_file in missing)
         if left <= NEAR_ROWS or 2 * left > self._left:
             return True
         self._left = left
-        self._round = beside(partial(self._weigh_beside, missing, jobs(left)))
+        self._round = beside(partial(self._complete_beside, missing, jobs(left)))
         return False
 
-    def _weigh_beside(self, halves: Sequence[Half], jobs: Jobs) -> None:
+    def _complete_beside(self, side_files: Sequence[SideFile], jobs: Jobs) -> None:
         failpoint("reconcile.weigh")
-        self.weigh(halves, jobs)
+        self.complete(side_files, jobs)
 
-    # --- weighing -------------------------------------------------------------------------------
+    # --- checksums ------------------------------------------------------------------------------
 
-    def weigh(self, halves: Sequence[Half], jobs: Jobs) -> None:
+    def complete(self, side_files: Sequence[SideFile], jobs: Jobs) -> None:
         """Sum up those of the files that are not summed yet."""
-        missing = self._missing(halves)
+        missing = self._missing(side_files)
         if not missing:
             return
         if self.bounds is None:
-            rows = sum(half.file.rows for half in halves)
+            rows = sum(side_file.file.rows for side_file in side_files)
             # A single file of each side has been bounded when it was written.
-            few = rows <= differences.ROWS_PER_RANGE and len(halves) <= 2
-            self.bounds = () if few else _bounds(halves, rows, jobs)
-        bounded = [replace(half, bounds=self.bounds) for half in missing]
-        answers = jobs.run(differences.sum_up, [pack(half) for half in bounded])
-        for half, answer in zip(missing, answers, strict=True):
-            self._known[half.place] = unpack(answer, FileSums)
+            few = rows <= differences.ROWS_PER_RANGE and len(side_files) <= 2
+            self.bounds = () if few else _bounds(side_files, rows, jobs)
+        bounded = [replace(side_file, bounds=self.bounds) for side_file in missing]
+        answers = jobs.run(differences.sum_up, [pack(side_file) for side_file in bounded])
+        for side_file, answer in zip(missing, answers, strict=True):
+            self._known[side_file.place] = unpack(answer, FileSums)
 
-    def _missing(self, halves: Sequence[Half]) -> list[Half]:
+    def _missing(self, side_files: Sequence[SideFile]) -> list[SideFile]:
         """The files that have to be summed, for what they hold now."""
-        if halves:
-            given = halves[0].given.table
+        if side_files:
+            given = side_files[0].given.table
             # A text without a lake form may come or go in a table without a key and leave its file alone.
             if self._shadows != given.raw_columns or (given.raw_columns and given.schema.is_multiset):
                 self._known.clear()
             self._shadows = given.raw_columns
-        return [half for half in halves if half.place not in self._known]
+        return [side_file for side_file in side_files if side_file.place not in self._known]
 
     # --- what came of it ------------------------------------------------------------------------
 
-    def different(self, halves: Iterable[Half]) -> list[Half]:
+    def different(self, side_files: Iterable[SideFile]) -> list[SideFile]:
         """The files with rows in ranges that differ; each knows these ranges, and their lots."""
-        halves = list(halves)
-        both = self._weights(halves)
-        difference = self._sums(half for half in halves if half.new) - self._sums(
-            half for half in halves if not half.new
+        side_files = list(side_files)
+        both = self._weights(side_files)
+        difference = self._sums(side_file for side_file in side_files if side_file.new) - self._sums(
+            side_file for side_file in side_files if not side_file.new
         )
-        return self._lots(halves, both, difference.uneven())
+        return self._lots(side_files, both, difference.uneven())
 
-    def everything(self, halves: Iterable[Half]) -> list[Half]:
+    def everything(self, side_files: Iterable[SideFile]) -> list[SideFile]:
         """All files, with all ranges."""
-        halves = list(halves)
-        both = self._weights(halves)
-        return self._lots(halves, both, np.flatnonzero(both))
+        side_files = list(side_files)
+        both = self._weights(side_files)
+        return self._lots(side_files, both, np.flatnonzero(both))
 
-    def cuts(self, halves: Iterable[Half]) -> tuple[bytes, ...]:
+    def cuts(self, side_files: Iterable[SideFile]) -> tuple[bytes, ...]:
         """Find where each lot but the first begins, if all rows are meant."""
-        halves = list(halves)
-        lots = np.floor(np.cumsum(self._weights(halves)))
+        side_files = list(side_files)
+        lots = np.floor(np.cumsum(self._weights(side_files)))
         return tuple((self.bounds or ())[i] for i in np.flatnonzero(np.diff(lots)))
 
     @property
     def _ranges(self) -> int:
         return len(self.bounds or ()) + 1
 
-    def _sums(self, halves: Iterable[Half]) -> Sums:
+    def _sums(self, side_files: Iterable[SideFile]) -> Sums:
         total = Sums.zero(self._ranges)
-        for half in halves:
-            found = self._known[half.place]
+        for side_file in side_files:
+            found = self._known[side_file.place]
             total += found.sums.spread(found.ranges, self._ranges)
         return total
 
-    def _rows(self, halves: Iterable[Half]) -> Ints:
+    def _rows(self, side_files: Iterable[SideFile]) -> Ints:
         """Count the rows of each range, on both sides together."""
-        return self._sums(halves).counts
+        return self._sums(side_files).counts
 
-    def _weights(self, halves: Sequence[Half]) -> Weights:
+    def _weights(self, side_files: Sequence[SideFile]) -> Weights:
         """Weigh each range, by its rows and by their bytes, on both sides together."""
         sizes = np.zeros(self._ranges, np.int64)
-        for half in halves:
-            found = self._known[half.place]
+        for side_file in side_files:
+            found = self._known[side_file.place]
             sizes[found.ranges] += found.sizes
-        return np.maximum(self._rows(halves) / differences.ROWS_PER_LOT, sizes / differences.BYTES_PER_LOT)
+        return np.maximum(
+            self._rows(side_files) / differences.ROWS_PER_LOT, sizes / differences.BYTES_PER_LOT
+        )
 
-    def _lots(self, halves: Iterable[Half], weights: Weights, wanted: Ints) -> list[Half]:
+    def _lots(self, side_files: Iterable[SideFile], weights: Weights, wanted: Ints) -> list[SideFile]:
         """Neighbouring ranges go together to one task, as many as make a lot."""
         before = np.cumsum(weights[wanted]) - weights[wanted]
         lots = dict(zip(wanted.tolist(), before.astype(np.int64).tolist(), strict=True))
         found = []
-        for half in halves:
-            mine = [number for number in self._known[half.place].ranges.tolist() if number in lots]
+        for side_file in side_files:
+            mine = [number for number in self._known[side_file.place].ranges.tolist() if number in lots]
             if mine:
                 pairs = tuple((number, lots[number]) for number in mine)
-                found.append(replace(half, bounds=self.bounds or (), lots=pairs))
+                found.append(replace(side_file, bounds=self.bounds or (), lots=pairs))
         return found
 
 
-def _bounds(halves: Sequence[Half], rows: int, jobs: Jobs) -> tuple[bytes, ...]:
-    answers = jobs.run(differences.sample, [pack(half) for half in halves])
+def _bounds(side_files: Sequence[SideFile], rows: int, jobs: Jobs) -> tuple[bytes, ...]:
+    answers = jobs.run(differences.sample, [pack(side_file) for side_file in side_files])
     return differences.bounds([unpack(answer, Sampled) for answer in answers], rows)
 
 

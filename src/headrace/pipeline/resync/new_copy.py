@@ -1,6 +1,6 @@
 """The turn of the loop that tends new copies: see `replacement` for what they are.
 
-ready     weighed beside the loop; then what differs takes its place in one epoch
+ready     compared beside the loop; then what differs takes its place in one epoch
 failed    given up; a table that was followed until then still is
 waiting   for the source's position to move, which is helped where nothing else moves it
 """
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from headrace.core.failpoint import failpoint
 from headrace.pipeline.resync import replacement
-from headrace.pipeline.resync.comparison import Balance
+from headrace.pipeline.resync.comparison import KnownChecksums
 from headrace.pipeline.resync.replacement import Workers
 from headrace.pipeline.state.owner import Owner, Warner
 from headrace.pipeline.state.records import TableRecord
@@ -42,7 +42,7 @@ class Renewal:
     """The new copies of one attempt."""
 
     moved_at: float = field(default_factory=time.monotonic)
-    balances: dict[str, Balance] = field(default_factory=dict)  # by the id of the copy
+    checksums_by_copy: dict[str, KnownChecksums] = field(default_factory=dict)  # by the id of the copy
     spent: bool = True  # there may be files of copies that are over; they go once that is durable
     again_at: float = 0.0  # a table that somebody held exclusively is asked for again, but not all the time
 
@@ -56,7 +56,7 @@ class Renewal:
             elif look.locked:
                 self.again_at = time.monotonic() + AGAIN_SECONDS
             else:
-                epoch = replacement.epoch(run.ledger, run.runner, ready, self.balances)
+                epoch = replacement.epoch(run.ledger, run.runner, ready, self.checksums_by_copy)
                 failpoint("reconcile.before")
                 run.publish(epoch)
                 failpoint("reconcile.after")
@@ -72,11 +72,13 @@ class Renewal:
         """The new copies that can replace their tables at once; one that is ready may be too far from it."""
         ready = replacement.ready(run.ledger)
         stages = [replacement.stage_of(copy) for copy in ready]
-        self.balances = {copy_id: self.balances.get(copy_id) or Balance() for copy_id in stages}
+        self.checksums_by_copy = {
+            copy_id: self.checksums_by_copy.get(copy_id) or KnownChecksums() for copy_id in stages
+        }
         near = [
             copy
             for copy_id, copy in zip(stages, ready, strict=True)
-            if replacement.near(run.ledger, run.runner, copy, self.balances[copy_id])
+            if replacement.near(run.ledger, run.runner, copy, self.checksums_by_copy[copy_id])
         ]
         return [] if run.ledger.recovering and len(near) < len(ready) else near
 

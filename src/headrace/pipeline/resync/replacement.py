@@ -3,7 +3,7 @@
     asked for ─► a new copy, PENDING ─► JOINING ─► READY     its files are staged, and in no mark
     the table    as it was: live and in the marks, or stopped        │  both stand at one place, and go on
                                                                      ▼
-                 weighed file by file (`comparison`), beside the loop, until little is left
+                 compared file by file (`comparison`), beside the loop, until little is left
                                                                      ▼
                  what differs (`tasks.compare.differences`) ─► one epoch: the difference, at a time of its own
 
@@ -34,7 +34,7 @@ from headrace.core.position import Position
 from headrace.core.schema import Column, TableSchema
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
-from headrace.pipeline.resync.comparison import Balance
+from headrace.pipeline.resync.comparison import KnownChecksums
 from headrace.pipeline.state.epoch import RECONCILE, Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
@@ -42,7 +42,7 @@ from headrace.pipeline.state.remedies import anew
 from headrace.pipeline.state.spacing import ROOM
 from headrace.pipeline.state.table_state import Event, State, after
 from headrace.pipeline.tasks.compare import differences
-from headrace.pipeline.tasks.compare.differences import Applying, Compared, Comparison, Half
+from headrace.pipeline.tasks.compare.differences import Applying, Compared, Comparison, SideFile
 from headrace.pipeline.tasks.files import verdict
 from headrace.pipeline.tasks.merge import merge
 from headrace.pipeline.tasks.routing import Routes
@@ -119,19 +119,22 @@ def is_over(ledger: Ledger) -> bool:
     return ledger.recovering and all(r.state is State.STOPPED for r in ledger.staged.values())
 
 
-def near(ledger: Ledger, runner: Workers, copy: TableRecord, balance: Balance) -> bool:
+def near(ledger: Ledger, runner: Workers, copy: TableRecord, checksums: KnownChecksums) -> bool:
     """Tell whether the new copy can replace its table and nobody waits for it; if not, work at that."""
-    if balance.busy:
+    if checksums.busy:
         return False
     try:
         pair = _pair(ledger, ledger.tables[copy.name], copy, ledger.position)
     except Definite:  # told where it takes the place of its table
         return True
-    return balance.near(pair.halves, runner.fit)
+    return checksums.near(pair.side_files, runner.fit)
 
 
 def epoch(
-    ledger: Ledger, runner: Workers, copies: Sequence[TableRecord], balances: Mapping[str, Balance]
+    ledger: Ledger,
+    runner: Workers,
+    copies: Sequence[TableRecord],
+    checksums_by_copy: Mapping[str, KnownChecksums],
 ) -> Epoch:
     """The new copies in the place of their tables, and the end of those that failed."""
     source = ledger.source
@@ -141,7 +144,7 @@ def epoch(
     for copy in copies:
         old = ledger.tables[copy.name]
         try:
-            outcome = _replaced(runner, _pair(ledger, old, copy, frontier), balances[stage_of(copy)])
+            outcome = _replaced(runner, _pair(ledger, old, copy, frontier), checksums_by_copy[stage_of(copy)])
         except Definite as error:
             records.append(old.failed(error, ledger.frontier))
             continue
@@ -222,12 +225,12 @@ class _Pair:
     given: Comparison
     old: TableTask
     copy: TableTask
-    halves: tuple[Half, ...]
+    side_files: tuple[SideFile, ...]
     resorted: bool  # the files of the old one are sorted by another identity
 
     @property
     def rows(self) -> int:
-        return sum(half.file.rows for half in self.halves)
+        return sum(side_file.file.rows for side_file in self.side_files)
 
 
 def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Position) -> _Pair:
@@ -243,18 +246,20 @@ def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Positio
         moment=Moment(frontier.last, time.time_ns() // 1000),
         folder=f"{layout.staged_folder(ledger.name, stage_of(copy))}/difference",
     )
-    halves = (
-        *differences.halves(given, old_task, new=False),
-        *differences.halves(given, new_task, new=True),
+    side_files = (
+        *differences.side_files(given, old_task, new=False),
+        *differences.side_files(given, new_task, new=True),
     )
-    return _Pair(given, old_task, new_task, halves, old.schema.identity != copy.schema.identity)
+    return _Pair(given, old_task, new_task, side_files, old.schema.identity != copy.schema.identity)
 
 
-def _replaced(runner: Workers, pair: _Pair, balance: Balance) -> Outcome:
+def _replaced(runner: Workers, pair: _Pair, checksums: KnownChecksums) -> Outcome:
     jobs = runner.jobs(pair.rows)
-    balance.weigh(pair.halves, jobs)
-    different = balance.different(pair.halves)
-    answers = jobs.run_grouped(differences.apart, differences.compare, [pack(half) for half in different])
+    checksums.complete(pair.side_files, jobs)
+    different = checksums.different(pair.side_files)
+    answers = jobs.run_grouped(
+        differences.apart, differences.compare, [pack(side_file) for side_file in different]
+    )
     outcomes = [unpack(answer, Compared) for answer in answers]
     # Each change of the difference is counted where it is found.
     found = Outcome(
@@ -263,30 +268,33 @@ def _replaced(runner: Workers, pair: _Pair, balance: Balance) -> Outcome:
     if not found.changes and not pair.resorted:
         return found
     if pair.copy.schema.is_multiset or pair.resorted or any(each.doubled for each in outcomes):
-        return _rewritten(jobs, pair, balance).combine(found)
+        return _rewritten(jobs, pair, checksums).combine(found)
     events = [each.events for each in outcomes if each.events is not None]
-    applied = _applied(jobs, pair, events, balance)
+    applied = _applied(jobs, pair, events, checksums)
     if (failure := verdict(applied)) is not None:
         raise failure
     return replace(applied, changes=0).combine(found)
 
 
-def _applied(jobs: Jobs, pair: _Pair, events: Iterable[str], balance: Balance) -> Outcome:
+def _applied(jobs: Jobs, pair: _Pair, events: Iterable[str], checksums: KnownChecksums) -> Outcome:
     """The difference, merged into the files that it concerns."""
     task = replace(pair.given.table, routes=pair.old.routes)
-    rows = {new: sum(half.file.rows for half in pair.halves if half.new == new) for new in (False, True)}
-    if 2 * rows[False] < rows[True] and (cuts := balance.cuts(pair.halves)):
+    rows = {
+        new: sum(side_file.file.rows for side_file in pair.side_files if side_file.new == new)
+        for new in (False, True)
+    }
+    if 2 * rows[False] < rows[True] and (cuts := checksums.cuts(pair.side_files)):
         task = replace(task, routes=replace(task.routes, births=cuts))
     items = [pack(Applying(pair.given, task, each)) for each in events]
     return _summed(pair, jobs.run_grouped(differences.route, merge, items))
 
 
-def _rewritten(jobs: Jobs, pair: _Pair, balance: Balance) -> Outcome:
+def _rewritten(jobs: Jobs, pair: _Pair, checksums: KnownChecksums) -> Outcome:
     """All rows anew."""
-    items = [pack(half) for half in balance.everything(pair.halves)]
+    items = [pack(side_file) for side_file in checksums.everything(pair.side_files)]
     outcome = _summed(pair, jobs.run_grouped(differences.apart, differences.rewrite, items))
     errors = differences.standing_errors(pair.given, pair.old, pair.copy)
-    gone = tuple(half.file.path for half in pair.halves if not half.new)
+    gone = tuple(side_file.file.path for side_file in pair.side_files if not side_file.new)
     return replace(outcome, remove=gone, errors=errors)
 
 

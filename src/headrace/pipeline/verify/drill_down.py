@@ -34,7 +34,7 @@ from headrace.core.row_groups import by_group, group
 from headrace.core.schema import TableSchema
 from headrace.pipeline.tasks.compare.proofs import TEXTS, Projection, Reduced, net, united
 from headrace.pipeline.tasks.table_task import from_ipc
-from headrace.pipeline.verify.sides import Bench, Keys, Weighed
+from headrace.pipeline.verify.sides import ComparedTable, Keys, ProofContext
 from headrace.pipeline.verify.verdicts import CHANGED, EXTRA, MISSING, Difference, Texts
 from headrace.sources.contract.decoder import Decoder
 
@@ -44,32 +44,32 @@ _TEXT = TEXTS.names  # what tells texts apart
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowed:
+class DrillDown:
     """The rows that differ in the buckets that were looked into."""
 
     buckets: int
     differences: tuple[Difference, ...] = ()
 
 
-def narrow(bench: Bench, table: Weighed, *, values: bool) -> Narrowed:
+def drill_down(context: ProofContext, table: ComparedTable, *, values: bool) -> DrillDown:
     """Look into the buckets of the table that differ."""
     wanted = _chosen(table)
     if not wanted:
-        return Narrowed(0)
+        return DrillDown(0)
     projection = replace(table.projection, wanted=wanted)
-    lake = bench.lake(table, projection)
+    lake = context.lake(table, projection)
     if lake.overfull:
-        return Narrowed(0)  # the source is not asked for as many
-    source = _source(bench, table, projection, lake)
+        return DrillDown(0)  # the source is not asked for as many
+    source = _source(context, table, projection, lake)
     if source.overfull:
-        return Narrowed(0)
-    return Narrowed(
+        return DrillDown(0)
+    return DrillDown(
         len(wanted),
-        tuple(differences(bench.decoder, projection, net(projection, source, lake), values=values)),
+        tuple(differences(context.decoder, projection, net(projection, source, lake), values=values)),
     )
 
 
-def _chosen(table: Weighed) -> tuple[int, ...]:
+def _chosen(table: ComparedTable) -> tuple[int, ...]:
     """The first of the buckets that differ: no more than hold the rows to be looked into, one at least."""
     assert table.lake is not None
     uneven = table.difference().uneven()
@@ -81,34 +81,40 @@ def _chosen(table: Weighed) -> tuple[int, ...]:
 # --- the source's rows ----------------------------------------------------------------------------
 
 
-def _source(bench: Bench, table: Weighed, projection: Projection, lake: Reduced) -> Reduced:
-    with ThreadPoolExecutor(bench.connections, "headrace-verify") as pool:
-        found = _by_key(bench, table, projection, lake, pool)
+def _source(context: ProofContext, table: ComparedTable, projection: Projection, lake: Reduced) -> Reduced:
+    with ThreadPoolExecutor(context.connections, "headrace-verify") as pool:
+        found = _by_key(context, table, projection, lake, pool)
         again = [number for number in table.parts if _unexplained(table, projection, number, found)]
-        read = pool.map(lambda number: bench.piece(table, projection, number), again)
+        read = pool.map(lambda number: context.piece(table, projection, number), again)
         kept = (part for number, parts in found.items() if number not in again for part in parts)
         # One by one: what is too much in all is let go as it comes.
         return united(chain(kept, read), projection.buckets)
 
 
 def _by_key(
-    bench: Bench, table: Weighed, projection: Projection, lake: Reduced, pool: ThreadPoolExecutor
+    context: ProofContext,
+    table: ComparedTable,
+    projection: Projection,
+    lake: Reduced,
+    pool: ThreadPoolExecutor,
 ) -> dict[int, list[Reduced]]:
     """The source's rows under the keys that the lake has, by piece."""
     found: dict[int, list[Reduced]] = {}
     if projection.schema.is_multiset or lake.rows is None:
         return found
-    keys = key_texts(bench.decoder, projection.schema, from_ipc(lake.rows))
+    keys = key_texts(context.decoder, projection.schema, from_ipc(lake.rows))
     some = [keys[at : at + KEYS_AT_ONCE] for at in range(0, len(keys), KEYS_AT_ONCE)]
-    for parts in pool.map(lambda few: _rows_of(bench, table, projection, few), some):
+    for parts in pool.map(lambda few: _rows_of(context, table, projection, few), some):
         for number, part in parts.items():
             found.setdefault(number, []).append(part)
     return found
 
 
-def _rows_of(bench: Bench, table: Weighed, projection: Projection, keys: Keys) -> Mapping[int, Reduced]:
+def _rows_of(
+    context: ProofContext, table: ComparedTable, projection: Projection, keys: Keys
+) -> Mapping[int, Reduced]:
     try:
-        return bench.rows_of(table, projection, keys)
+        return context.rows_of(table, projection, keys)
     except HeadraceError:
         # Maybe a key of the lake's is no value of the column's type; what is not found is read again.
         return {}
@@ -124,7 +130,7 @@ def key_texts(decoder: Decoder, schema: TableSchema, rows: pa.Table) -> Keys:
 
 
 def _unexplained(
-    table: Weighed, projection: Projection, number: int, found: Mapping[int, Sequence[Reduced]]
+    table: ComparedTable, projection: Projection, number: int, found: Mapping[int, Sequence[Reduced]]
 ) -> bool:
     """Tell whether the piece has rows of the wanted buckets that were not found by their keys."""
     known = united(found.get(number, ()), projection.buckets).sums

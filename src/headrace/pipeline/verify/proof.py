@@ -49,8 +49,8 @@ from headrace.pipeline.tasks.compare.proofs import Answer, Projection, Reduced
 from headrace.pipeline.tasks.copy import FILE_BYTES
 from headrace.pipeline.tasks.source_access import SourceAccess
 from headrace.pipeline.tasks.table_task import from_ipc
-from headrace.pipeline.verify.drill_down import Narrowed, narrow, text_differences
-from headrace.pipeline.verify.sides import Bench, Weighed, untold
+from headrace.pipeline.verify.drill_down import DrillDown, drill_down, text_differences
+from headrace.pipeline.verify.sides import ComparedTable, ProofContext, untold
 from headrace.pipeline.verify.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
 from headrace.sources import registry
 from headrace.sources.contract.copying import Measured, Snapshot
@@ -160,16 +160,16 @@ class Comparison:
 
     def compare(self, chosen: Sequence[TableRecord], asked: Asked) -> Iterator[TableVerdict]:
         """A verdict for each of the tables."""
-        bench = self._bench()
+        context = self._context()
         tables = self._begun(chosen)
-        self._reach(bench, [table for table in tables if table.error is None], asked.wait)
-        _sum_up(bench, self._snapshot, [table for table in tables if table.error is None])
+        self._reach(context, [table for table in tables if table.error is None], asked.wait)
+        _sum_up(context, self._snapshot, [table for table in tables if table.error is None])
         for table in tables:
-            yield _judged(bench, table, asked)
+            yield _judged(context, table, asked)
 
-    def _bench(self) -> Bench:
+    def _context(self) -> ProofContext:
         sealed, key = seal(self._session.address.text)
-        return Bench(
+        return ProofContext(
             store=self._place.store,
             name=self._place.name,
             jobs=self._place.spark,
@@ -183,7 +183,7 @@ class Comparison:
             decoder=registry.by_kind(self._source.kind).decoder(),
         )
 
-    def _begun(self, chosen: Sequence[TableRecord]) -> list[Weighed]:
+    def _begun(self, chosen: Sequence[TableRecord]) -> list[ComparedTable]:
         """The tables, with what keeps some of them from being compared."""
         live = [record for record in chosen if record.state is State.LIVE]
         look = schema_check.look(self._session.tables(self._source.upstream), live, self._before.position)
@@ -194,11 +194,11 @@ class Comparison:
         errors |= measured.busy
         return [_begin(record, measured, errors[record.name]) for record in chosen]
 
-    def _reach(self, bench: Bench, tables: Sequence[Weighed], seconds: float) -> None:
+    def _reach(self, context: ProofContext, tables: Sequence[ComparedTable], seconds: float) -> None:
         """Find for each table a mark that holds all that the snapshot shows."""
         wait = Wait(
-            bench.store,
-            bench.name,
+            context.store,
+            context.name,
             self._source,
             self._session.address,
             exact_from(self.handoff),
@@ -207,8 +207,8 @@ class Comparison:
         )
         waiting = list(tables)
         for mark in marks_from(wait) if waiting else ():
-            known = tables_of(catalog.load(bench.store, bench.name, mark.epoch).records)
-            waiting = [each for each in waiting if not _placed(bench, each, self._before, mark, known)]
+            known = tables_of(catalog.load(context.store, context.name, mark.epoch).records)
+            waiting = [each for each in waiting if not _placed(context, each, self._before, mark, known)]
             if not waiting:
                 return
         for table in waiting:
@@ -220,13 +220,13 @@ class Comparison:
             )
 
 
-def _begin(record: TableRecord, measured: Measured, error: HeadraceError | None) -> Weighed:
+def _begin(record: TableRecord, measured: Measured, error: HeadraceError | None) -> ComparedTable:
     """A table, cut into pieces and buckets."""
     if error is not None:
-        return Weighed(record, Projection(record.schema, 1), [], error=error)
+        return ComparedTable(record, Projection(record.schema, 1), [], error=error)
     size = measured.sizes[record.name]
     pieces = measured.pieces([record.name], FILE_BYTES)
-    return Weighed(
+    return ComparedTable(
         record, Projection(record.schema, bucket_count(size.rows, size.bytes, len(pieces))), pieces
     )
 
@@ -258,7 +258,11 @@ def _altered(record: TableRecord, look: Look) -> HeadraceError | None:
 
 
 def _placed(
-    bench: Bench, table: Weighed, before: Mark, mark: Mark, known: Mapping[TableName, TableRecord]
+    context: ProofContext,
+    table: ComparedTable,
+    before: Mark,
+    mark: Mark,
+    known: Mapping[TableName, TableRecord],
 ) -> bool:
     """Tell whether it is known where the lake has the table at this mark, or that it can't be compared."""
     old, new = table.record, known.get(table.name)
@@ -273,12 +277,12 @@ def _placed(
             raise unfit
         if str(table.name) not in mark.versions:
             return False
-        kept = histories.numbered(bench.store, bench.name, table.name, new.schema.version) is not None
+        kept = histories.numbered(context.store, context.name, table.name, new.schema.version) is not None
         if not kept and before.versions.get(str(table.name)) != mark.versions[str(table.name)]:
             raise untold(table.name)
-        bench.place(table, mark, old.since or 0)
+        context.place(table, mark, old.since or 0)
         # Asked after history was looked into, as it is said in `lake.log.horizon`.
-        told = horizon.read(bench.store, bench.name)
+        told = horizon.read(context.store, context.name)
         if told is not None and told.gone is not None and told.gone > before.time:
             raise untold(table.name)
     except HeadraceError as error:
@@ -286,37 +290,37 @@ def _placed(
     return True
 
 
-def _sum_up(bench: Bench, snapshot: Snapshot, tables: Sequence[Weighed]) -> None:
+def _sum_up(context: ProofContext, snapshot: Snapshot, tables: Sequence[ComparedTable]) -> None:
     """Both sides of each table: the source by pieces, some at once; the lake beside it, table by table.
 
     Small tables share their tasks, on both sides.
     """
     owners = {piece: (table, number) for table in tables for number, piece in enumerate(table.pieces)}
-    with ThreadPoolExecutor(bench.connections, "headrace-verify") as pool:
+    with ThreadPoolExecutor(context.connections, "headrace-verify") as pool:
         reading = {
-            pool.submit(bench.pieces, [(owners[piece][0].projection, piece) for piece in share]): share
+            pool.submit(context.pieces, [(owners[piece][0].projection, piece) for piece in share]): share
             for share in snapshot.shares(list(owners))
         }
         try:
-            _sum_up_lake(bench, tables)
+            _sum_up_lake(context, tables)
             for future, share in reading.items():
                 for piece, answer in zip(share, _all(future.result, len(share)), strict=True):
                     table, number = owners[piece]
-                    with _told(table):
+                    with _failing_alone(table):
                         table.parts[number] = _good(answer)
         finally:
             for future in reading:
                 future.cancel()
 
 
-def _sum_up_lake(bench: Bench, tables: Sequence[Weighed]) -> None:
+def _sum_up_lake(context: ProofContext, tables: Sequence[ComparedTable]) -> None:
     small = [table for table in tables if table.small]
-    for table, answer in zip(small, _all(lambda: bench.lakes(small), len(small)), strict=True):
-        with _told(table):
+    for table, answer in zip(small, _all(lambda: context.lakes(small), len(small)), strict=True):
+        with _failing_alone(table):
             table.lake = _good(answer)
     for table in (table for table in tables if not table.small):
-        with _told(table):
-            table.lake = bench.lake(table, table.projection)
+        with _failing_alone(table):
+            table.lake = context.lake(table, table.projection)
 
 
 def _all(answers: Callable[[], Sequence[Answer]], count: int) -> Sequence[Answer]:
@@ -334,7 +338,7 @@ def _good(answer: Answer) -> Reduced:
 
 
 @contextmanager
-def _told(table: Weighed) -> Iterator[None]:
+def _failing_alone(table: ComparedTable) -> Iterator[None]:
     """Make what goes wrong with one table its verdict."""
     try:
         yield
@@ -342,23 +346,23 @@ def _told(table: Weighed) -> Iterator[None]:
         table.error = table.error or error
 
 
-def _judged(bench: Bench, table: Weighed, asked: Asked) -> TableVerdict:
+def _judged(context: ProofContext, table: ComparedTable, asked: Asked) -> TableVerdict:
     """The verdict on a table whose sides are summed up."""
     if table.error is None:
-        with _told(table):
-            return _weighed(bench, table, asked)
+        with _failing_alone(table):
+            return _compare(context, table, asked)
     return TableVerdict(str(table.name), NOT_COMPARED, error=table.error)
 
 
-def _weighed(bench: Bench, table: Weighed, asked: Asked) -> TableVerdict:
+def _compare(context: ProofContext, table: ComparedTable, asked: Asked) -> TableVerdict:
     assert table.lake is not None
     assert table.mark is not None
     source, uneven = table.source, table.difference().uneven()
     texts = None if source.texts is None else from_ipc(source.texts)
     lost = text_differences(
-        table.projection.schema, texts, _standing(bench, table), values=asked.values, most=asked.named
+        table.projection.schema, texts, _standing(context, table), values=asked.values, most=asked.named
     )
-    found = _narrowed(bench, table, asked) if len(uneven) else Narrowed(0)
+    found = _drill_down(context, table, asked) if len(uneven) else DrillDown(0)
     differences = [*found.differences, *lost.named]
     return TableVerdict(
         name=str(table.name),
@@ -376,18 +380,18 @@ def _weighed(bench: Bench, table: Weighed, asked: Asked) -> TableVerdict:
     )
 
 
-def _narrowed(bench: Bench, table: Weighed, asked: Asked) -> Narrowed:
+def _drill_down(context: ProofContext, table: ComparedTable, asked: Asked) -> DrillDown:
     """The rows that differ; where they can't be had, that the tables differ is true all the same."""
-    with _told(table):
-        return narrow(bench, table, values=asked.values)
-    return Narrowed(0)
+    with _failing_alone(table):
+        return drill_down(context, table, values=asked.values)
+    return DrillDown(0)
 
 
-def _standing(bench: Bench, table: Weighed) -> Iterator[pl.DataFrame]:
+def _standing(context: ProofContext, table: ComparedTable) -> Iterator[pl.DataFrame]:
     """The texts that stand in `errors/` for what the snapshot shows, part by part."""
     assert table.lake is not None
     assert table.mark is not None
     undone = pl.Series(sorted(table.lake.times), dtype=pl.Int64)
     shown = (pl.col("time") <= table.mark.time) & ~pl.col("time").is_in(undone.implode())
-    for said in errors_table.said_in_parts(bench.store, layout.errors_folder(bench.name), table.name):
+    for said in errors_table.said_in_parts(context.store, layout.errors_folder(context.name), table.name):
         yield errors_table.standing_of(said.filter(shown))

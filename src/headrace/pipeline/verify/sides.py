@@ -62,7 +62,7 @@ SHARED = 16  # small tables of the lake that a task reads
 
 
 @dataclass(slots=True)
-class Weighed:
+class ComparedTable:
     """One table, as far as it is."""
 
     record: TableRecord
@@ -96,7 +96,7 @@ class Weighed:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class ProofContext:
     """The context of a comparison: a lake, a snapshot of its source, and who does the work."""
 
     store: Store
@@ -116,14 +116,14 @@ class Bench:
         [answer] = self.jobs.run(partial(read_pieces, self.key), [pack(task)])
         return answers(answer)
 
-    def piece(self, table: Weighed, projection: Projection, number: int) -> Reduced:
+    def piece(self, table: ComparedTable, projection: Projection, number: int) -> Reduced:
         """A piece of the table."""
         [answer] = self.pieces([(projection, table.pieces[number])])
         if isinstance(answer, HeadraceError):
             raise answer
         return answer
 
-    def rows_of(self, table: Weighed, projection: Projection, keys: Keys) -> Mapping[int, Reduced]:
+    def rows_of(self, table: ComparedTable, projection: Projection, keys: Keys) -> Mapping[int, Reduced]:
         """The rows of these keys, by the piece that they are in."""
         task = KeysTask(self.access, projection, tuple(table.pieces), keys)
         [answer] = self.jobs.run(partial(read_keys, self.key), [pack(task)])
@@ -131,7 +131,7 @@ class Bench:
 
     # --- the lake -------------------------------------------------------------------------------
 
-    def place(self, table: Weighed, mark: Mark, since: int) -> None:
+    def place(self, table: ComparedTable, mark: Mark, since: int) -> None:
         """Find what the lake has of the table at a mark, and of its history; no row is read yet."""
         record, lake = table.record, LakeAddress(self.store.url)
         folder = layout.table_folder(self.name, record.name)
@@ -160,14 +160,14 @@ class Bench:
         floor = self.shown.floor
         return part.paths if floor is None else part.reaching(floor)
 
-    def lake(self, table: Weighed, projection: Projection) -> Reduced:
+    def lake(self, table: ComparedTable, projection: Projection) -> Reduced:
         """Reduce the lake's side of the table, without what the snapshot does not show."""
         files = [pack(replace(task, projection=projection)) for task in table.files]
         history = [pack(replace(task, projection=projection)) for task in table.history]
         answers: Iterable[bytes] = [*self.jobs.run(read_file, files), *self.jobs.run(read_history, history)]
         return united((unpack(answer, Reduced) for answer in answers), projection.buckets)
 
-    def lakes(self, tables: Sequence[Weighed]) -> list[Answer]:
+    def lakes(self, tables: Sequence[ComparedTable]) -> list[Answer]:
         """The same of small tables, in one job."""
         tasks = [LakeTask(t.projection.buckets, tuple(t.files), tuple(t.history)) for t in tables]
         items = [pack(tuple(tasks[at : at + SHARED])) for at in range(0, len(tasks), SHARED)]

@@ -18,9 +18,9 @@ from headrace.core.difference import Moment
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.lake.store.open import open_store
-from headrace.pipeline.resync.comparison import Balance
+from headrace.pipeline.resync.comparison import KnownChecksums
 from headrace.pipeline.tasks.compare import differences
-from headrace.pipeline.tasks.compare.differences import Compared, Comparison, Half
+from headrace.pipeline.tasks.compare.differences import Compared, Comparison, SideFile
 from headrace.pipeline.tasks.files import Writing, write_sorted
 from headrace.pipeline.tasks.routing import FileRange, Routes
 from headrace.pipeline.tasks.table_task import LakeAddress, TableTask, from_ipc, pack, unpack
@@ -45,7 +45,7 @@ class Counting(DriverRunner):
 
     def run(self, task: Any, items: Sequence[bytes]) -> list[bytes]:
         if task is differences.sum_up:
-            self.summed += [unpack(item, Half).file.path for item in items]
+            self.summed += [unpack(item, SideFile).file.path for item in items]
         return super().run(task, items)
 
 
@@ -72,10 +72,10 @@ class Side:
         return {key: text for _, rows in self.files.values() for key, text in rows.items()}
 
     @property
-    def halves(self) -> list[Half]:
+    def side_files(self) -> list[SideFile]:
         routes = Routes.over([ranged for ranged, _ in self.files.values()])
         task = replace(self.given.table, folder=self.folder, routes=routes)
-        return differences.halves(self.given, task, new=self.new)
+        return differences.side_files(self.given, task, new=self.new)
 
 
 def table(rows: Contents) -> pa.Table:
@@ -83,23 +83,25 @@ def table(rows: Contents) -> pa.Table:
 
 
 @contextmanager
-def scene() -> Iterator[tuple[Side, Side, Balance, Counting]]:
+def scene() -> Iterator[tuple[Side, Side, KnownChecksums, Counting]]:
     """Ranges and lots so small that there are many."""
     with tempfile.TemporaryDirectory() as lake, pytest.MonkeyPatch.context() as patch:
         patch.setattr(differences, "ROWS_PER_RANGE", 4)
         patch.setattr(differences, "ROWS_PER_LOT", 9)
         task = TableTask(TableName("public", "t"), SCHEMA, "old", "h", "e", Routes.over(()), 0)
         given = Comparison(1, LakeAddress(lake), task, AT, "difference")
-        yield Side(given, "old", new=False), Side(given, "new", new=True), Balance(), Counting()
+        yield Side(given, "old", new=False), Side(given, "new", new=True), KnownChecksums(), Counting()
 
 
-def told(balance: Balance, halves: list[Half], jobs: DriverRunner) -> set[tuple[int, int]]:
+def different(
+    checksums: KnownChecksums, side_files: list[SideFile], jobs: DriverRunner
+) -> set[tuple[int, int]]:
     """What the comparison says: which key, and what happens to it."""
-    balance.weigh(halves, jobs)
-    items = [pack(half) for half in balance.different(halves)]
+    checksums.complete(side_files, jobs)
+    items = [pack(side_file) for side_file in checksums.different(side_files)]
     answers = jobs.run_grouped(differences.apart, differences.compare, items)
     found = [unpack(answer, Compared) for answer in answers]
-    store = open_store(halves[0].given.lake.url) if halves else None
+    store = open_store(side_files[0].given.lake.url) if side_files else None
     events = [store.get(each.events) for each in found if store is not None and each.events]
     rows = [row for data in events if data is not None for row in from_ipc(data).to_pylist()]
     assert sum(each.changes for each in found) == len(rows)
@@ -116,10 +118,10 @@ def wanted(old: Contents, new: Contents) -> set[tuple[int, int]]:
 def test_it_finds_what_differs_now_and_after_files_were_exchanged(
     old: Contents, new: Contents, old_parts: int, new_parts: int, data: st.DataObject
 ) -> None:
-    with scene() as (left, right, balance, jobs):
+    with scene() as (left, right, checksums, jobs):
         left.write(old, old_parts)
         right.write(new, new_parts)
-        assert told(balance, left.halves + right.halves, jobs) == wanted(old, new)
+        assert different(checksums, left.side_files + right.side_files, jobs) == wanted(old, new)
         first = set(jobs.summed)
         for side in (left, right):
             # Files are named at random: they are chosen by their number.
@@ -129,7 +131,7 @@ def test_it_finds_what_differs_now_and_after_files_were_exchanged(
                     _, rows = side.files.pop(paths[number])
                     kept = sorted(data.draw(st.sets(st.sampled_from(sorted(rows)))))
                     side.write({key: rows[key] + "!" for key in kept}, 1)
-        assert told(balance, left.halves + right.halves, jobs) == wanted(left.rows, right.rows)
+        assert different(checksums, left.side_files + right.side_files, jobs) == wanted(left.rows, right.rows)
         assert len(jobs.summed) == len(set(jobs.summed))
         assert first.isdisjoint(jobs.summed[len(first) :])
 
@@ -137,35 +139,37 @@ def test_it_finds_what_differs_now_and_after_files_were_exchanged(
 def test_a_lot_is_bounded_by_bytes_where_rows_are_large() -> None:
     """Far fewer rows than a lot may have, in files of which each is small."""
     rows = {key: f"{key}" * 40_000 for key in range(100, 160)}  # 120 kB each, in memory
-    with scene() as (left, right, balance, jobs), pytest.MonkeyPatch.context() as patch:
+    with scene() as (left, right, checksums, jobs), pytest.MonkeyPatch.context() as patch:
         patch.setattr(differences, "ROWS_PER_RANGE", 2_500)
         patch.setattr(differences, "ROWS_PER_LOT", 250_000)
         patch.setattr(differences, "BYTES_PER_RANGE", 200_000, raising=False)
         patch.setattr(differences, "BYTES_PER_LOT", 1_000_000, raising=False)
         left.write(rows, 3)
         right.write({key: text + "!" for key, text in rows.items()}, 2)
-        halves = left.halves + right.halves
-        balance.weigh(halves, jobs)
+        side_files = left.side_files + right.side_files
+        checksums.complete(side_files, jobs)
         received: dict[str, int] = {}
-        for half in balance.different(halves):
-            for lot, _, blob in differences.apart(pack(half)):
+        for side_file in checksums.different(side_files):
+            for lot, _, blob in differences.apart(pack(side_file)):
                 received[lot] = received.get(lot, 0) + len(blob)
         assert sum(received.values()) > 14_000_000
         assert max(received.values()) < 2_000_000
-        found = told(balance, halves, jobs)
+        found = different(checksums, side_files, jobs)
         assert {key for key, _ in found} == set(rows)
 
 
 def test_what_is_equal_is_not_read_again() -> None:
     rows = dict.fromkeys(range(60), "a")
-    with scene() as (left, right, balance, jobs):
+    with scene() as (left, right, checksums, jobs):
         left.write(rows, 1)
         right.write(rows | {30: "b"}, 3)
-        balance.weigh(left.halves + right.halves, jobs)
-        different = balance.different(left.halves + right.halves)
+        checksums.complete(left.side_files + right.side_files, jobs)
+        different = checksums.different(left.side_files + right.side_files)
         # Of the new side the file alone in which the row lies: a third of the keys of one range or two.
-        assert {half.file.path for half in different if not half.new} == set(left.files)
-        assert all(len(half.lots) <= 2 for half in different)
-        assert balance.bounds is not None
-        assert len(balance.bounds) > 8
-        assert len({lot for half in balance.everything(left.halves) for _, lot in half.lots}) > 4
+        assert {side_file.file.path for side_file in different if not side_file.new} == set(left.files)
+        assert all(len(side_file.lots) <= 2 for side_file in different)
+        assert checksums.bounds is not None
+        assert len(checksums.bounds) > 8
+        assert (
+            len({lot for side_file in checksums.everything(left.side_files) for _, lot in side_file.lots}) > 4
+        )

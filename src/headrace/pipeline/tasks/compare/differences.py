@@ -72,7 +72,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class SideFile:
     """A file of the old or of the new contents."""
 
     given: Comparison
@@ -139,10 +139,10 @@ class Applying:
     events: str
 
 
-def halves(given: Comparison, task: TableTask, *, new: bool) -> list[Half]:
+def side_files(given: Comparison, task: TableTask, *, new: bool) -> list[SideFile]:
     """The files of one side."""
     alone = replace(task, routes=Routes.over(()), raw_columns=given.table.raw_columns)
-    return [Half(given, alone, file, new) for file in task.routes.files]
+    return [SideFile(given, alone, file, new) for file in task.routes.files]
 
 
 # --- bounds -------------------------------------------------------------------------------------
@@ -150,9 +150,9 @@ def halves(given: Comparison, task: TableTask, *, new: bool) -> list[Half]:
 
 def sample(item: bytes) -> bytes:
     """The task: some keys of a file, evenly spread over its rows."""
-    half = unpack(item, Half)
-    rows = _read(half)
-    keys = prefixes(_identities(half, rows.take(pa.array(_spread(rows.num_rows)))))
+    side_file = unpack(item, SideFile)
+    rows = _read(side_file)
+    keys = prefixes(_identities(side_file, rows.take(pa.array(_spread(rows.num_rows)))))
     return pack(Sampled(keys.tobytes(), int(row_bytes(rows).sum())))
 
 
@@ -177,12 +177,12 @@ def bounds(samples: Sequence[Sampled], rows: int) -> tuple[bytes, ...]:
 
 def sum_up(item: bytes) -> bytes:
     """The task: the rows of a file, summed by range."""
-    half = unpack(item, Half)
-    rows = raw_values.attach(half.given.store, half.task, _read(half))
-    names = raw_values.extend(half.given.table).names
-    checksums = Checksums(names, half.identity, half.ranges)
+    side_file = unpack(item, SideFile)
+    rows = raw_values.attach(side_file.given.store, side_file.task, _read(side_file))
+    names = raw_values.extend(side_file.given.table).names
+    checksums = Checksums(names, side_file.identity, side_file.ranges)
     which, sums = checksums.of(rows)
-    sizes = np.zeros(half.ranges.count, np.int64)
+    sizes = np.zeros(side_file.ranges.count, np.int64)
     np.add.at(sizes, which, row_bytes(rows))
     found = np.unique(which)
     return pack(FileSums(found, sums.only(found), sizes[found]))
@@ -193,12 +193,12 @@ def sum_up(item: bytes) -> bytes:
 
 def apart(item: bytes) -> Iterator[tuple[str, int, bytes]]:
     """The mapping side: the wanted rows of a file, lot by lot."""
-    half = unpack(item, Half)
-    rows = _read(half)
-    wanted = np.array(half.lots, np.int64).reshape(-1, 2)
-    ranges = half.ranges.numbers(_identities(half, rows))
+    side_file = unpack(item, SideFile)
+    rows = _read(side_file)
+    wanted = np.array(side_file.lots, np.int64).reshape(-1, 2)
+    ranges = side_file.ranges.numbers(_identities(side_file, rows))
     inside = np.isin(ranges, wanted[:, 0])
-    rows = raw_values.attach(half.given.store, half.task, rows.filter(pa.array(inside)))
+    rows = raw_values.attach(side_file.given.store, side_file.task, rows.filter(pa.array(inside)))
     if not rows.num_rows:
         return
     lots = wanted[np.searchsorted(wanted[:, 0], ranges[inside]), 1]
@@ -207,17 +207,17 @@ def apart(item: bytes) -> Iterator[tuple[str, int, bytes]]:
     for low, high in zip(starts, [*starts[1:], len(order)], strict=True):
         mine = rows.take(pa.array(order[low:high]))
         for piece in _pieces(mine):
-            share = _Rows(half.given, half.new, to_ipc(piece))
-            yield f"{int(lots[order[low]]):012d}", int(half.new), pack(share)
+            share = _Rows(side_file.given, side_file.new, to_ipc(piece))
+            yield f"{int(lots[order[low]]):012d}", int(side_file.new), pack(share)
 
 
-def _read(half: Half) -> pa.Table:
-    file = LakeFile(half.given.lake, half.task.folder, half.file.path)
-    return file.rows(half.task.schema.arrow())
+def _read(side_file: SideFile) -> pa.Table:
+    file = LakeFile(side_file.given.lake, side_file.task.folder, side_file.file.path)
+    return file.rows(side_file.task.schema.arrow())
 
 
-def _identities(half: Half, rows: pa.Table) -> pa.Array:
-    return keycode([rows.column(name) for name in half.identity])
+def _identities(side_file: SideFile, rows: pa.Table) -> pa.Array:
+    return keycode([rows.column(name) for name in side_file.identity])
 
 
 def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
