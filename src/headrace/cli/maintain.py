@@ -45,12 +45,12 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(reports))
     else:
         for name, report in reports.items():
-            for line in told(report):
+            for line in lines(report):
                 print(f"{name}: {line}")
     return 0
 
 
-def told(report: Mapping[str, Any]) -> Iterator[str]:
+def lines(report: Mapping[str, Any]) -> Iterator[str]:
     """The report in plain words."""
     if report["dry_run"]:
         yield "a rehearsal: nothing was changed; what follows would be done"

@@ -66,8 +66,8 @@ def _answer(session: SqlSession, statement: str, how: str) -> None:
     from headrace.cli.rows import show
 
     answer = session.run(statement)
-    if answer.told is not None:
-        print(answer.told)
+    if answer.line is not None:
+        print(answer.line)
     if answer.rows is not None:
         show(answer.rows, how)
     for place in answer.places if how == "table" else ():

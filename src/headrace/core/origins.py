@@ -61,8 +61,8 @@ _PLACES = 40  # bits for an ordinal
 
 def traces(events: pa.Table) -> pa.Table:
     """The DELETEs, and the INSERTs by a change of key that have holes."""
-    told = pc.or_(pc.equal(events["_event"], int(Event.DELETE)), pc.is_valid(events["_from"]))
-    found = events.select(TRACES.names).filter(told)
+    is_trace = pc.or_(pc.equal(events["_event"], int(Event.DELETE)), pc.is_valid(events["_from"]))
+    found = events.select(TRACES.names).filter(is_trace)
     return pa.Table.from_arrays([contiguous(each) for each in found.columns], schema=TRACES)
 
 
@@ -71,15 +71,15 @@ def origins(found: pa.Table, truncations: Sequence[Truncation] = ()) -> pa.Table
     found = _concerned(found)
     spans = _Spans.of(found, truncations)
     homes = spans.key[spans.roots()]
-    told = np.isin(spans.key, spans.key[homes != spans.key])
+    is_trace = np.isin(spans.key, spans.key[homes != spans.key])
     codes, first = spans.codes, spans.keys.first
     return pa.Table.from_arrays(
         [
-            codes.take(pa.array(first[spans.key[told]])),
-            pa.array(spans.time[told], pa.int64()),
-            pa.array(spans.ordinal[told], pa.int64()),
-            pa.array(spans.generation[told], pa.int64()),
-            codes.take(pa.array(first[homes[told]])),
+            codes.take(pa.array(first[spans.key[is_trace]])),
+            pa.array(spans.time[is_trace], pa.int64()),
+            pa.array(spans.ordinal[is_trace], pa.int64()),
+            pa.array(spans.generation[is_trace], pa.int64()),
+            codes.take(pa.array(first[homes[is_trace]])),
         ],
         schema=ORIGINS,
     )

@@ -105,8 +105,8 @@ class _Listener:
         self.hang_up()
         self._thread.join(_LAST_SECONDS)
         lines = [line.decode("utf-8", "replace").strip() for line in self._last]
-        told = [line for line in lines if line and not line.startswith(("WARNING", "at ", "..."))]
-        return "; ".join(told[-_REASON:])
+        words = [line for line in lines if line and not line.startswith(("WARNING", "at ", "..."))]
+        return "; ".join(words[-_REASON:])
 
     def _listen(self) -> None:
         with open(self._source, "rb") as lines:

@@ -158,8 +158,8 @@ class _Texts:
             return values
         keys = key_texts(self.task.schema, rows)
         waiting: dict[str, dict[str, list[str]]] = {}
-        told = self.task.texts(keys.filter(pl.Series(asked))).sort("column", "key", "raw")
-        for column, key, raw, copies in told.select("column", "key", "raw", "diff").iter_rows():
+        answers = self.task.texts(keys.filter(pl.Series(asked))).sort("column", "key", "raw")
+        for column, key, raw, copies in answers.select("column", "key", "raw", "diff").iter_rows():
             waiting.setdefault(column, {}).setdefault(key, []).extend([raw] * copies)
         return [
             self._column(name, waiting[name], keys, texts, empty[name]) if name in waiting else texts

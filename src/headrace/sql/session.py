@@ -42,7 +42,7 @@ class Answer:
     """Rows, or a line about what was done; `places` says where a query stood, by source."""
 
     rows: pa.Table | None = None
-    told: str | None = None
+    line: str | None = None
     places: tuple[str, ...] = ()
 
 
@@ -121,7 +121,7 @@ class SqlSession:
 
     def _own(self, statement: Statement) -> Answer:
         done = register.carry_out(self.path, statement, self._at, self._source)
-        return Answer(told=done) if isinstance(done, str) else Answer(rows=done)
+        return Answer(line=done) if isinstance(done, str) else Answer(rows=done)
 
     def _query(self, sql: str) -> Answer:
         reading = _Reading(self, self.cut() if self._has_marks() else None)

@@ -32,12 +32,12 @@ class Source:
     @property
     def state(self) -> str:
         """The owner's word; what it was if the owner says nothing more."""
-        if self.age is None or self.said.state in ENDED or self.age <= SILENT_SECONDS or not self._told:
+        if self.age is None or self.said.state in ENDED or self.age <= SILENT_SECONDS or not self._speaks:
             return self.said.state
         return f"silent (was {self.said.state})"
 
     @property
-    def _told(self) -> bool:
+    def _speaks(self) -> bool:
         return self.said.position is not None
 
     @property

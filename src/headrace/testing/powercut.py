@@ -87,7 +87,7 @@ class Disk:
         self.journal.unlink(missing_ok=True)
         for path in [self.root, *self.root.rglob("*")]:  # what is there now is on the disk
             self._note(path)
-        return damage.told
+        return damage.losses
 
     def _lines(self) -> list[str]:
         return self.journal.read_text().splitlines() if self.journal.exists() else []
@@ -140,7 +140,7 @@ class _Damage:
     synced: _Synced
     dice: random.Random
     luck: float
-    told: list[str] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
 
     def folder(self, folder: Path) -> None:
         owed = self.synced.names.get(str(folder), {})
@@ -169,7 +169,7 @@ class _Damage:
         if kept is not None:
             path.write_bytes(kept)
             self.synced.sizes[_identity(path.stat())] = len(kept)
-        self.told.append(f"{path.name}: {'gone' if kept is None else 'as it was'}")
+        self.losses.append(f"{path.name}: {'gone' if kept is None else 'as it was'}")
 
     def _file(self, path: Path) -> None:
         state = path.stat()
@@ -178,4 +178,4 @@ class _Damage:
             return
         size = self.dice.choice((safe, safe, self.dice.randint(safe, state.st_size - 1)))
         os.truncate(path, size)
-        self.told.append(f"{path.name}: {size} of {state.st_size} bytes")
+        self.losses.append(f"{path.name}: {size} of {state.st_size} bytes")

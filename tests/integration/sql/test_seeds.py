@@ -134,7 +134,7 @@ def _it_goes_again(asked: Asked, database: Database) -> None:
     asked.run('CREATE VIEWS FROM SOURCE "repl_stream" ("late")')
     asked.mirror()
     assert asked.run("SELECT count(*) AS n FROM late") == [{"n": 0}]
-    told = asked.session().run("DROP SOURCE repl_stream").told
+    told = asked.session().run("DROP SOURCE repl_stream").line
     assert "dropped" in str(told)
     assert database.execute("SELECT count(*) FROM pg_replication_slots") == [(0,)]
     assert asked.run("SELECT count(*) AS n FROM other") == [{"n": 3}]

@@ -26,7 +26,7 @@ from headrace.core.errors import Definite
 from headrace.lake.format import layout, schemas
 from headrace.lake.format.plan import DataFile
 from headrace.lake.format.statistics import delta_statistics
-from headrace.lake.store.contract import Store, told
+from headrace.lake.store.contract import Store, refusals
 
 _RANGE = b"headrace.range"
 _BYTES = b"headrace.bytes"
@@ -159,7 +159,7 @@ def stream(store: Store, folder: str, path: str, schema: pa.Schema) -> Iterator[
 @contextmanager
 def _readable(folder: str, path: str) -> Iterator[None]:
     """Blame the table for what is wrong with a file itself; what keeps us from reading it may pass."""
-    with told(f"{folder}/{path}"):
+    with refusals(f"{folder}/{path}"):
         try:
             yield
         except (pa.ArrowException, OSError) as error:

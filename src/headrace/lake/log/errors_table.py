@@ -73,8 +73,8 @@ def standing(
     store: Store, folder: str, table: TableName, time: int | None = None, keys: pl.Series | None = None
 ) -> pl.DataFrame:
     """The errors of a table that were not retracted (as of a time; of these keys): how often each stands."""
-    told = said(store, folder, table, keys)
-    return standing_of(told if time is None else told.filter(pl.col("time") <= time))
+    rows = said(store, folder, table, keys)
+    return standing_of(rows if time is None else rows.filter(pl.col("time") <= time))
 
 
 def said(store: Store, folder: str, table: TableName, keys: pl.Series | None = None) -> pl.DataFrame:
@@ -193,9 +193,9 @@ def _behind(place: Place) -> pl.Expr:
     )
 
 
-def standing_of(told: pl.DataFrame) -> pl.DataFrame:
+def standing_of(rows: pl.DataFrame) -> pl.DataFrame:
     """Pick of these errors those that stand."""
-    summed = told.group_by("key", "column", "raw").agg(pl.col("diff").sum())
+    summed = rows.group_by("key", "column", "raw").agg(pl.col("diff").sum())
     return summed.filter(pl.col("diff") > 0)
 
 

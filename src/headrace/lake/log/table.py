@@ -99,7 +99,7 @@ class LakeTable:
 
     def refresh(self) -> int:
         """Read the log to its end and return the newest version."""
-        with _Told(self.folder):
+        with _Refusals(self.folder):
             if self._delta is None:
                 self._delta = self._open(None)
             elif self.store.exists(line_key(self.folder, self.version + 1)):
@@ -122,7 +122,7 @@ class LakeTable:
         """The live files by their path relative to the table's folder."""
         if self._delta is None:
             return {}
-        with _Told(self.folder):
+        with _Refusals(self.folder):
             actions: Any = pa.table(self._delta.get_add_actions())
         rows = actions.select(["path", "size_bytes", "num_records"]).to_pylist()
         files = [LiveFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0) for row in rows]
@@ -136,7 +136,7 @@ class LakeTable:
         """
         if self._delta is None:
             return pa.table({"path": pa.array([], pa.string())})
-        with _Told(self.folder):
+        with _Refusals(self.folder):
             actions: Any = pa.table(self._delta.get_add_actions(flatten=True))
         paths = pa.array([unquote(path) for path in actions["path"].to_pylist()], pa.string())
         return actions.set_column(actions.column_names.index("path"), "path", paths)
@@ -206,7 +206,7 @@ class LakeTable:
         if self._delta is None:
             return set(), set()
         pins = sorted({version for version in versions if version < self.version}) or None
-        with _Told(self.folder):
+        with _Refusals(self.folder):
             held, every = (
                 self._delta.vacuum(
                     hours, dry_run=True, enforce_retention_duration=False, full=full, keep_versions=pins
@@ -219,7 +219,7 @@ class LakeTable:
     def checkpoint(self) -> None:
         """Write down the newest version as a whole, so that nobody replays what came before."""
         assert self._delta is not None
-        with _Told(self.folder):
+        with _Refusals(self.folder):
             self._delta.create_checkpoint()
 
     def log_keys(self, version: int) -> list[str]:
@@ -368,7 +368,7 @@ def _add(file: DataFile, *, changes: bool = True) -> AddAction:
     )
 
 
-class _Told:
+class _Refusals:
     """Raises what delta-rs refuses while reading as one of the families."""
 
     def __init__(self, folder: str) -> None:

@@ -58,7 +58,7 @@ class Past:
     def __init__(self, store: Store, source: str) -> None:
         self._store = store
         self._source = source
-        self._told = horizon.read(store, source)
+        self._reach = horizon.read(store, source)
         self._catalogs: dict[int, Mapping[str, Any]] = {}
 
     @cached_property
@@ -85,9 +85,9 @@ class Past:
         if since is None:
             return None
         now = horizon.read(self._store, self._source)
-        told = -1 if self._told is None else self._told.time
+        reach = -1 if self._reach is None else self._reach.time
         gone = -1 if now is None or now.gone is None else now.gone
-        return max(int(since), told + 1, gone + 1)
+        return max(int(since), reach + 1, gone + 1)
 
     def last_with(self, time: int, table: TableName) -> Mark | None:
         """The last mark at or before a time that has the table."""

@@ -80,7 +80,7 @@ class Sweeper:
 
     # --- the whole ------------------------------------------------------------------------------
 
-    def sweep(self, told: Callable[[str, HeadraceError], None]) -> Swept:
+    def sweep(self, tell: Callable[[str, HeadraceError], None]) -> Swept:
         """All of it; a table that cannot be swept is told of and left alone."""
         found = Swept()
         self._table(layout.marks_folder(self.source), (), found)
@@ -93,7 +93,7 @@ class Sweeper:
             try:
                 self._table(folder, there.versions.get(folder, ()), found)
             except HeadraceError as error:
-                told(folder, error)
+                tell(folder, error)
         self._records(there, found)
         self._requests(found)
         return found

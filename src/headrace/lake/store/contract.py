@@ -90,7 +90,7 @@ def missing(key: str) -> Definite:
 
 
 @contextmanager
-def told(key: str) -> Iterator[None]:
+def refusals(key: str) -> Iterator[None]:
     """Raise what the operating system refuses as one of the families."""
     try:
         yield

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from headrace.lake.store.contract import missing, told
+from headrace.lake.store.contract import missing, refusals
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LocalStore:
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         absent = [folder for folder in _file(self.path, key).parents if not folder.exists()]
-        with told(key), _temporary(_file(self.path, key), data, durable=True) as temporary:
+        with refusals(key), _temporary(_file(self.path, key), data, durable=True) as temporary:
             try:
                 os.link(temporary, _file(self.path, key))
             except FileExistsError:
@@ -52,11 +52,11 @@ class LocalStore:
         return True
 
     def put(self, key: str, data: bytes, *, lasting: bool = True) -> None:
-        with told(key), _temporary(_file(self.path, key), data, durable=lasting) as temporary:
+        with refusals(key), _temporary(_file(self.path, key), data, durable=lasting) as temporary:
             os.replace(temporary, _file(self.path, key))
 
     def get(self, key: str) -> bytes | None:
-        with told(key):
+        with refusals(key):
             try:
                 return _file(self.path, key).read_bytes()
             except (FileNotFoundError, NotADirectoryError):
@@ -64,7 +64,7 @@ class LocalStore:
 
     def list(self, prefix: str) -> tuple[str, ...]:
         root = Path(self.path)
-        with told(prefix):
+        with refusals(prefix):
             found = [
                 path.relative_to(root).as_posix()
                 for path in (root / prefix).rglob("*")
@@ -73,7 +73,7 @@ class LocalStore:
         return tuple(sorted(found))
 
     def folders(self, prefix: str) -> tuple[str, ...]:
-        with told(prefix):
+        with refusals(prefix):
             try:
                 entries = list(os.scandir(_file(self.path, prefix)))
             except FileNotFoundError:
@@ -81,15 +81,15 @@ class LocalStore:
         return tuple(sorted(entry.name for entry in entries if entry.is_dir()))
 
     def delete(self, key: str) -> None:
-        with told(key):
+        with refusals(key):
             _file(self.path, key).unlink(missing_ok=True)
 
     def exists(self, key: str) -> bool:
-        with told(key):
+        with refusals(key):
             return _file(self.path, key).is_file()
 
     def empty(self) -> bool:
-        with told(""):
+        with refusals(""):
             root = Path(self.path)
             if root.exists() and not root.is_dir():
                 return False
@@ -98,7 +98,7 @@ class LocalStore:
     @contextmanager
     def open_output(self, key: str) -> Iterator[IO[bytes]]:
         file = _file(self.path, key)
-        with told(key):
+        with refusals(key):
             file.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with file.open("xb") as sink:
@@ -110,7 +110,7 @@ class LocalStore:
                 raise
 
     def open_input(self, key: str) -> Any:
-        with told(key):
+        with refusals(key):
             try:
                 return pa.OSFile(str(_file(self.path, key)))
             except FileNotFoundError as error:
@@ -159,7 +159,7 @@ def _folders_of(root: Path, file: Path) -> Iterator[Path]:
 
 def _sync_paths(paths: Iterable[Path]) -> None:
     for path in paths:
-        with told(path.name):
+        with refusals(path.name):
             if path in _REFUSED and path.is_file():
                 _write_anew(path)
             try:

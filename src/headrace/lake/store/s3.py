@@ -61,7 +61,7 @@ class S3Store:
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         for pause in CONFLICT_PAUSES:
-            with _told(key):
+            with _refusals(key):
                 try:
                     obstore.put(self._bucket, key, data, mode="create")
                     return True
@@ -79,32 +79,32 @@ class S3Store:
         )
 
     def put(self, key: str, data: bytes, *, lasting: bool = True) -> None:
-        with _told(key):
+        with _refusals(key):
             obstore.put(self._bucket, key, data)
 
     def get(self, key: str) -> bytes | None:
-        with _told(key):
+        with _refusals(key):
             try:
                 return bytes(obstore.get(self._bucket, key).bytes())
             except FileNotFoundError:
                 return None
 
     def list(self, prefix: str) -> tuple[str, ...]:
-        with _told(prefix):
+        with _refusals(prefix):
             pages = obstore.list(self._bucket, prefix or None)
             return tuple(sorted(item["path"] for page in pages for item in page))
 
     def folders(self, prefix: str) -> tuple[str, ...]:
-        with _told(prefix):
+        with _refusals(prefix):
             found = obstore.list_with_delimiter(self._bucket, prefix)["common_prefixes"]
         return tuple(sorted(str(path).rsplit("/", 1)[1] for path in found))
 
     def delete(self, key: str) -> None:
-        with _told(key):
+        with _refusals(key):
             obstore.delete(self._bucket, key)
 
     def exists(self, key: str) -> bool:
-        with _told(key):
+        with _refusals(key):
             try:
                 obstore.head(self._bucket, key)
             except FileNotFoundError:
@@ -112,18 +112,18 @@ class S3Store:
             return True
 
     def empty(self) -> bool:
-        with _told(""):
+        with _refusals(""):
             return next(iter(obstore.list(self._bucket, chunk_size=1)), None) is None
 
     @contextmanager
     def open_output(self, key: str) -> Iterator[IO[bytes]]:
         buffer = io.BytesIO()
         yield buffer
-        with _told(key):
+        with _refusals(key):
             obstore.put(self._bucket, key, buffer.getvalue())
 
     def open_input(self, key: str) -> Any:
-        with _told(key):
+        with _refusals(key):
             try:
                 return pa.PythonFile(_Reader(key, obstore.open_reader(self._bucket, key)), mode="r")
             except FileNotFoundError as error:
@@ -157,7 +157,7 @@ class _Reader(io.RawIOBase):
         return self._inner.tell()
 
     def read(self, size: int = -1) -> bytes:
-        with _told(self._key):  # the connection may break between two reads
+        with _refusals(self._key):  # the connection may break between two reads
             return bytes(self._inner.read(None if size < 0 else size))
 
 
@@ -200,7 +200,7 @@ def _plain(value: str) -> bool | str:
 
 
 @contextmanager
-def _told(key: str) -> Iterator[None]:
+def _refusals(key: str) -> Iterator[None]:
     """Raise the object store's refusal as one of the families; its text may hold addresses, no secrets."""
     try:
         yield

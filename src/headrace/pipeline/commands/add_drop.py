@@ -129,9 +129,9 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     if leaving:
         time = ledger.frontier.time  # behind the last mark that names them, at which the texts stand
         outcomes = (_without_errors(ledger, ledger.tables[name], time) for name in leaving)
-        told = tuple(outcome for outcome in outcomes if outcome.errors is not None)
+        with_errors = tuple(outcome for outcome in outcomes if outcome.errors is not None)
         gone = [known[name] for known in (ledger.tables, ledger.staged) for name in leaving if name in known]
-        owner.publish(Epoch("drop", ledger.frontier, outcomes=told, removed=tuple(gone)))
+        owner.publish(Epoch("drop", ledger.frontier, outcomes=with_errors, removed=tuple(gone)))
     last_config.tables_go(owner.place.store, ledger.name, leaving)
     failpoint("tables.drop.between")
     if ours:

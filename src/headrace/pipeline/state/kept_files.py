@@ -67,8 +67,8 @@ def kept_of(catalog: Mapping[str, Any]) -> dict[str, Kept]:
 
 def moves(before: Mapping[str, Kept], after: Mapping[str, Kept]) -> dict[str, Any]:
     """Tell the catalog of files that come and go."""
-    told: dict[str, Any] = {before[name].record_key: None for name in before.keys() - after.keys()}
-    return told | {file.record_key: file.as_record() for name, file in after.items() if name not in before}
+    gone: dict[str, Any] = {before[name].record_key: None for name in before.keys() - after.keys()}
+    return gone | {file.record_key: file.as_record() for name, file in after.items() if name not in before}
 
 
 def whole(store: Store, source: str, state: Mapping[str, Any]) -> bool:

@@ -81,7 +81,7 @@ def keep(
     with store.open_output(layout.late_key(source, name)) as sink:
         for piece in chain([first], pieces):
             sink.write(piece.data.data)
-            account.pieces.append(_told(piece, account.size))
+            account.pieces.append(_entry(piece, account.size))
             account.size += len(piece.data)
             account.tables |= piece.tables
             account.changes += piece.changes
@@ -101,7 +101,7 @@ def _selected(slices: Iterable[Slice], reader: SpoolReader, tables: Collection[i
             yield found
 
 
-def _told(piece: Selected, start: int) -> dict[str, Any]:
+def _entry(piece: Selected, start: int) -> dict[str, Any]:
     place = {"start": start, "stop": start + len(piece.data), "crc": zlib.crc32(piece.data.data)}
     return place | piece.context.as_record()
 
@@ -149,18 +149,18 @@ def _pieces(lake: LakeAddress, source: str, decoder: Decoder, file: Kept) -> lis
     if file.size > SMALL_BYTES:
         with opened(store, key) as found:
             found.seek(file.size)
-            told, data = found.read(), None
+            ending, data = found.read(), None
     else:
         raw = store.get(key)
         if raw is None:
             raise damaged_file(key)
-        told, data = raw[file.size :], raw[: file.size]
-    return [_slice(decoder, KeptPiece(lake, key, each["crc"]), each, data) for each in _footer(key, told)]
+        ending, data = raw[file.size :], raw[: file.size]
+    return [_slice(decoder, KeptPiece(lake, key, each["crc"]), each, data) for each in _footer(key, ending)]
 
 
-def _slice(decoder: Decoder, place: KeptPiece, told: dict[str, Any], data: bytes | None) -> Slice:
+def _slice(decoder: Decoder, place: KeptPiece, entry: dict[str, Any], data: bytes | None) -> Slice:
     """A piece as a slice; of a small file it carries its bytes, which are verified now."""
-    context, start, stop = decoder.restored(told), told["start"], told["stop"]
+    context, start, stop = decoder.restored(entry), entry["start"], entry["stop"]
     if data is None:
         return Slice(decoder, context, start, stop, kept=place)
     own = data[start:stop]
@@ -168,8 +168,8 @@ def _slice(decoder: Decoder, place: KeptPiece, told: dict[str, Any], data: bytes
     return Slice(decoder, context, start, stop, data=own)
 
 
-def _footer(key: str, told: bytes) -> list[dict[str, Any]]:
-    footer, length = told[:-FOOTER_BYTES], int.from_bytes(told[-FOOTER_BYTES:], "big")
+def _footer(key: str, ending: bytes) -> list[dict[str, Any]]:
+    footer, length = ending[:-FOOTER_BYTES], int.from_bytes(ending[-FOOTER_BYTES:], "big")
     try:
         pieces: list[dict[str, Any]] = json.loads(footer)
     except ValueError as error:

@@ -120,11 +120,11 @@ class Survey:
         files = table.described().to_pylist()
         files.sort(key=lambda file: (file.get("min.table") or "", file.get("min.key") or "", file["path"]))
         spent = [] if until is None else [file for file in files if _spent(file, until)]
-        told = [file for file in files if any(_meet(file, other) for other in spent)]
-        if told:
-            bundle = self._bundle(folder, [_described(file) for file in told])
+        meeting = [file for file in files if any(_meet(file, other) for other in spent)]
+        if meeting:
+            bundle = self._bundle(folder, [_described(file) for file in meeting])
             yield replace(bundle, errors=True, until=until)
-        rest = [file for file in files if file not in told]
+        rest = [file for file in files if file not in meeting]
         if sum(file["size_bytes"] < compaction.SMALL for file in rest) >= 2 * self.least:
             smalls = (
                 _small(store, folder, each.path, each.size, each.rows) for each in map(_described, rest)

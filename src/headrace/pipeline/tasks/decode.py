@@ -117,8 +117,8 @@ def traced(item: bytes) -> bytes:
     return pack(traces)
 
 
-def _read(told: bytes | None) -> list[pa.Table]:
-    return [] if told is None else [from_ipc(told)]
+def _read(data: bytes | None) -> list[pa.Table]:
+    return [] if data is None else [from_ipc(data)]
 
 
 def tables_of(task: DecodeTask) -> dict[int, TableTask]:
@@ -231,33 +231,39 @@ def _straight(
     """History, and rows for `errors/`, straight from the tuples of a table with full before-images."""
     # Before a truncation that the copy holds there is nothing to rewind from.
     changes = changes.filter(pc.greater(changes["_time"], task.forgets))
-    told = history(raw_values.extend(task), raw_values.widen(task, changes, bad))
-    new = _not_held(task, told)
+    history_rows = history(raw_values.extend(task), raw_values.widen(task, changes, bad))
+    new = _not_held(task, history_rows)
     return replace(
         outcome,
-        history=write_history(context.writing, task, _whole(task, told)),
+        history=write_history(context.writing, task, _whole(task, history_rows)),
         errors=context.writing.errors(task, raw_values.errors(task, new), raw_values.truncated(task, new)),
     )
 
 
-def _whole(task: TableTask, told: pa.Table) -> pa.Table:
+def _whole(task: TableTask, history_rows: pa.Table) -> pa.Table:
     """Of history, what is told from when on the stream has all of the table."""
-    return told.filter(pc.greater(told[_own(told)["_time"]], task.untold)) if task.untold else told
+    return (
+        history_rows.filter(pc.greater(history_rows[_own(history_rows)["_time"]], task.untold))
+        if task.untold
+        else history_rows
+    )
 
 
-def _own(told: pa.Table) -> dict[str, str]:
+def _own(history_rows: pa.Table) -> dict[str, str]:
     """The names of our columns in a table's history."""
-    return dict(zip(OWN, told.column_names[-len(OWN) :], strict=True))
+    return dict(zip(OWN, history_rows.column_names[-len(OWN) :], strict=True))
 
 
-def _not_held(task: TableTask, told: pa.Table) -> pa.Table:
+def _not_held(task: TableTask, history_rows: pa.Table) -> pa.Table:
     """Of history, the sides of changes that the copy does not hold: what it does, it has told of itself."""
-    if not isinstance(task.handoff, ByChunk) or not told.num_rows:
-        return told
-    own = _own(told)
-    keys = keycode([told.column(name) for name in task.schema.key])
-    held = task.handoff.held(keys, told.column(own["_time"]), told.column(own["_transaction"]))
-    return told.filter(pc.invert(held))
+    if not isinstance(task.handoff, ByChunk) or not history_rows.num_rows:
+        return history_rows
+    own = _own(history_rows)
+    keys = keycode([history_rows.column(name) for name in task.schema.key])
+    held = task.handoff.held(
+        keys, history_rows.column(own["_time"]), history_rows.column(own["_transaction"])
+    )
+    return history_rows.filter(pc.invert(held))
 
 
 def _begun(context: _Context, task: TableTask) -> Iterator[tuple[str, int, bytes]]:

@@ -43,7 +43,7 @@ class Writing:
 
     def errors(self, task: TableTask, *pieces: pa.Table) -> Errors:
         """Rows for `errors/`, as an outcome carries them."""
-        return raw_values.told(self.store, task, self.epoch, *pieces)
+        return raw_values.write_errors(self.store, task, self.epoch, *pieces)
 
     def file(self, folder: str, table: pa.Table, keys: tuple[bytes, bytes] | None) -> DataFile:
         return datafile.write(self.store, folder, layout.file_name(self.epoch), table, sort_range=keys)

@@ -265,8 +265,8 @@ def _changed_from(events: pa.Table, codes: pa.Array) -> str:
 
 def _history(writing: Writing, task: TableTask, folded: Folded) -> tuple[DataFile, ...]:
     """Of tables with full before-images it is written by `decode`, but for what truncations took."""
-    told = folded.history
+    history = folded.history
     if task.schema.full and not task.layered:
-        told = told.filter(pa.array(of_truncations(task.truncations, told)))
-    told = belonging(task, told)
-    return write_history(writing, task, told) if told.num_rows else ()
+        history = history.filter(pa.array(of_truncations(task.truncations, history)))
+    history = belonging(task, history)
+    return write_history(writing, task, history) if history.num_rows else ()

@@ -83,7 +83,7 @@ def merge_keyless_truncated(writing: Writing, task: TableTask, nets: pa.Table) -
 
 def merge_keyless_later(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
     """Merge what came after a truncation, to be taken by the next one or to stay: no file knows of it."""
-    outcome, told = Outcome(task.name), []
+    outcome, retractions = Outcome(task.name), []
     for end in _distinct(nets):
         mine = pc.equal(nets[END[0]], end.time) if end else pc.is_null(nets[END[0]])
         if end:
@@ -93,10 +93,10 @@ def merge_keyless_later(writing: Writing, task: TableTask, nets: pa.Table) -> Ou
             return Outcome(task.name, failure=row_missing(task.name, short))
         rows = _copies(task.schema, left)
         if end:
-            told.append(retracted(task.schema, rows, end))
+            retractions.append(retracted(task.schema, rows, end))
         else:
             outcome = replace(outcome, add=write_sorted(writing, task, rows), rows=rows.num_rows)
-    gone = pa.concat_tables(told) if told else pa.table({})
+    gone = pa.concat_tables(retractions) if retractions else pa.table({})
     return replace(outcome, history=write_history(writing, task, gone)) if gone.num_rows else outcome
 
 

@@ -36,23 +36,23 @@ def retract(writing: Writing, task: TableTask, rows: pa.Table) -> Outcome:
     if not rows.num_rows:
         return Outcome(task.name)
     rows = raw_values.attach(writing.store, task, rows)
-    told = retracted(raw_values.extend(task), rows, task.truncations[0])
-    history = belonging(task, told)
+    history_rows = retracted(raw_values.extend(task), rows, task.truncations[0])
+    history = belonging(task, history_rows)
     return Outcome(
         task.name,
         history=write_history(writing, task, history, ordered=True) if history.num_rows else (),
-        errors=writing.errors(task, raw_values.errors(task, told)),
+        errors=writing.errors(task, raw_values.errors(task, history_rows)),
         rows=-rows.num_rows,
     )
 
 
-def belonging(task: TableTask, told: pa.Table) -> pa.Table:
+def belonging(task: TableTask, history_rows: pa.Table) -> pa.Table:
     """Pick what belongs to the table's history.
 
     By xid the copy lacks commits from before it is exact. Without full before-images they belong to its
     contents only.
     """
     if task.schema.full or task.handoff is None or task.handoff.settled is None:
-        return told
-    time = told.column(told.column_names[-len(OWN)])
-    return told.filter(pc.invert(task.handoff.settled.mask(time)))
+        return history_rows
+    time = history_rows.column(history_rows.column_names[-len(OWN)])
+    return history_rows.filter(pc.invert(task.handoff.settled.mask(time)))

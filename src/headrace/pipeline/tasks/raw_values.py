@@ -6,7 +6,7 @@ raw value where the lake's column cannot, and NULL elsewhere. Shadows ride along
 `core.key_events` and `core.fold` like any column, so that an unchanged TOAST value, a key change or a
 delete treats raw text exactly as it treats the value; what comes out of the fold with a shadow that is
 not NULL is a row for `errors/`, +1 when it appears and -1 when it goes; where an update leaves it as it is,
-nothing (`told`).
+nothing (`write_errors`).
 
 A truncation takes them with its rows; where errors come straight from the stream (full before-images) it
 takes back what was said.
@@ -87,7 +87,7 @@ def drop(task: TableTask, rows: pa.Table) -> pa.Table:
     return rows.drop_columns([n for n in map(_name, task.raw_columns) if n in rows.column_names])
 
 
-def told(store: Store, task: TableTask, epoch: int, *pieces: pa.Table) -> Errors:
+def write_errors(store: Store, task: TableTask, epoch: int, *pieces: pa.Table) -> Errors:
     """The rows for `errors/` as a task returns them: a few along with it, many in files."""
     rows = errors_table.netted(pa.concat_tables([errors_table.ERRORS.empty_table(), *pieces]))
     if rows.num_rows <= FEW:
@@ -152,7 +152,7 @@ def standing(
         rows = live.select(pl.exclude("diff").repeat_by("diff").explode())
         by_column = rows.group_by("column")
         tables = [_standing_of(task, str(column), some, time, diff) for (column,), some in by_column]
-        found += told(store, task, epoch, *tables)
+        found += write_errors(store, task, epoch, *tables)
     return found
 
 

@@ -241,7 +241,7 @@ def _name(
     found.count += uneven.height
     named = uneven.sort(*_TEXT).head(max(0, most - len(found.named)))
     for key, column, raw, more in named.select(*_TEXT, "more").iter_rows():
-        told = {column: raw} if values else None
+        shown = {column: raw} if values else None
         found.named.append(
             Difference(
                 MISSING if more > 0 else EXTRA,
@@ -249,8 +249,8 @@ def _name(
                 (column,),
                 abs(more),
                 raw=True,
-                source=told if more > 0 else None,
-                lake=told if more < 0 else None,
+                source=shown if more > 0 else None,
+                lake=shown if more < 0 else None,
             )
         )
 

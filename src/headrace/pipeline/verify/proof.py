@@ -282,8 +282,8 @@ def _placed(
             raise untold(table.name)
         context.place(table, mark, old.since or 0)
         # Asked after history was looked into, as it is said in `lake.log.horizon`.
-        told = horizon.read(context.store, context.name)
-        if told is not None and told.gone is not None and told.gone > before.time:
+        reach = horizon.read(context.store, context.name)
+        if reach is not None and reach.gone is not None and reach.gone > before.time:
             raise untold(table.name)
     except HeadraceError as error:
         table.error = error

@@ -148,9 +148,9 @@ def _versions(
     versions = {oid: [(-1, layout)] for oid, layout in known.items()}
     for row in np.flatnonzero(messages.kind == _RELATION):
         layout = relation(data, int(messages.body[row]), int(messages.stop[row]))
-        told = versions.setdefault(layout.oid, [])
-        if not told or told[-1][1] != layout:  # each transaction that was streamed says them again
-            told.append((int(row), layout))
+        of_table = versions.setdefault(layout.oid, [])
+        if not of_table or of_table[-1][1] != layout:  # each streamed transaction says them again
+            of_table.append((int(row), layout))
     return versions
 
 
@@ -257,10 +257,10 @@ def _as_recorded(layout: Relation, wanted: Wanted) -> bool:
     schema = wanted.schema
     types = [(column.type_oid, column.typmod) for column in layout.columns]
     recorded = types_of(wanted.details)
-    told = tuple(column.name for column in layout.columns)
+    names = tuple(column.name for column in layout.columns)
     identity = {column.name for column in layout.columns if column.in_identity}
     return (
-        told == schema.names
+        names == schema.names
         and (not recorded or all(map(is_same_form, recorded, types)))
         and TableName(layout.namespace or "pg_catalog", layout.name) == wanted.name
         and (layout.identity == _FULL) == schema.full

@@ -213,7 +213,7 @@ def create_slot(
     instead: str = "",
 ) -> Lsn:
     """CREATE_REPLICATION_SLOT; its consistent point. `observer` names whom it waits for."""
-    told = time.monotonic()
+    told_at = time.monotonic()
 
     def waits() -> SlotWaits:
         return SlotWaits(
@@ -225,10 +225,10 @@ def create_slot(
         )
 
     def check() -> None:
-        nonlocal told
+        nonlocal told_at
         waiting.check()
-        if time.monotonic() - told >= TELL_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() - told_at >= TELL_SECONDS:
+            told_at = time.monotonic()
             waiting.tell(waits())
 
     try:

@@ -93,7 +93,7 @@ def _said(tmp_path: Path, rows: int, change: Change) -> tuple[Outcome, int]:
     present = table_of(SCHEMA, *((str(number), None, "") for number in range(rows)))
     [new] = write_sorted(Writing(store, 1), task, present)
     raw = pa.repeat(pa.scalar("infinity"), rows)
-    said = raw_values.told(store, task, 1, raw_values.copied(task, present, 1, raw, 1))
+    said = raw_values.write_errors(store, task, 1, raw_values.copied(task, present, 1, raw, 1))
     files = tuple(each for each in said if isinstance(each, DataFile))
     assert sum(file.rows for file in files) == rows, "many are written where they arise"
     others = table_of(SCHEMA, ("others", None, ""))

@@ -253,12 +253,12 @@ def rewrite(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
     writing = Writing(given.store, given.epoch)
     moment = replace(given.moment, first=int(group) * _EVENTS_PER_LOT)
     rows = raw_values.drop(given.table, new)
-    told = difference.history(given.table.schema, raw_values.drop(given.table, old), rows, moment)
+    history_rows = difference.history(given.table.schema, raw_values.drop(given.table, old), rows, moment)
     yield pack(
         Outcome(
             given.table.name,
             add=write_sorted(writing, given.table, rows),
-            history=write_history(writing, given.table, told) if told.num_rows else (),
+            history=write_history(writing, given.table, history_rows) if history_rows.num_rows else (),
             rows=new.num_rows - old.num_rows,
         )
     )

@@ -236,15 +236,15 @@ def read_history(item: bytes) -> bytes:
 
 
 def _undone(task: HistoryTask) -> Reduced:
-    told = task.file.rows(task.schema)
-    time, names = told[task.own["_time"]], told[task.own["_transaction"]]
+    history = task.file.rows(task.schema)
+    time, names = history[task.own["_time"]], history[task.own["_transaction"]]
     within = pc.and_(pc.greater(time, task.after), pc.less_equal(time, task.until))
     hidden = pc.invert(task.shown.held(contiguous(time), contiguous(names)))
-    told = told.filter(pc.and_(within, contiguous(hidden)))
-    diffs = -contiguous(told[task.own["_diff"]]).to_numpy()
-    rows = datafile.conform(told, task.projection.schema.arrow())
+    history = history.filter(pc.and_(within, contiguous(hidden)))
+    diffs = -contiguous(history[task.own["_diff"]]).to_numpy()
+    rows = datafile.conform(history, task.projection.schema.arrow())
     reduced = united([_reduced(task.projection, rows, diffs)], task.projection.buckets)
-    return replace(reduced, times=frozenset(pc.unique(told[task.own["_time"]]).to_pylist()))
+    return replace(reduced, times=frozenset(pc.unique(history[task.own["_time"]]).to_pylist()))
 
 
 # --- both -----------------------------------------------------------------------------------------

@@ -81,14 +81,14 @@ def _columns_differ(last: TableLook, now: TableLook) -> str | None:
 def _types_differ(last: TableLook, now: TableLook) -> bool:
     before = {known.oid: known for known in last.types}
     after = {known.oid: known for known in now.types}
-    told = {enum.oid for a in now.attributes if (enum := enum_of(a.type, after)) is not None}
+    visible = {enum.oid for a in now.attributes if (enum := enum_of(a.type, after)) is not None}
     return before.keys() != after.keys() or any(
-        _is_altered(before[oid], after[oid], told=oid in told) for oid in before
+        _is_altered(before[oid], after[oid], visible=oid in visible) for oid in before
     )
 
 
-def _is_altered(before: TypeLook, after: TypeLook, *, told: bool) -> bool:
-    if not told and before.labels != after.labels:
+def _is_altered(before: TypeLook, after: TypeLook, *, visible: bool) -> bool:
+    if not visible and before.labels != after.labels:
         return True
     if _without_lives(before) != _without_lives(after):
         return True
