@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: stop.set())
     with Progress(as_json=args.json) as progress:
         mirror(
-            paced(settled(args), args.every),
+            paced(parse_config(args), args.every),
             once=args.once,
             stop=stop,
             listener=progress.tell,
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     return INTERRUPTED if args.once and stop.is_set() else 0
 
 
-def settled(args: argparse.Namespace) -> Config:
+def parse_config(args: argparse.Namespace) -> Config:
     """The configuration that the command line means."""
     if args.config:
         if args.url or args.tables or source_options(args):

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.pipeline.verify.proof import verify
     from headrace.pipeline.verify.verdicts import objection
 
-    config = settled(args)
+    config = parse_config(args)
     verdicts = verify(
         config,
         tables=args.tables,
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def settled(args: argparse.Namespace) -> Config:
+def parse_config(args: argparse.Namespace) -> Config:
     """The configuration that the command line means."""
     from dataclasses import replace
 

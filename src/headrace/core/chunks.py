@@ -115,9 +115,9 @@ class ByChunk:
         return self.rounds > MOST_ROUNDS
 
     @property
-    def settled(self) -> Position | None:
+    def until(self) -> Position | None:
         """Past it no chunk holds anything."""
-        return max(map(_settled, self.chunks), default=None)
+        return max(map(_until, self.chunks), default=None)
 
     @property
     def complete(self) -> bool:
@@ -176,11 +176,11 @@ class ByChunk:
         if len(time) == 0:
             return pa.array([], pa.bool_())
         at = self.numbers(keys)
-        until = np.array([_settled(chunk).time for chunk in self.chunks])[at]
+        until = np.array([_until(chunk).time for chunk in self.chunks])[at]
         return pa.array((time < until) & self._visible(at, names))
 
     def _visible(self, at: Ints, names: Any) -> Flags:
-        """Whether the transaction is in the snapshot of its chunk, but for its time."""
+        """Tell whether the transaction is in the snapshot of its chunk, but for its time."""
         by_xid = [chunk.handoff for chunk in self.chunks if isinstance(chunk.handoff, ByXid)]
         if not by_xid:
             return np.ones(len(at), np.bool_)
@@ -231,9 +231,9 @@ def _between(span: Span, points: Iterable[Bound]) -> Iterator[Span]:
         yield Span(reached, span.high)
 
 
-def _settled(chunk: Chunk) -> Position:
-    assert chunk.handoff.settled is not None
-    return chunk.handoff.settled
+def _until(chunk: Chunk) -> Position:
+    assert chunk.handoff.until is not None
+    return chunk.handoff.until
 
 
 def _low(span: Span) -> bytes:
@@ -245,5 +245,5 @@ AnyHandoff = Handoff | ByChunk
 
 def exact_from(handoff: AnyHandoff) -> Position:
     """The frontier from which on a copy, joined by this handoff, is exact."""
-    assert handoff.settled is not None
-    return handoff.settled
+    assert handoff.until is not None
+    return handoff.until

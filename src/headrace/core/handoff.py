@@ -16,7 +16,7 @@ visible, and the order of the two differs between transactions. It needs two thi
 
 * Top-level xids. `pg_current_snapshot()` lists no sub-transactions: the number of a sub-transaction may
   lie below xmax and in no list while its transaction is still running.
-* `settled`, a frontier that covers every transaction that the snapshot can see (the WAL insert position,
+* `until`, a frontier that covers every transaction that the snapshot can see (the WAL insert position,
   read after the snapshot was taken). Past it nothing is held, whatever its xid: 32-bit xids come round
   again after four billion transactions, and the test must not.
 
@@ -45,7 +45,7 @@ class Handoff(Protocol):
     """The test that joins a snapshot to a stream."""
 
     @property
-    def settled(self) -> Position | None:
+    def until(self) -> Position | None:
         """A frontier past which nothing is held: from there on a copy is exact."""
 
     def held(self, times: Any, names: Any) -> pa.BooleanArray:
@@ -65,7 +65,7 @@ class ByPosition:
     frontier: Position
 
     @property
-    def settled(self) -> Position:
+    def until(self) -> Position:
         return self.frontier
 
     def held(self, times: Any, names: Any) -> pa.BooleanArray:
@@ -82,10 +82,10 @@ class ByXid:
     xmin: int
     xmax: int
     xip: tuple[int, ...]
-    settled: Position | None = None
+    until: Position | None = None
 
     @classmethod
-    def parse(cls, text: str, settled: Position | None = None) -> ByXid:
+    def parse(cls, text: str, until: Position | None = None) -> ByXid:
         """Read what `pg_current_snapshot()` prints."""
         match = _SNAPSHOT.match(text)
         running = tuple(sorted(int(xid) for xid in (match[3] or "").split(",") if xid)) if match else ()
@@ -95,7 +95,7 @@ class ByXid:
                 f"{text[:100]!r} is not a snapshot",
                 hint="pass the text of pg_current_snapshot(), for example 10:20:10,14",
             )
-        return cls(int(match[1]), int(match[2]), running, settled)
+        return cls(int(match[1]), int(match[2]), running, until)
 
     def __str__(self) -> str:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.xip))}"
@@ -107,7 +107,7 @@ class ByXid:
 
     def held(self, times: Any, names: Any) -> pa.BooleanArray:
         visible = self._visible(contiguous(names))
-        return visible if self.settled is None else pc.and_(visible, self.settled.mask(times))
+        return visible if self.until is None else pc.and_(visible, self.until.mask(times))
 
     def _visible(self, xids: pa.Array) -> pa.BooleanArray:
         full = widen(xids, self.xmax)
@@ -116,8 +116,8 @@ class ByXid:
         return pc.or_(pc.less(full, self.xmin), finished)
 
     def as_record(self) -> dict[str, Any]:
-        settled = None if self.settled is None else self.settled.as_record()
-        return {"by": "xid", "snapshot": str(self), "settled": settled}
+        until = None if self.until is None else self.until.as_record()
+        return {"by": "xid", "snapshot": str(self), "settled": until}
 
 
 class NameSet(Protocol):
@@ -129,10 +129,10 @@ class NameSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BySet:
-    """The snapshot holds what was executed when it was taken, with gaps; past `settled` it holds nothing."""
+    """The snapshot holds what was executed when it was taken, with gaps; past `until` it holds nothing."""
 
     executed: NameSet
-    settled: Position | None = None
+    until: Position | None = None
 
     def __str__(self) -> str:
         return str(self.executed)
@@ -144,11 +144,11 @@ class BySet:
 
     def held(self, times: Any, names: Any) -> pa.BooleanArray:
         executed = self.executed.mask(names)
-        return executed if self.settled is None else pc.and_(executed, self.settled.mask(times))
+        return executed if self.until is None else pc.and_(executed, self.until.mask(times))
 
     def as_record(self) -> dict[str, Any]:
-        settled = None if self.settled is None else self.settled.as_record()
-        return {"by": "set", "executed": str(self.executed), "settled": settled}
+        until = None if self.until is None else self.until.as_record()
+        return {"by": "set", "executed": str(self.executed), "settled": until}
 
 
 ByName = ByXid | BySet
@@ -161,15 +161,15 @@ def by_name(handoff: Handoff) -> ByName:
     A snapshot that knows nothing but how far it reaches has no such test.
     """
     assert isinstance(handoff, ByXid | BySet)
-    return replace(handoff, settled=None)
+    return replace(handoff, until=None)
 
 
 def moved(handoff: ByPosition | ByXid, by: int) -> ByPosition | ByXid:
     """The handoff of a source whose times are larger by so much than the server's own."""
     if isinstance(handoff, ByPosition):
         return ByPosition(handoff.frontier.moved(by))
-    assert handoff.settled is not None
-    return replace(handoff, settled=handoff.settled.moved(by))
+    assert handoff.until is not None
+    return replace(handoff, until=handoff.until.moved(by))
 
 
 def widen(xids: Any, near: int) -> pa.Array:
@@ -196,8 +196,8 @@ def handoff_from_record(
     """The inverse of `as_record`; `name_set` reads a set of names, for sources that have such."""
     if record["by"] == "position":
         return ByPosition(Position.from_record(record["frontier"]))
-    settled = Position.from_record(record["settled"]) if record["settled"] else None
+    until = Position.from_record(record["settled"]) if record["settled"] else None
     if record["by"] == "set":
         assert name_set is not None
-        return BySet(name_set(record["executed"]), settled)
-    return ByXid.parse(record["snapshot"], settled)
+        return BySet(name_set(record["executed"]), until)
+    return ByXid.parse(record["snapshot"], until)

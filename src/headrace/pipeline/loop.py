@@ -120,13 +120,13 @@ class Run:
         """Tell whether the newest mark is where the source was at the start, every table exact or stopped."""
         if self.ledger.staged or self.ledger.recovering:
             return False
-        settled = all(record.state.is_settled for record in self.ledger.tables.values())
+        all_settled = all(record.state.is_settled for record in self.ledger.tables.values())
         named = all(
             str(name) in self.ledger.mark.versions
             for name, record in self.ledger.tables.items()
             if record.state.is_named
         )
-        return settled and named and self.ledger.frontier >= self.target
+        return all_settled and named and self.ledger.frontier >= self.target
 
     # --- copies ---------------------------------------------------------------------------------
 

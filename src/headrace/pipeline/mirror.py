@@ -23,7 +23,7 @@ from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.lake.format import formatfile
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import ownership, policy
-from headrace.pipeline.state.config import Config, settled
+from headrace.pipeline.state.config import Config, config_of
 from headrace.pipeline.state.place import Place, placed
 from headrace.pipeline.state.policy import Patience
 from headrace.pipeline.state.table_state import State
@@ -64,7 +64,7 @@ def mirror(
     a source; returns when `stop` is set, or when all is done with `once`.
     """
     control = Control(once, stop or threading.Event(), listener, reconcile)
-    wanted = settled(config)
+    wanted = config_of(config)
     if formatfile.is_new(open_store(wanted.lake.path)):
         _refuse_first(wanted)
     with placed(wanted, spark, soon=not once, brief=once) as places:

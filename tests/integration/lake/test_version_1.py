@@ -80,7 +80,7 @@ def test_it_is_read_as_it_is(lake: Lake) -> None:
     }
     assert str(states["public.altered"][1]) == "0/1B03A28"
     assert list(map(str, tables_of(records, STAGED_PREFIX))) == ["public.orders"]
-    assert all(record.handoff is None or record.handoff.settled is not None for record in tables.values())
+    assert all(record.handoff is None or record.handoff.until is not None for record in tables.values())
     known = last_commits_of(records)
     assert known is not None
     assert known.since == 0x1B03738

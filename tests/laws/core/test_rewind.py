@@ -98,16 +98,16 @@ def handoffs(draw: st.DrawFn, world: World, clock: Clock, held: set[int]) -> tup
     is_prefix = held == set(range(len(held)))
     if is_prefix and draw(st.booleans()):
         return ByPosition(clock.cut(len(held))), xids
-    settled = clock.cut(max(held, default=-1) + 1) if draw(st.booleans()) else None
+    until = clock.cut(max(held, default=-1) + 1) if draw(st.booleans()) else None
     if draw(st.booleans()):
         executed = [clock.names[number] for number in held]
-        return BySet(_set_of(executed), settled), list(clock.names)
+        return BySet(_set_of(executed), until), list(clock.names)
     hidden = sorted(xids[i] for i in range(size) if i not in held)
     top = max((xids[i] for i in held), default=base - 1) + 1
     xmax = top + draw(st.integers(0, 3))
     xip = tuple(xid for xid in hidden if xid < xmax)
     xmin = min((*xip, xmax))
-    return ByXid(xmin, xmax, xip, settled), xids
+    return ByXid(xmin, xmax, xip, until), xids
 
 
 def _set_of(names: Collection[Gtid]) -> GtidSet:

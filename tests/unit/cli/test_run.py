@@ -46,9 +46,9 @@ def test_the_pace_of_marks_is_for_every_source_of_a_run(tmp_path: Path) -> None:
     text = CONFIG.format(lake=tmp_path / "lake", url=URL) + f'[source.other]\nurl = "{URL}"\nevery = "5s"\n'
     file.write_text(text)
     arguments = cli.parser().parse_args(["run", "--config", str(file)])
-    paces = [source.every for source in run.paced(run.settled(arguments), None).sources.values()]
+    paces = [source.every for source in run.paced(run.parse_config(arguments), None).sources.values()]
     assert paces == ["1s", "5s"]
-    paces = [source.every for source in run.paced(run.settled(arguments), "0s").sources.values()]
+    paces = [source.every for source in run.paced(run.parse_config(arguments), "0s").sources.values()]
     assert paces == ["0s", "0s"]
 
 
@@ -123,7 +123,7 @@ def test_another_place_for_the_lake_leaves_the_other_options_as_they_are(tmp_pat
     config = tmp_path / "headrace.toml"
     config.write_text(CONFIG.format(lake="x", url=URL).replace("[source", "retention = '30d'\n[source"))
     args = cli.parser().parse_args(["run", "--config", str(config), "--lake", "elsewhere"])
-    lake = run.settled(args).lake
+    lake = run.parse_config(args).lake
     assert (lake.path, lake.retention) == ("elsewhere", "30d")
 
 

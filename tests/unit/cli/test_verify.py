@@ -101,7 +101,7 @@ def test_only_a_proof_is_a_success() -> None:
 )
 def test_what_does_not_say_what_to_verify_is_refused(arguments: list[str], code: str) -> None:
     with pytest.raises(Misconfigured) as caught:
-        verify.settled(parser().parse_args(["verify", *arguments]))
+        verify.parse_config(parser().parse_args(["verify", *arguments]))
     assert caught.value.code == code
 
 

@@ -31,8 +31,8 @@ def _one_key(key: int) -> Span:
     return Span(low, low.behind)
 
 
-def _chunk(low: int | None, high: int | None, snapshot: str = "10:20:", settled: int = 1000) -> Chunk:
-    return Chunk(_span(low, high), ByXid.parse(snapshot, place_at(settled)))
+def _chunk(low: int | None, high: int | None, snapshot: str = "10:20:", until: int = 1000) -> Chunk:
+    return Chunk(_span(low, high), ByXid.parse(snapshot, place_at(until)))
 
 
 def test_an_unfinished_copy_goes_on_at_its_gaps() -> None:
@@ -83,12 +83,12 @@ def test_an_xid_that_runs_in_one_chunk_is_no_other_one_of_another() -> None:
 
 
 def test_past_its_own_position_a_chunk_holds_nothing() -> None:
-    whole = ByChunk((_chunk(None, 10, settled=100), _chunk(10, None, settled=200)))
+    whole = ByChunk((_chunk(None, 10, until=100), _chunk(10, None, until=200)))
     times = pa.array([99, 100, 199, 200], pa.int64())
     held = whole.held(_codes(5, 5, 15, 15), times, pa.array([1] * 4, pa.int64())).to_pylist()
     assert held == [True, False, True, False]
-    assert whole.settled == place_at(200)
-    assert ByChunk().settled is None
+    assert whole.until == place_at(200)
+    assert ByChunk().until is None
 
 
 def test_keys_that_lack_a_value_become_gaps_of_one_key() -> None:

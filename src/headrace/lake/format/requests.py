@@ -65,7 +65,7 @@ def answered(store: Store, source: str, request: Request) -> dict[str, Any] | No
     return None if data is None else dict(json.loads(data))
 
 
-def settled(store: Store, source: str, before: datetime) -> list[Request]:
+def finished_requests(store: Store, source: str, before: datetime) -> list[Request]:
     """The requests that were made before this moment and have an answer."""
     names = [key.rsplit("/", 1)[1] for key in store.list(layout.requests_folder(source))]
     limit = f"{before.astimezone(UTC):%Y%m%dT%H%M%S%f}"

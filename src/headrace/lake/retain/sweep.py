@@ -187,7 +187,7 @@ class Sweeper:
 
     def _requests(self, found: Swept) -> None:
         """Answers that nobody fetched."""
-        for request in requests.settled(self.store, self.source, self.before):
+        for request in requests.finished_requests(self.store, self.source, self.before):
             found.requests += 1
             if not self.dry:
                 requests.forget(self.store, self.source, request)

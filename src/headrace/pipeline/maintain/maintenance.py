@@ -220,8 +220,8 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
     # It may lie in an earlier life of the server: the marks of that time know how it was spelled.
     report.history["reaches_back_to"] = yield partial(Past(store, ledger.name).shown, found.time + 1)
     since = found.time + 1
-    settled = [r for r in ledger.tables.values() if r.state.is_settled]
-    late = [record for record in settled if record.since is not None and record.since < since]
+    at_rest = [r for r in ledger.tables.values() if r.state.is_settled]
+    late = [record for record in at_rest if record.since is not None and record.since < since]
     gone: list[Rewrite] = []
     if expiry.ripe(found, datetime.now(UTC), order.keeping.grace):
         if found.gone != found.time and not order.dry:

@@ -232,7 +232,7 @@ def _checked(section: str, name: str, value: Any, declared: str, choices: tuple[
     return tuple(value) if isinstance(value, list) else value
 
 
-def settled(config: Config | Mapping[str, Any] | str | Path) -> Config:
+def config_of(config: Config | Mapping[str, Any] | str | Path) -> Config:
     """A configuration, from whatever says it."""
     if isinstance(config, Config):
         return config

@@ -52,7 +52,7 @@ def belonging(task: TableTask, history_rows: pa.Table) -> pa.Table:
     By xid the copy lacks commits from before it is exact. Without full before-images they belong to its
     contents only.
     """
-    if task.schema.full or task.handoff is None or task.handoff.settled is None:
+    if task.schema.full or task.handoff is None or task.handoff.until is None:
         return history_rows
     time = history_rows.column(history_rows.column_names[-len(OWN)])
-    return history_rows.filter(pc.invert(task.handoff.settled.mask(time)))
+    return history_rows.filter(pc.invert(task.handoff.until.mask(time)))

@@ -1,8 +1,8 @@
 """Verify: the proof that a lake's tables are what their source holds, while both go on.
 
     source    a snapshot S, by transactions, held open ─── pieces of its tables ───────► sums ─┐
-              then: how far is the source?  = settled                                          │
-    mirror    wait for a mark at or after settled ─── its files, minus history ────────► sums ─┴─► equal?
+              then: how far is the source?  = until                                            │
+    mirror    wait for a mark at or after until ───── its files, minus history ────────► sums ─┴─► equal?
                                                                                                     │ no
                                                                      `drill_down` ◄──────────────────┘
 
@@ -39,7 +39,7 @@ from headrace.lake.read import resolve
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import unmirrored
-from headrace.pipeline.state.config import Config, settled
+from headrace.pipeline.state.config import Config, config_of
 from headrace.pipeline.state.place import Place, placed
 from headrace.pipeline.state.reach import Wait, alive, marks_from
 from headrace.pipeline.state.records import SourceRecord, TableRecord, source_of, tables_of
@@ -88,7 +88,7 @@ def verify(
     take to get to where its source was looked at. `spark` is a session that does the work; without one, a
     session is started as the configuration says. What differs is told, not raised.
     """
-    config, asked = settled(config), Asked(tuple(tables), wait, show_values)
+    config, asked = config_of(config), Asked(tuple(tables), wait, show_values)
     lake = Lake(config.lake.path)
     if source is not None and source not in config.sources:
         raise Misconfigured(

@@ -40,8 +40,8 @@ def see(pgconn: pq.abc.PGconn, barred: Set[int]) -> ByXid:
     ((visible,),) = ask(pgconn, "SELECT pg_current_snapshot()::text")
     accept(pgconn, visible or "", barred)
     ((insert, block),) = ask(pgconn, "SELECT pg_current_wal_insert_lsn(), current_setting('wal_block_size')")
-    settled = page_start(Lsn.parse(insert or ""), int(block or ""))
-    return ByXid.parse(visible or "", Log().position(settled))
+    until = page_start(Lsn.parse(insert or ""), int(block or ""))
+    return ByXid.parse(visible or "", Log().position(until))
 
 
 def page_start(insert: Lsn, block: int) -> Lsn:
