@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.sources.mysql.catalog.types import column_of as mysql_column
-from headrace.sources.postgres.catalog.types import TypeLook, form_of
+from headrace.sources.postgres.catalog.types import TypeEntry, form_of
 from tests.cases.types.cases import arrow_type, types
 from tests.meta.tracked import ROOT
 
@@ -49,8 +49,8 @@ def _oid(name: str) -> tuple[int, int]:
 
 def _made(name: str) -> tuple[pa.DataType, str]:
     oid, typmod = _oid(name)
-    looks = {info.array_oid: TypeLook(info.array_oid, "b", element=info.oid) for info in REGISTRY}
-    return form_of(oid, typmod, looks)
+    entries = {info.array_oid: TypeEntry(info.array_oid, "b", element=info.oid) for info in REGISTRY}
+    return form_of(oid, typmod, entries)
 
 
 @pytest.mark.parametrize(("name", "lake", "form"), list(_rows()), ids=str)

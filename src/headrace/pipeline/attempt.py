@@ -75,7 +75,7 @@ def opened(
             ledger.publish(unkept)
         session.prove(source.identity)
         session.confirm(source.upstream)
-        reporter.beside.look(session, place.config, ledger)
+        reporter.beside.refresh(session, place.config, ledger)
         if ledger.awaited:
             place.spark.begin()  # to copy them, once the stream is there
         target = session.end(source.upstream)

@@ -190,10 +190,10 @@ class Run:
             return False
         if not len(batch.transactions):
             self.cursor = batch.next_address  # nothing was found up to here, nor will be
-        look = self.cadence.look_for(self, batch, attached)
-        if look is None:
+        check = self.cadence.check_for(self, batch, attached)
+        if check is None:
             return False
-        self.publish(stream_epoch(self.ledger, self.runner, batch, look))
+        self.publish(stream_epoch(self.ledger, self.runner, batch, check))
         self.cursor = batch.next_address
         self.cadence.published(more=batch.more)
         reader.discard(self.cursor)
@@ -205,18 +205,18 @@ class Run:
         if not behind:
             return False
         failpoint("late.replay.before")
-        self.publish(catch_up(self.ledger, self.runner, self.look(behind)))
+        self.publish(catch_up(self.ledger, self.runner, self.check_schema(behind)))
         failpoint("late.replay.after")
         return True
 
-    def look(self, records: Sequence[TableRecord]) -> schema_check.Look:
+    def check_schema(self, records: Sequence[TableRecord]) -> schema_check.RecordsCheck:
         """The look that every mark needs; objects upstream that were made again concern all tables."""
         assert self.ledger.source is not None
         tables = self.session.tables(self.ledger.source.upstream)
-        look = schema_check.look(tables, records, self.ledger.position)
-        if look.broken is not None:
-            raise look.broken
-        return look
+        check = schema_check.check_records(tables, records, self.ledger.position)
+        if check.broken is not None:
+            raise check.broken
+        return check
 
     def reach(self, frontier: Position) -> None:
         """Have a mark at this frontier as soon as the stream is there."""

@@ -70,21 +70,21 @@ class Beside:
     """The tables beside the mirrored ones: the patterns match them, and nobody mirrors them."""
 
     unmirrored: dict[str, str] = field(default_factory=dict)  # the code that says why, by name
-    _looked: float = 0.0
+    _refreshed_at: float = 0.0
 
     @property
     def due(self) -> bool:
         """Tell whether it is time to look again; an attempt looks at its beginning, too."""
-        return time.monotonic() - self._looked >= BESIDE_SECONDS
+        return time.monotonic() - self._refreshed_at >= BESIDE_SECONDS
 
-    def look(self, session: Session, config: SourceConfig, ledger: Ledger) -> None:
+    def refresh(self, session: Session, config: SourceConfig, ledger: Ledger) -> None:
         """Ask the source what the patterns match by now."""
         # Late: this module is loaded before Spark is told to start, and that one takes a second.
         from headrace.pipeline.state.choice import unmirrored
 
         assert ledger.source is not None
         self.unmirrored = unmirrored(session.tables(ledger.source.upstream), config, ledger.tables)
-        self._looked = time.monotonic()
+        self._refreshed_at = time.monotonic()
 
 
 @dataclass(slots=True)
@@ -193,7 +193,7 @@ class Reporter:
             self._seen_at = time.monotonic()
             self.state, self.error = "running", None
             if self.beside.due:
-                self.beside.look(run.session, run.place.config, run.ledger)
+                self.beside.refresh(run.session, run.place.config, run.ledger)
             self._last = _picture(run, self)
             self.tell()
 

@@ -26,7 +26,7 @@ from headrace.pipeline.state.stops import stop_copies, stop_tables
 from headrace.sources import registry
 from headrace.sources.contract.tables import Tables
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 LONGEST_PAUSE = 30.0
 
 
@@ -42,9 +42,9 @@ class Withdrawal:
     """The tables that have to leave our publication, as one attempt knows of them."""
 
     out: frozenset[int] = frozenset()  # numbers that are known not to be in it
-    looked_at: float = 0.0
+    polled_at: float = 0.0
     again_at: float = 0.0
-    pause: float = LOOK_SECONDS
+    pause: float = POLL_SECONDS
 
     def turn(self, run: TableRun) -> None:
         """Take out what has to leave, unless a request is putting something in at this moment."""
@@ -61,8 +61,8 @@ class Withdrawal:
         self.out &= stopped
         tables = run.session.tables(source.upstream)
         flawed: frozenset[int] = frozenset()
-        if now - self.looked_at >= LOOK_SECONDS:
-            self.looked_at = now
+        if now - self.polled_at >= POLL_SECONDS:
+            self.polled_at = now
             flawed = tables.unwritable()
         if leaving := (stopped - self.out) | flawed:
             self._withdraw(run, tables, leaving)
@@ -81,7 +81,7 @@ class Withdrawal:
             )
         else:
             self.out |= leaving
-            self.pause = LOOK_SECONDS
+            self.pause = POLL_SECONDS
 
 
 def _stopped(run: TableRun) -> frozenset[int]:
@@ -99,5 +99,5 @@ def _stop(run: TableRun, numbers: frozenset[int]) -> None:
     tables = [] if ledger.recovering else list(ledger.tables.values())
     for known, stop in ((tables, stop_tables), (list(ledger.staged.values()), stop_copies)):
         concerned = [r for r in known if r.number in numbers and r.state.is_published]
-        if concerned and (changed := run.look(concerned).changed(concerned)):
+        if concerned and (changed := run.check_schema(concerned).changed(concerned)):
             run.publish(stop(ledger, changed))

@@ -23,7 +23,7 @@ from headrace.pipeline.state.records import SourceRecord
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.postgres import slot
 from headrace.sources.postgres.catalog import locks
-from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.lsn import Log
 from headrace.sources.postgres.objects import Upstream
@@ -65,10 +65,10 @@ class Scene:
         with closing(connect(self.address, role="test")) as connection:
             self.identity = identify(connection)
             names = [TableName("public", name) for name in NAMES]
-            looks = look_by_name(connection, names, ["mine"]).values()
+            entries = read_entries_by_name(connection, names, ["mine"]).values()
             start = Log().position(wal_end(connection))
             self.source = replace(_source(self), start=start)
-            self.records = [choice.chosen(definition(look), start) for look in looks]
+            self.records = [choice.chosen(definition(entry), start) for entry in entries]
         self.store = open_store(str(self.lake))
 
     def copying(self, *names: str, connections: int = 2) -> Copying:

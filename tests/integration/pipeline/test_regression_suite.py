@@ -52,7 +52,7 @@ def test_every_table_of_the_suite_that_can_be_mirrored_is_exact_before_and_after
         suite.execute(statement)
     mended = _examined(suite)
     assert {error.code for error in mended.left_out.values()} <= {"PG_NOT_STREAMED", "PG_COLUMNS_NONE"}
-    names = sorted(str(look.name) for look in mended.tables)
+    names = sorted(str(table.name) for table in mended.tables)
     assert len(names) > 500
 
     url = suite.url()
@@ -63,7 +63,7 @@ def test_every_table_of_the_suite_that_can_be_mirrored_is_exact_before_and_after
     assert {str(name): error.code for name, error in mended.left_out.items()} == source.unmirrored
     assert validators.exact(mirrors.lake, url) == []
 
-    changed = regression.change(suite, [look.name for look in mended.tables], seed=SEED)
+    changed = regression.change(suite, [table.name for table in mended.tables], seed=SEED)
     assert changed > 500, changed
     mirrors.once("*.*")
     assert sorted(mirrors.lake.marks()[-1].versions) == names

@@ -13,7 +13,7 @@ import pytest
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.publication import (
     ensure_publication,
     withdraw,
@@ -167,7 +167,10 @@ def test_a_table_without_identity_is_found_and_leaves_whatever_it_is_called(
     assert without_identity(session, NAME) == frozenset()
     database.execute("ALTER TABLE t DROP CONSTRAINT t_pkey; ALTER TABLE u REPLICA IDENTITY NOTHING")
     oids = without_identity(session, NAME)
-    assert {look.name for look in look_by_name(session, [T, U]).values() if look.oid in oids} == {T, U}
+    assert {entry.name for entry in read_entries_by_name(session, [T, U]).values() if entry.oid in oids} == {
+        T,
+        U,
+    }
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
         database.execute("UPDATE t SET v = 2", user="app")
     database.execute("ALTER TABLE t RENAME TO moved")

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.sizes import sizes
 from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.preflight import PostgresWish, examine
@@ -46,14 +46,14 @@ def test_a_table_is_checked_published_and_copied_whole(any_database: Database) -
         assert str(identity.version // 10000) == database.server.version
         ensure_publication(session, NAME, [T])
         start = ensure_slot(address, NAME)
-        look = look_by_name(session, [T], [NAME])[T]
-        barred = writers(session, [look.oid])
+        entry = read_entries_by_name(session, [T], [NAME])[T]
+        barred = writers(session, [entry.oid])
         rows = 0
         with lead(address, identity, NAME, barred=barred) as leader:
             assert exact_from(leader.handoff).time >= int(start)
-            for piece in ranges(T, look.oid, sizes(session, [look.oid])[look.oid], 100_000):
+            for piece in ranges(T, entry.oid, sizes(session, [entry.oid])[entry.oid], 100_000):
                 with Follower(address, identity, role="copy") as follower:
-                    names = schema_of(look).names
+                    names = schema_of(entry).names
                     for data in copy(follower.connection, leader.snapshot_id, names, piece):
                         rows += data.tobytes().count(b"\n")
         assert rows == 20000
@@ -72,5 +72,5 @@ def test_full_identity_with_generated_columns_is_refused_where_the_server_refuse
     assert bool(report.errors) == refused
     with closing(connect(address, role="test")) as session:
         if report.tables:
-            ensure_publication(session, NAME, [look.name for look in report.tables])
+            ensure_publication(session, NAME, [entry.name for entry in report.tables])
     any_database.execute("UPDATE g SET id = 2; DELETE FROM g", user="app")

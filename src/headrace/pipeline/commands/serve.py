@@ -38,8 +38,8 @@ from headrace.pipeline.state import reach
 from headrace.pipeline.state.background import Errand, beside
 from headrace.pipeline.state.owner import Answer, Owner, Steps
 
-LOOK_SECONDS = 0.5
-LOOK_SECONDS_AFAR = 3.0  # of an object store, where each look is paid for
+POLL_SECONDS = 0.5
+POLL_SECONDS_AFAR = 3.0  # of an object store, where each look is paid for
 
 
 Deed = Callable[[Owner, Mapping[str, Any]], Answer | Steps]
@@ -78,21 +78,21 @@ class CommandQueue:
     """A queue from which a run takes requests, one after another, without ever waiting for one."""
 
     deeds: Mapping[str, Deed] = field(default_factory=lambda: DEEDS)
-    looked_at: float = 0.0
+    polled_at: float = 0.0
     in_hand: _InHand | None = None
 
     def turn(self, owner: Owner) -> bool:
         """Once a turn of the loop: do what there is to do now; whether anything was done."""
         if self.in_hand is not None:
             return self._go_on(owner, self.in_hand)
-        every = LOOK_SECONDS if isinstance(owner.place.store, LocalStore) else LOOK_SECONDS_AFAR
-        if time.monotonic() - self.looked_at < every:
+        every = POLL_SECONDS if isinstance(owner.place.store, LocalStore) else POLL_SECONDS_AFAR
+        if time.monotonic() - self.polled_at < every:
             return False
         waiting = requests.pending(owner.place.store, owner.ledger.name)
         if waiting:
             self._answered(owner, waiting[0], lambda: self._begin(owner, waiting[0]))
         else:
-            self.looked_at = time.monotonic()
+            self.polled_at = time.monotonic()
         return bool(waiting)
 
     def _begin(self, owner: Owner, request: Request) -> Answer | None:

@@ -162,7 +162,7 @@ class Copying:
         """The tables that are still what was recorded; the others are refused."""
         known = [self._records[name] for name in sorted(self._records)]
         tables = session.tables(self._source.upstream)
-        changed = schema_check.look(tables, known, self._source.start).changed(known)
+        changed = schema_check.check_records(tables, known, self._source.start).changed(known)
         for name, error in changed.items():
             self.site.finished.put(Refused(name, self._tables[name].task.folder, error))
         return [record.definition for record in known if record.name not in changed]

@@ -18,7 +18,7 @@ from headrace.pipeline.resync.comparison import KnownChecksums
 from headrace.pipeline.resync.replacement import Workers
 from headrace.pipeline.state.owner import Owner, Warner
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.schema_check import Look
+from headrace.pipeline.state.schema_check import RecordsCheck
 from headrace.pipeline.state.stops import stop_copies
 from headrace.pipeline.state.table_state import State
 
@@ -33,7 +33,7 @@ class CopyRun(Owner, Protocol):
     def runner(self) -> Workers: ...
     @property
     def reporter(self) -> Warner: ...
-    def look(self, records: Sequence[TableRecord]) -> Look: ...
+    def check_schema(self, records: Sequence[TableRecord]) -> RecordsCheck: ...
     def room(self, time: int) -> int: ...
 
 
@@ -50,10 +50,10 @@ class Renewal:
         """Put in place what is ready, give up what failed, help what waits."""
         ready = self._near(run) if time.monotonic() >= self.again_at else []
         if ready or replacement.is_over(run.ledger):
-            look = run.look(ready)
-            if changed := look.changed(ready):
+            check = run.check_schema(ready)
+            if changed := check.changed(ready):
                 run.publish(stop_copies(run.ledger, changed))
-            elif look.locked:
+            elif check.locked:
                 self.again_at = time.monotonic() + AGAIN_SECONDS
             else:
                 epoch = replacement.epoch(run.ledger, run.runner, ready, self.checksums_by_copy)

@@ -30,7 +30,7 @@ from headrace.sources import registry
 from headrace.sources.contract.session import Address
 
 REACH = "reach"
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 ALIVE_SECONDS = 5.0
 
 
@@ -75,7 +75,7 @@ def marks_from(wait: Wait) -> Iterator[Mark]:
             if time.monotonic() > deadline:
                 break
             wait.check()
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
     if seen < 0:
         raise behind(newest, frontier, f"it has not got there within {wait.seconds:.0f} s")
 

@@ -7,7 +7,7 @@ mirrored table with what was recorded when it was copied.
     changed   the table is not what was copied: it stops; its last mark stands
     locked    DDL may be in the stream already while no look can see it yet; the table sits this mark out and
               is in the next
-    the same  the mark may name it; what is new about it and means nothing is recorded (`Look.renewed`)
+    the same  the mark may name it; what is new about it and means nothing is recorded (`renewed`)
 
 How the source finds out is its own affair (`sources.contract.tables`). Which record is meant, between which
 positions, and the way back are ours. The look also brings how far the source is.
@@ -27,7 +27,7 @@ from headrace.sources.contract.tables import Change, TableDef, Tables
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RecordsCheck:
     """The outcome of one look. A table and its new copy are two records, which may differ by themselves."""
 
     reference: int  # what the decoder of the stream is made with
@@ -47,12 +47,12 @@ class Look:
         return record if now is None else record.defined(now)
 
 
-def look(tables: Tables, records: Iterable[TableRecord], after: Position) -> Look:
+def check_records(tables: Tables, records: Iterable[TableRecord], after: Position) -> RecordsCheck:
     """Look at the source and at these tables; `after` is the position of the mark before."""
     known = {record.key: record for record in records}
     check = tables.check({key: record.definition for key, record in known.items()})
     span = (after, check.end)
-    return Look(
+    return RecordsCheck(
         reference=check.reference,
         end=check.end,
         errors={key: _changed(known[key], change, span) for key, change in check.changes.items()},

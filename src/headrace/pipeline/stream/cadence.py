@@ -32,7 +32,7 @@ from headrace.core.position import Position
 from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.schema_check import Look
+from headrace.pipeline.state.schema_check import RecordsCheck
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.stream.batches import Batch
 from headrace.pipeline.stream.source_clock import SourceClock
@@ -59,7 +59,7 @@ class MarkRun(Owner, Protocol):
     def published_at(self) -> float: ...
     @property
     def clock(self) -> SourceClock: ...
-    def look(self, records: Sequence[TableRecord]) -> Look: ...
+    def check_schema(self, records: Sequence[TableRecord]) -> RecordsCheck: ...
     def room(self, time: int) -> int: ...
     def read_clock(self) -> None: ...
 
@@ -101,23 +101,23 @@ class Cadence:
         early = time.monotonic() - max(self._published, self._began) < KEEP_SECONDS
         return early and not (much or wanted or progress.full)
 
-    def look_for(self, run: MarkRun, batch: Batch, attached: Sequence[TableRecord]) -> Look | None:
+    def check_for(self, run: MarkRun, batch: Batch, attached: Sequence[TableRecord]) -> RecordsCheck | None:
         """The look for the next mark, begun after its batch was received; None where there is to be none."""
         if len(batch.transactions) or _due(run, batch.frontier):
             run.read_clock()
-            return run.look(attached)
+            return run.check_schema(attached)
         live = (name for name, record in run.ledger.tables.items() if record.state.is_named)
         left_out = frozenset(name for name in live if str(name) not in run.ledger.mark.versions)
-        if not self._worth_a_look(left_out):
+        if not self._worth_a_check(left_out):
             return None
-        look = run.look(attached)
-        if left_out <= look.locked:
+        check = run.check_schema(attached)
+        if left_out <= check.locked:
             self._pause = min(2 * self._pause, LOCKED_MOST_SECONDS)
             self._again = time.monotonic() + self._pause
             return None
-        return look
+        return check
 
-    def _worth_a_look(self, left_out: frozenset[TableName]) -> bool:
+    def _worth_a_check(self, left_out: frozenset[TableName]) -> bool:
         """Tell whether to ask now if these tables may be named again."""
         now = time.monotonic()
         if left_out != self._left_out:

@@ -48,7 +48,7 @@ from headrace.spool.running_files import Streamed
 
 PIECE_BYTES = 16 << 20
 PIECES_PER_JOB = 4
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 ROWS_PER_GROUP = 250_000
 
 Tables = Mapping[int, TableTask]
@@ -140,7 +140,7 @@ class EagerDecoding:
     def _ahead(self) -> None:
         reader = SpoolReader(self._site.spool)
         try:
-            while not self._over.wait(LOOK_SECONDS):
+            while not self._over.wait(POLL_SECONDS):
                 self._turn(reader)
         except BaseException as error:  # the owner raises it: a thread must not end in silence
             self._bug = error

@@ -30,7 +30,7 @@ from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.kept_files import Kept, needed
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.schema_check import Look
+from headrace.pipeline.state.schema_check import RecordsCheck
 from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.table_state import Event, State
 from headrace.pipeline.stream import batches, late_stream
@@ -76,9 +76,9 @@ class EpochRunner:
     eager: EagerDecoding | None = None
     counts: Counts = field(default_factory=Counts)
 
-    def decoder(self, look: Look) -> Decoder:
+    def decoder(self, check: RecordsCheck) -> Decoder:
         """The decoder of the source's stream, as of this look."""
-        return self.source.decoder(look.reference)
+        return self.source.decoder(check.reference)
 
     def jobs(self, rows: int) -> Jobs:
         """The jobs that run an epoch of so many rows; it is counted."""
@@ -93,7 +93,7 @@ class EpochRunner:
         return self.driver if rows <= self.driver_epochs else self.spark
 
 
-def stream_epoch(ledger: Ledger, runner: EpochRunner, batch: Batch, look: Look) -> Epoch:
+def stream_epoch(ledger: Ledger, runner: EpochRunner, batch: Batch, check: RecordsCheck) -> Epoch:
     """Make of these transactions an epoch; publishing it is the caller's."""
     source = ledger.source
     assert source is not None
@@ -102,19 +102,19 @@ def stream_epoch(ledger: Ledger, runner: EpochRunner, batch: Batch, look: Look) 
     if ledger.recovering:
         tables, source = _Side(), replace(source, recovering=frontier)
     else:
-        tables = _applied(ledger, runner, batch, look, frontier, ledger.tables, _run)
-    staged = _applied(ledger, runner, batch, look, frontier, ledger.staged, _decoded)
+        tables = _applied(ledger, runner, batch, check, frontier, ledger.tables, _run)
+    staged = _applied(ledger, runner, batch, check, frontier, ledger.staged, _decoded)
     return Epoch(
         kind="stream" if len(batch.transactions) else "empty",
         frontier=ledger.frontier if ledger.recovering else frontier,
         records=(*tables.records, *staged.records),
         outcomes=tables.outcomes,
         staged=staged.outcomes,
-        absent=frozenset() if ledger.recovering else look.locked,
+        absent=frozenset() if ledger.recovering else check.locked,
         looked=True,
         source=source,
-        commits=_commits(ledger, batch, runner.decoder(look)),
-        kept=_kept(ledger, runner, batch, look, frontier, (*tables.records, *staged.records)),
+        commits=_commits(ledger, batch, runner.decoder(check)),
+        kept=_kept(ledger, runner, batch, check, frontier, (*tables.records, *staged.records)),
         transactions=0 if ledger.recovering else len(batch.transactions),
         changes=sum(outcome.changes for outcome in tables.outcomes),
         commit_ts=None if ledger.recovering else batch.commit_ts,
@@ -138,32 +138,32 @@ class _Side:
     outcomes: tuple[Outcome, ...] = ()
 
 
-_Way = Callable[[Ledger, EpochRunner, Batch, Look, Mapping[int, TableTask]], dict[TableName, Outcome]]
+_Way = Callable[[Ledger, EpochRunner, Batch, RecordsCheck, Mapping[int, TableTask]], dict[TableName, Outcome]]
 
 
 def _applied(
     ledger: Ledger,
     runner: EpochRunner,
     batch: Batch,
-    look: Look,
+    check: RecordsCheck,
     frontier: Position,
     known: Mapping[TableName, TableRecord],
     way: _Way,
 ) -> _Side:
-    changed = look.changed(known.values())
+    changed = check.changed(known.values())
     attached = [r for r in known.values() if r.state.follows and r.name not in changed]
     if not attached:
         outcomes = {}
     else:
-        outcomes = way(ledger, runner, batch, look, {r.number: _task(ledger, r, look) for r in attached})
+        outcomes = way(ledger, runner, batch, check, {r.number: _task(ledger, r, check) for r in attached})
     good, lacking, failures = _judged(outcomes, changed, (ledger.position, frontier))
-    moved = list(_moved(ledger, known, batch.frontier, frontier, good, failures, look))
+    moved = list(_moved(ledger, known, batch.frontier, frontier, good, failures, check))
     return _sided(ledger, runner, known, moved, good, lacking)
 
 
-def _task(ledger: Ledger, record: TableRecord, look: Look) -> TableTask:
+def _task(ledger: Ledger, record: TableRecord, check: RecordsCheck) -> TableTask:
     """The table as it is recorded, and how the source defines it by now."""
-    return replace(ledger.task(record), details=look.renewed(record).details)
+    return replace(ledger.task(record), details=check.renewed(record).details)
 
 
 _Found = dict[TableName, Outcome]
@@ -200,21 +200,21 @@ def _sided(
     return _Side(tuple(records), tuple(good.values()))
 
 
-def catch_up(ledger: Ledger, runner: EpochRunner, look: Look) -> Epoch:
+def catch_up(ledger: Ledger, runner: EpochRunner, check: RecordsCheck) -> Epoch:
     """Tables whose copy is in take a portion of what was kept for them, at most an epoch's."""
     behind = {record.name: record for record in ledger.catching_up}
     stand = {name: record.applied or ledger.position for name, record in behind.items()}
     taken = late_stream.portion(ledger.kept.values(), stand, ledger.position, batches.EPOCH_BYTES)
-    changed = look.changed(behind.values())
-    tasks = {r.number: _task(ledger, r, look) for r in behind.values() if r.name not in changed}
+    changed = check.changed(behind.values())
+    tasks = {r.number: _task(ledger, r, check) for r in behind.values() if r.name not in changed}
     try:
-        slices = list(late_stream.slices_of(ledger.address, ledger.name, taken.files, runner.decoder(look)))
+        slices = list(late_stream.slices_of(ledger.address, ledger.name, taken.files, runner.decoder(check)))
         work = _Work(slices, taken.changes, taken.truncates)
         outcomes = _worked(ledger, runner, work, tasks) if slices and tasks else {}
     except KeptDamaged as error:
         return _without(ledger, taken, stand, error)
     good, lacking, failures = _judged(outcomes, changed, (min(stand.values()), taken.reached))
-    moved = [_caught_up(ledger, record, taken, good, failures, look) for record in behind.values()]
+    moved = [_caught_up(ledger, record, taken, good, failures, check) for record in behind.values()]
     side = _sided(ledger, runner, behind, moved, good, lacking)
     return Epoch(
         "late",
@@ -222,7 +222,7 @@ def catch_up(ledger: Ledger, runner: EpochRunner, look: Look) -> Epoch:
         records=side.records,
         outcomes=tuple(o for o in side.outcomes if behind[o.table].copy_id is None),
         staged=tuple(o for o in side.outcomes if behind[o.table].copy_id is not None),
-        absent=frozenset() if ledger.recovering else look.locked,
+        absent=frozenset() if ledger.recovering else check.locked,
     )
 
 
@@ -242,11 +242,11 @@ def _caught_up(
     taken: Portion,
     good: _Found,
     failures: Mapping[TableName, HeadraceError],
-    look: Look,
+    check: RecordsCheck,
 ) -> TableRecord:
     if record.name in failures:
         return record.failed(failures[record.name], ledger.position)
-    after = _counted(look.renewed(record), good)
+    after = _counted(check.renewed(record), good)
     if not taken.all:
         return replace(after, applied=max(after.applied or taken.reached, taken.reached))
     position = ledger.position
@@ -257,7 +257,7 @@ def _kept(
     ledger: Ledger,
     runner: EpochRunner,
     batch: Batch,
-    look: Look,
+    check: RecordsCheck,
     frontier: Position,
     changed: Iterable[TableRecord],
 ) -> Kept | None:
@@ -268,7 +268,7 @@ def _kept(
     if not waiting or not len(batch.transactions):
         return None
     tables = {record.name: record.number for record in waiting}
-    slices = batches.slices(runner.reader, batch.transactions, runner.decoder(look))
+    slices = batches.slices(runner.reader, batch.transactions, runner.decoder(check))
     place = (ledger.store, ledger.name, ledger.mark.epoch + 1, frontier)
     return late_stream.keep(*place, tables, slices, runner.reader)
 
@@ -281,27 +281,27 @@ def _retaken(
 
 
 def _run(
-    ledger: Ledger, runner: EpochRunner, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
+    ledger: Ledger, runner: EpochRunner, batch: Batch, check: RecordsCheck, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
     """Merge into the tables: out of layers where there are any, else in one job over the bytes."""
     if not len(batch.transactions):
         return {}
     if runner.eager is None or (transaction := batch.alone) is None:
-        return _decoded(ledger, runner, batch, look, tasks)
-    ended = ended_as(runner.reader, transaction, runner.decoder(look), ledger.mark.epoch + 1)
+        return _decoded(ledger, runner, batch, check, tasks)
+    ended = ended_as(runner.reader, transaction, runner.decoder(check), ledger.mark.epoch + 1)
     runner.counts.spark += 1
     runner.counts.layered += 1
     laid, cold = runner.eager.finish(ended, tasks)
-    return {**laid.tables, **(_decoded(ledger, runner, batch, look, cold) if cold else {})}
+    return {**laid.tables, **(_decoded(ledger, runner, batch, check, cold) if cold else {})}
 
 
 def _decoded(
-    ledger: Ledger, runner: EpochRunner, batch: Batch, look: Look, tasks: Mapping[int, TableTask]
+    ledger: Ledger, runner: EpochRunner, batch: Batch, check: RecordsCheck, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
     """Run the job; again where it turned out what a table needs (see `decode`): rare, and never twice."""
     if not len(batch.transactions):
         return {}
-    slices = list(batches.slices(runner.reader, batch.transactions, runner.decoder(look)))
+    slices = list(batches.slices(runner.reader, batch.transactions, runner.decoder(check)))
     return _worked(ledger, runner, _Work(slices, batch.changes, batch.truncates), tasks)
 
 
@@ -399,7 +399,7 @@ def _moved(
     frontier: Position,
     outcomes: Mapping[TableName, Outcome],
     failures: Mapping[TableName, HeadraceError],
-    look: Look,
+    check: RecordsCheck,
 ) -> Iterable[TableRecord]:
     """The records that the epoch changes."""
     for record in known.values():
@@ -408,7 +408,7 @@ def _moved(
             continue
         if not record.state.follows:
             continue
-        after = _counted(look.renewed(record), outcomes)
+        after = _counted(check.renewed(record), outcomes)
         if record.state is State.JOINING:
             after = _joining(after, reached, frontier, ledger)
         if after != record:

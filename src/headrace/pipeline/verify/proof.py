@@ -43,7 +43,7 @@ from headrace.pipeline.state.config import Config, config_of
 from headrace.pipeline.state.place import Place, placed
 from headrace.pipeline.state.reach import Wait, alive, marks_from
 from headrace.pipeline.state.records import SourceRecord, TableRecord, source_of, tables_of
-from headrace.pipeline.state.schema_check import Look
+from headrace.pipeline.state.schema_check import RecordsCheck
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks.compare.proofs import Answer, Projection, Reduced
 from headrace.pipeline.tasks.copy import FILE_BYTES
@@ -186,8 +186,10 @@ class Comparison:
     def _begun(self, chosen: Sequence[TableRecord]) -> list[ComparedTable]:
         """The tables, with what keeps some of them from being compared."""
         live = [record for record in chosen if record.state is State.LIVE]
-        look = schema_check.look(self._session.tables(self._source.upstream), live, self._before.position)
-        errors = {record.name: _unfit(record) or _altered(record, look) for record in chosen}
+        check = schema_check.check_records(
+            self._session.tables(self._source.upstream), live, self._before.position
+        )
+        errors = {record.name: _unfit(record) or _altered(record, check) for record in chosen}
         # Only those: of a table that somebody holds exclusively even the size is waited for.
         fit = [record.definition for record in chosen if errors[record.name] is None]
         measured = self._session.contents(self._source.upstream).measure(fit)
@@ -246,15 +248,15 @@ def _unfit(record: TableRecord) -> HeadraceError | None:
     return None
 
 
-def _altered(record: TableRecord, look: Look) -> HeadraceError | None:
+def _altered(record: TableRecord, check: RecordsCheck) -> HeadraceError | None:
     """Say why a table can't be compared, as far as the look at it tells."""
-    if record.name in look.locked:
+    if record.name in check.locked:
         return Transient(
             "VERIFY_LOCKED",
             f"somebody holds {record.name} exclusively",
             hint="verify it again when the statement that holds it has ended",
         )
-    return look.changed([record]).get(record.name)
+    return check.changed([record]).get(record.name)
 
 
 def _placed(

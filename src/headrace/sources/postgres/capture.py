@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterable, Sequence
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.tables import Examined, TableDef
-from headrace.sources.postgres.catalog.definitions import look, look_by_name
-from headrace.sources.postgres.catalog.table_def import TableLook
+from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
+from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
@@ -34,12 +34,12 @@ from headrace.sources.postgres.session.statements import Session
 
 def examine(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
     """The tables as they are, before they are published; in the user's publication they already are."""
-    looks = list(look_by_name(connection, names, [upstream.publication]).values())
-    errors = unfit_tables(connection, looks)
+    entries = list(read_entries_by_name(connection, names, [upstream.publication]).values())
+    errors = unfit_tables(connection, entries)
     if not upstream.owns_publication:
-        fit = [each for each in looks if each.name not in errors]
+        fit = [each for each in entries if each.name not in errors]
         errors |= unfit_members(connection, upstream.publication, fit)
-    return _examined(looks, errors)
+    return _examined(entries, errors)
 
 
 def capture(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
@@ -47,31 +47,33 @@ def capture(connection: Session, upstream: Upstream, names: Sequence[TableName])
     if upstream.owns_publication and names:
         limited = partly(connection, upstream, names)
         ensure_publication(connection, upstream.publication, names, make=False, anew=limited)
-    return _members(connection, upstream, look_by_name(connection, names, [upstream.publication]).values())
+    return _members(
+        connection, upstream, read_entries_by_name(connection, names, [upstream.publication]).values()
+    )
 
 
 def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) -> Examined:
     """The very same tables by now, as members of the publication."""
     numbers = [table.number for table in tables]
-    return _members(connection, upstream, look(connection, numbers, [upstream.publication]).values())
+    return _members(connection, upstream, read_entries(connection, numbers, [upstream.publication]).values())
 
 
 def partly(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Collection[TableName]:
     """The tables of which our publication sends only a part: somebody altered it."""
     if not upstream.owns_publication:
         return ()
-    looks = look_by_name(connection, names, [upstream.publication]).values()
-    members = [each for each in looks if each.memberships]
+    entries = read_entries_by_name(connection, names, [upstream.publication]).values()
+    members = [each for each in entries if each.memberships]
     return unfit_members(connection, upstream.publication, members).keys()
 
 
-def _members(connection: Session, upstream: Upstream, looks: Iterable[TableLook]) -> Examined:
-    there = list(looks)
+def _members(connection: Session, upstream: Upstream, entries: Iterable[TableEntry]) -> Examined:
+    there = list(entries)
     return _examined(there, unfit_members(connection, upstream.publication, there))
 
 
-def _examined(looks: Iterable[TableLook], errors: dict[TableName, HeadraceError]) -> Examined:
-    return Examined({each.name: definition(each) for each in looks}, errors)
+def _examined(entries: Iterable[TableEntry], errors: dict[TableName, HeadraceError]) -> Examined:
+    return Examined({each.name: definition(each) for each in entries}, errors)
 
 
 # --- whose changes are captured by now ----------------------------------------------------------

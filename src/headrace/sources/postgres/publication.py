@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName, quote_identifier
-from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.locks import of_publication
 from headrace.sources.postgres.catalog.table_def import identity_flaw
 from headrace.sources.postgres.protocol.stream_errors import publication_missing
@@ -175,8 +175,8 @@ def published(connection: Session, name: str) -> frozenset[TableName] | None:
 
 
 def _refuse_without_identity(connection: Session, tables: Sequence[TableName]) -> None:
-    for table, look in look_by_name(connection, tables).items():
-        flaw = identity_flaw(look, connection.info.server_version)
+    for table, entry in read_entries_by_name(connection, tables).items():
+        flaw = identity_flaw(entry, connection.info.server_version)
         if flaw is not None:
             raise Misconfigured(
                 "PG_IDENTITY_MISSING",

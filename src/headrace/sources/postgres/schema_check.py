@@ -24,7 +24,7 @@ from headrace.core.names import quote_identifier
 from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog import definitions, table_def
 from headrace.sources.postgres.catalog.alteration import differs, is_news
-from headrace.sources.postgres.catalog.table_def import TableLook
+from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
 from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
 from headrace.sources.postgres.lsn import Lsn
@@ -70,8 +70,8 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
     [row] = query(connection, _SERVER, [upstream.publication])
     server = _Server(*row)
     numbers = sorted({table.number for table in known.values()})
-    looks = definitions.look(connection, numbers, [upstream.publication]).values()
-    now = {look.oid: look for look in looks}
+    entries = definitions.read_entries(connection, numbers, [upstream.publication]).values()
+    now = {entry.oid: entry for entry in entries}
     changes, news = {}, {}
     for key, table in known.items():
         last, seen = from_record(table.details), now.get(table.number)
@@ -93,12 +93,12 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
     )
 
 
-def _renewed(table: TableDef, seen: TableLook) -> TableDef:
+def _renewed(table: TableDef, seen: TableEntry) -> TableDef:
     """A table with what is new of it; how its columns are kept stays as it was decided."""
     return TableDef(table.name, seen.oid, table_def.as_shown(table.schema, seen), to_record(seen))
 
 
-def _mend(connection: Session, upstream: Upstream, known: TableDef, now: TableLook) -> str | None:
+def _mend(connection: Session, upstream: Upstream, known: TableDef, now: TableEntry) -> str | None:
     """The statement without which a table can't be mirrored again; of one with other columns an identity."""
     if table_def.identity_flaw(now, connection.info.server_version) is not None:
         kind = "DEFAULT" if now.identity.full else "FULL"

@@ -13,8 +13,8 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.alteration import differs, is_news
-from headrace.sources.postgres.catalog.definitions import look_by_name
-from headrace.sources.postgres.catalog.table_def import TableLook, as_shown, schema_of
+from headrace.sources.postgres.catalog.definitions import read_entries_by_name
+from headrace.sources.postgres.catalog.table_def import TableEntry, as_shown, schema_of
 from headrace.sources.postgres.catalog.table_def_record import from_record, to_record
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
@@ -46,8 +46,8 @@ def session(database: Database) -> Iterator[Session]:
         yield connection
 
 
-def see(session: Session, name: TableName = T) -> TableLook:
-    return look_by_name(session, [name], ["p"])[name]
+def see(session: Session, name: TableName = T) -> TableEntry:
+    return read_entries_by_name(session, [name], ["p"])[name]
 
 
 def run(database: Database, statements: str) -> None:
@@ -187,10 +187,10 @@ def test_what_leaves_membership_alone_is_no_difference(session: Session, databas
 # --- records of an older release ----------------------------------------------------------------
 
 
-def as_recorded_before(look: TableLook) -> TableLook:
+def as_recorded_before(entry: TableEntry) -> TableEntry:
     """The look as a release recorded it that knew of no lives, and read it back."""
-    record: dict[str, Any] = to_record(look)
-    record["bound"] = "FOR VALUES IN (1)" if look.ancestors else None
+    record: dict[str, Any] = to_record(entry)
+    record["bound"] = "FOR VALUES IN (1)" if entry.ancestors else None
     record["identity"].pop("constraint")
     for membership in record["memberships"]:
         for newer in ("inherited", "by_schema", "via_root", "lives"):

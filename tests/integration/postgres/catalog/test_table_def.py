@@ -12,9 +12,9 @@ import pytest
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.alteration import differs, is_news
 from headrace.sources.postgres.catalog.candidates import candidates
-from headrace.sources.postgres.catalog.definitions import look, look_by_name
+from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
 from headrace.sources.postgres.catalog.sizes import sizes
-from headrace.sources.postgres.catalog.table_def import TableLook, schema_of
+from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
@@ -44,8 +44,8 @@ def session(database: Database) -> Iterator[Session]:
         yield connection
 
 
-def see(session: Session, name: TableName = TABLE) -> TableLook:
-    return look_by_name(session, [name], ["p"])[name]
+def see(session: Session, name: TableName = TABLE) -> TableEntry:
+    return read_entries_by_name(session, [name], ["p"])[name]
 
 
 def test_two_looks_at_an_untouched_table_are_equal(session: Session, database: Database) -> None:
@@ -97,7 +97,7 @@ def test_a_table_that_was_unlogged_for_a_while_differs(
 def test_a_look_does_not_depend_on_the_tables_beside_it(session: Session) -> None:
     """The types that t reaches, among them int, are none of u's business."""
     u = TableName("public", "u")
-    both = look_by_name(session, [TABLE, u], ["p"])
+    both = read_entries_by_name(session, [TABLE, u], ["p"])
     assert differs(both[u], see(session, u)) is None
     assert differs(both[TABLE], see(session)) is None
 
@@ -130,7 +130,7 @@ def test_every_ddl_that_changes_what_a_table_means_is_seen(
 ) -> None:
     before = see(session)
     database.execute(ddl, user="app")
-    (now,) = look(session, [before.oid], ["p"]).values()
+    (now,) = read_entries(session, [before.oid], ["p"]).values()
     assert said in str(differs(before, now))
 
 
@@ -153,7 +153,7 @@ def test_a_table_outside_the_publication_is_watched_as_well(
 def test_a_table_that_is_gone_is_absent(session: Session, database: Database) -> None:
     before = see(session)
     database.execute("DROP TABLE t", user="app")
-    assert look(session, [before.oid], ["p"]) == {}
+    assert read_entries(session, [before.oid], ["p"]) == {}
 
 
 def test_a_table_made_again_under_its_name_is_another(session: Session, database: Database) -> None:
@@ -280,11 +280,11 @@ def test_every_change_of_the_publication_that_may_lose_rows_is_seen(
     database.execute("CREATE TABLE leaf PARTITION OF root FOR VALUES IN (1); CREATE SCHEMA other")
     database.execute(f"DROP PUBLICATION p; CREATE PUBLICATION p FOR {published}")
     names = [TABLE, TableName("public", "leaf")]
-    before = [seen for seen in look_by_name(session, names, ["p"]).values() if seen.memberships]
+    before = [seen for seen in read_entries_by_name(session, names, ["p"]).values() if seen.memberships]
     assert before
     for statement in altered.split("; "):
         database.execute(statement)
-    now = look(session, [seen.oid for seen in before], ["p"]).values()
+    now = read_entries(session, [seen.oid for seen in before], ["p"]).values()
     after = {seen.oid: seen for seen in now}
     assert [seen.name for seen in before if differs(seen, after[seen.oid]) is None] == []
 
@@ -315,8 +315,8 @@ def test_a_look_at_hundreds_of_tables_is_quick(session: Session, database: Datab
         " a text, b text, c timestamptz, d numeric(10, 2))', i); END LOOP; END $$"
     )
     oids = [candidate.oid for candidate in candidates(session)]
-    look(session, oids, ["p"])
+    read_entries(session, oids, ["p"])
     began = time.monotonic()
-    assert len(look(session, oids, ["p"])) > 200
+    assert len(read_entries(session, oids, ["p"])) > 200
     # 10 ms on a quiet machine; a plan that scans a catalog for each table takes seconds.
     assert time.monotonic() - began < 0.5

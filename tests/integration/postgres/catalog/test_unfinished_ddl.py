@@ -14,7 +14,7 @@ from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import chosen
 from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.catalog.candidates import candidates
-from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight.tables import access
@@ -53,18 +53,18 @@ class Watch:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.tables = PostgresTables(session, Upstream("s", "p", owns_publication=False))
-        looks = look_by_name(session, NAMES, ["p"])
-        self.records = [chosen(definition(seen), place_at(0)) for seen in looks.values()]
+        entries = read_entries_by_name(session, NAMES, ["p"])
+        self.records = [chosen(definition(seen), place_at(0)) for seen in entries.values()]
 
-    def look(self) -> schema_check.Look:
-        return schema_check.look(self.tables, self.records, place_at(0))
+    def check(self) -> schema_check.RecordsCheck:
+        return schema_check.check_records(self.tables, self.records, place_at(0))
 
     @property
     def locked(self) -> set[str]:
         """The tables that sit the mark out; none of them may be called altered before its DDL is seen."""
-        look = self.look()
-        assert look.changed(self.records) == {}
-        return {name.name for name in look.locked}
+        entry = self.check()
+        assert entry.changed(self.records) == {}
+        return {name.name for name in entry.locked}
 
 
 @contextmanager
@@ -85,14 +85,14 @@ def test_nothing_that_is_asked_before_a_mark_or_a_start_waits_for_a_table(databa
         # Whatever waits is told by the server.
         session.execute("SET lock_timeout = '100ms'")
         assert watch.locked == {"leaf", "listed", "plain", "other"}
-        looks = list(definitions.look(session, oids, ["p"]).values())
-        assert len(looks) == len(look_by_name(session, NAMES, ["p"])) == len(NAMES)
+        entries = list(definitions.read_entries(session, oids, ["p"]).values())
+        assert len(entries) == len(read_entries_by_name(session, NAMES, ["p"])) == len(NAMES)
         assert {candidate.name for candidate in candidates(session)} >= set(NAMES)
         rights = access(session, oids)
         assert len(rights) == len(NAMES)
-        assert list(check_publication(session, "p", looks))
-        assert not list(check_making(session, looks, rights))
-        assert disorder(session, looks).keys() == set()
+        assert list(check_publication(session, "p", entries))
+        assert not list(check_making(session, entries, rights))
+        assert disorder(session, entries).keys() == set()
         assert writers(session, oids)
         assert blockers(session)
         assert published(session, "p")
@@ -196,7 +196,7 @@ def test_ddl_whose_commit_waits_for_a_standby_keeps_its_tables_out() -> None:
             finally:
                 server.set(synchronous_standby_names="")
                 thread.join()
-        changed = watch.look().changed(watch.records)
+        changed = watch.check().changed(watch.records)
         assert {name.name for name in changed} == {"leaf", "listed", "plain", "other"}
         assert {error.code for error in changed.values()} == {"TABLE_CHANGED"}
 
@@ -206,8 +206,8 @@ def test_a_new_copy_and_its_table_are_compared_each_with_its_own_look(database: 
     with watching(database) as watch:
         plain = next(record for record in watch.records if record.name.name == "plain")
         database.execute("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
-        seen = definitions.look(watch.session, [plain.number], ["p"])[plain.name]
+        seen = definitions.read_entries(watch.session, [plain.number], ["p"])[plain.name]
         copy = replace(chosen(definition(seen), place_at(0)), copy_id="1-0")
-        look = schema_check.look(watch.tables, [plain, copy], place_at(0))
-        assert look.changed([plain]).keys() == {plain.name}
-        assert look.changed([copy]) == {}
+        entry = schema_check.check_records(watch.tables, [plain, copy], place_at(0))
+        assert entry.changed([plain]).keys() == {plain.name}
+        assert entry.changed([copy]) == {}

@@ -36,7 +36,7 @@ def mend(db: Database, finding: Finding) -> None:
 def publish(db: Database, report: Report) -> None:
     """What a run would do next."""
     with closing(connect(Address.parse(db.url(user="app")), role="test")) as session:
-        ensure_publication(session, "headrace_test", [look.name for look in report.tables])
+        ensure_publication(session, "headrace_test", [entry.name for entry in report.tables])
 
 
 def applies_its_own(db: Database, table: str) -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 def test_a_good_table_has_nothing_to_mend(db: Database) -> None:
     report = check(db)
     assert serious(report) == []
-    assert [look.name for look in report.tables] == [TableName("public", "good")]
+    assert [entry.name for entry in report.tables] == [TableName("public", "good")]
     assert report.errors == ()
     publish(db, report)
     applies_its_own(db, "good")
@@ -50,7 +50,7 @@ def test_a_table_without_a_usable_identity_is_refused_and_mended(db: Database, d
     db.execute(f"{ddl}; INSERT INTO t (id) VALUES (1), (2)", user="app")
     report = check(db, "good", "t")
     assert [finding.code for finding in report.errors] == serious(report) == ["PG_IDENTITY_MISSING"]
-    assert [look.name.name for look in report.tables] == ["good"]
+    assert [entry.name.name for entry in report.tables] == ["good"]
     publish(db, report)
     db.execute("UPDATE t SET id = id", user="app")
     applies_its_own(db, "good")
@@ -104,13 +104,13 @@ def test_what_is_wrong_with_a_table_is_mended_by_its_statement(db: Database, ddl
     report = check(db, "good", "t")
     finding = the(report, code)
     assert (finding.table, finding.level) == (TableName("public", "t"), Level.ERROR)
-    assert "t" not in [look.name.name for look in report.tables]
+    assert "t" not in [entry.name.name for entry in report.tables]
     mend(db, finding)
     if not finding.mend:  # it alters columns: the hint has it, for a person
         db.execute(finding.error.hint.rpartition(": ")[2], user="app")
     mended = check(db, "good", "t")
     assert mended.errors == ()
-    assert "t" in [look.name.name for look in mended.tables]
+    assert "t" in [entry.name.name for entry in mended.tables]
 
 
 def test_a_table_without_columns_is_refused(db: Database) -> None:
@@ -157,7 +157,7 @@ def test_what_cannot_be_streamed_is_named_and_never_chosen(db: Database) -> None
     swept = {(f"public.{name}", Level.WARNING) for name in ("m", "root", "u")}
     assert named == {*swept, ("public.v", Level.ERROR)}
     assert [str(name) for name in report.left_out] == ["public.m", "public.root", "public.u"]
-    assert [look.name.name for look in report.tables] == ["good", "leaf"]
+    assert [entry.name.name for entry in report.tables] == ["good", "leaf"]
 
 
 UNFIT = """
@@ -181,7 +181,7 @@ def test_what_a_wildcard_sweeps_in_and_cannot_be_mirrored_is_left_out_with_its_c
     db.execute("CREATE TABLE theirs (id int PRIMARY KEY); GRANT SELECT ON theirs TO app")
     report = check(db)
     assert report.errors == ()
-    assert [look.name.name for look in report.tables] == ["good"]
+    assert [entry.name.name for entry in report.tables] == ["good"]
     assert {str(name): error.code for name, error in report.left_out.items()} == CODES
     publish(db, report)
     db.execute("UPDATE keyless SET v = 2", user="app")
@@ -204,7 +204,7 @@ def test_an_exclusion_that_leaves_out_nothing_is_told(db: Database) -> None:
     assert [(f.code, f.level) for f in report.findings if f.level is not Level.INFO] == [
         ("PG_PATTERN_EMPTY", Level.WARNING)
     ]
-    assert [look.name.name for look in report.tables] == ["good"]
+    assert [entry.name.name for entry in report.tables] == ["good"]
 
 
 def test_no_statement_alters_the_columns_of_the_application(db: Database) -> None:
@@ -224,14 +224,14 @@ def test_a_temporary_table_is_named_and_never_chosen(db: Database) -> None:
         other.execute("CREATE TEMPORARY TABLE passing (id int PRIMARY KEY)")
         report = check(db, "passing", "good")
     assert the(report, "PG_NOT_STREAMED").level is Level.ERROR
-    assert [look.name.name for look in report.tables] == ["good"]
+    assert [entry.name.name for entry in report.tables] == ["good"]
 
 
 @pytest.mark.parametrize("pattern", ["public.nothing*", "Good", "pg_catalog.*", "information_schema.*"])
 def test_a_pattern_that_names_nothing_is_an_error(db: Database, pattern: str) -> None:
     report = check(db, pattern, "good")
     assert [finding.code for finding in report.errors] == ["PG_PATTERN_EMPTY"]
-    assert [look.name.name for look in report.tables] == ["good"]
+    assert [entry.name.name for entry in report.tables] == ["good"]
 
 
 def test_a_malformed_pattern_is_an_error_beside_the_others(db: Database) -> None:

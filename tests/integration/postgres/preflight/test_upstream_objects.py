@@ -108,7 +108,7 @@ def test_wildcards_select_within_a_publication_that_is_named(db: Database) -> No
     db.execute("CREATE TABLE other (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE good", user="app")
     report = check(db, "public.*", publication="p")
     assert report.errors == ()
-    assert [look.name.name for look in report.tables] == ["good"]
+    assert [entry.name.name for entry in report.tables] == ["good"]
     db.execute("ALTER PUBLICATION p DROP TABLE good")
     empty = check(db, "public.*", publication="p")
     assert [finding.code for finding in empty.errors] == ["PG_PUBLICATION_EMPTY"]
@@ -154,7 +154,7 @@ def test_the_statements_run_in_order_by_their_owner_leave_nothing_to_mend(db: Da
         assert script(again.findings) == []
         assert the(again, "PG_PUBLICATION_PRIVILEGE").error.hint == "use --publication headrace"
         last = examine(address, PostgresWish(("public.*",), publication="headrace"))
-        assert (last.errors, [look.name.name for look in last.tables]) == ((), ["good", "keyless"])
+        assert (last.errors, [entry.name.name for entry in last.tables]) == ((), ["good", "keyless"])
         # One more table: what is offered now is not the whole again.
         db.execute("CREATE TABLE more (id int PRIMARY KEY); CREATE TABLE loose (v int)", user="app")
         for statement in script(examine(address, PostgresWish(("public.*",))).findings):
@@ -192,7 +192,7 @@ def test_a_publication_that_is_named_and_not_there_is_offered_with_what_the_patt
     for statement in script(report.findings):
         db.execute(statement, user="app")
     mended = check(db, "public.*", publication="p")
-    assert (serious(mended), [look.name.name for look in mended.tables]) == ([], ["good", "keyless"])
+    assert (serious(mended), [entry.name.name for entry in mended.tables]) == ([], ["good", "keyless"])
 
 
 def test_a_publication_is_asked_of_the_owner_only_for_what_a_wildcard_did_not_leave_out(

@@ -27,7 +27,7 @@ from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.copying import KeyRange
-from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import PostgresWish, examine
@@ -66,8 +66,8 @@ class Source:
     start: Lsn
 
     def barred(self) -> set[int]:
-        looks = look_by_name(self.session, list(TABLES))
-        return writers(self.session, [look.oid for look in looks.values()])
+        entries = read_entries_by_name(self.session, list(TABLES))
+        return writers(self.session, [entry.oid for entry in entries.values()])
 
     def shown(self, by: By) -> Shown:
         """A snapshot by this handoff, and the numbers that its two tables show."""
@@ -78,14 +78,14 @@ class Source:
 
     def in_chunks(self, dice: random.Random) -> ShownInChunks:
         """One of the tables, a chunk after the other, and the numbers that they show together."""
-        [look] = look_by_name(self.session, TABLES[:1]).values()
-        schema = schema_of(look)
+        [entry] = read_entries_by_name(self.session, TABLES[:1]).values()
+        schema = schema_of(entry)
         present = [n for (n,) in query(self.session, "SELECT n FROM public.one")]
         cuts = [bound(schema, [str(n)]) for n in sorted(dice.sample(present, 3))]
         edges = [None, *cuts, None]
         chunks, numbers = [], set()
         for span in dice.sample([Span(low, high) for low, high in pairwise(edges)], 4):
-            piece = KeyRange(TABLES[0], look.oid, schema.key, (span,), 0, 0)
+            piece = KeyRange(TABLES[0], entry.oid, schema.key, (span,), 0, 0)
             with (
                 closing(connect(self.address, role="chunk")) as connection,
                 chunk(connection, ["n"], piece) as (handoff, pieces),
@@ -95,7 +95,7 @@ class Source:
         return ShownInChunks(ByChunk().plus(chunks), numbers)
 
     def _numbers(self, snapshot_id: str, table: TableName) -> set[int]:
-        whole = CopyRange(table, look_by_name(self.session, [table])[table].oid, 0, None, 0, 0)
+        whole = CopyRange(table, read_entries_by_name(self.session, [table])[table].oid, 0, None, 0, 0)
         with closing(connect(self.address, role="copy")) as connection:
             pieces = copy(connection, snapshot_id, ["n"], whole)
             return {int(line) for piece in pieces for line in piece.tobytes().split()}

@@ -25,7 +25,7 @@ from headrace.pipeline.copy.by_chunks import Walk
 from headrace.sources.contract.copying import KeyRange
 from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.contract.findings import Level
-from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.preflight import PostgresWish, examine
@@ -85,9 +85,9 @@ def _table(database: Database, session: Session, kind: str) -> TableSchema:
     database.execute(f"CREATE TABLE t ({columns}, v int DEFAULT 1, PRIMARY KEY ({key}))", user="app")
     names = ", ".join(column.split()[0] for column in columns.split(", "))
     database.execute(f"INSERT INTO t ({names}) {rows} ON CONFLICT DO NOTHING", user="app")
-    look = look_by_name(session, [T])[T]
-    assert disorder(session, [look]) == {}
-    return schema_of(look)
+    entry = read_entries_by_name(session, [T])[T]
+    assert disorder(session, [entry]) == {}
+    return schema_of(entry)
 
 
 def _spans(session: Session, schema: TableSchema, rows: int) -> list[Span]:
@@ -102,7 +102,7 @@ def _spans(session: Session, schema: TableSchema, rows: int) -> list[Span]:
 
 def _keys(database: Database, session: Session, schema: TableSchema, *spans: Span) -> pa.Table:
     """The keys that the server has in these spans, as the lake has them."""
-    piece = KeyRange(T, look_by_name(session, [T])[T].oid, schema.key, spans, 0, 0)
+    piece = KeyRange(T, read_entries_by_name(session, [T])[T].oid, schema.key, spans, 0, 0)
     with (
         closing(connect(Address.parse(database.url(user="app")), role="chunk")) as connection,
         chunk(connection, schema.key, piece) as (_, buffers),
@@ -166,7 +166,7 @@ def test_keys_before_our_era_are_not_written_as_texts(database: Database, sessio
 
 def test_a_key_without_a_lake_form_bounds_no_chunk(database: Database, session: Session) -> None:
     database.execute("CREATE TABLE t (a date PRIMARY KEY); INSERT INTO t VALUES ('infinity')", user="app")
-    schema = schema_of(look_by_name(session, [T])[T])
+    schema = schema_of(read_entries_by_name(session, [T])[T])
     assert next_bound(session, schema, T, Span(), 0) is None
 
 
@@ -175,13 +175,13 @@ def test_a_walk_that_takes_too_long_is_cancelled_and_goes_half_as_far(
 ) -> None:
     database.execute("CREATE TABLE t (a int PRIMARY KEY)", user="app")
     database.execute("INSERT INTO t SELECT generate_series(1, 500000)", user="app")
-    look = look_by_name(session, [T])[T]
-    schema = schema_of(look)
+    entry = read_entries_by_name(session, [T])[T]
+    schema = schema_of(entry)
     prepare(session)
     monkeypatch.setattr("headrace.sources.postgres.snapshot.key_range.BOUND_SECONDS", 0.03)
     with pytest.raises(StepTooLong):
         next_bound(session, schema, T, Span(), 499_999)
-    walk = Walk(KeyWalk(session, 0), definition(look), 499_999, lambda: None)
+    walk = Walk(KeyWalk(session, 0), definition(entry), 499_999, lambda: None)
     bound = walk.next(Span(), 0)
     assert bound is not None
     assert walk.step < 499_999

@@ -17,10 +17,10 @@ from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.copying import KeyRange
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.postgres.catalog.definitions import look_by_name
+from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.locks import measured
 from headrace.sources.postgres.catalog.sizes import Size, sizes
-from headrace.sources.postgres.catalog.table_def import TableLook, schema_of
+from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify
@@ -55,15 +55,15 @@ class Source:
     session: Session
     identity: Identity
 
-    def look(self, table: TableName = T) -> TableLook:
-        return look_by_name(self.session, [table])[table]
+    def entry(self, table: TableName = T) -> TableEntry:
+        return read_entries_by_name(self.session, [table])[table]
 
     def lead(self, by: By = "slot") -> Leader:
         return lead(self.address, self.identity, NAME, by=by)
 
     def rows(self, leader: Leader, pieces: Sequence[CopyRange]) -> list[str]:
         """Every line that the ranges yield, sorted."""
-        names = schema_of(self.look(pieces[0].table)).names
+        names = schema_of(self.entry(pieces[0].table)).names
         lines: list[str] = []
         with self.follower() as follower:
             for piece in pieces:
@@ -77,7 +77,7 @@ class Source:
 
     def whole(self, table: TableName = T) -> CopyRange:
         """All of a table."""
-        return CopyRange(table, self.look(table).oid, 0, None, 0, 0)
+        return CopyRange(table, self.entry(table).oid, 0, None, 0, 0)
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ ALL = sorted(f"{i}\trow {i}" for i in range(1, 20001))
 
 @pytest.mark.parametrize("target", [10**9, 200_000, 20_000])
 def test_ranges_of_any_size_hold_every_row_once(source: Source, target: int) -> None:
-    look = source.look()
-    cut = ranges(T, look.oid, sizes(source.session, [look.oid])[look.oid], target)
+    entry = source.entry()
+    cut = ranges(T, entry.oid, sizes(source.session, [entry.oid])[entry.oid], target)
     assert (len(cut) == 1) == (target == 10**9)
     with source.lead() as leader:
         assert source.rows(leader, cut) == ALL
@@ -108,15 +108,15 @@ def test_ranges_of_any_size_hold_every_row_once(source: Source, target: int) -> 
 
 @pytest.mark.parametrize("pages", [0, 1, 7, 100_000])
 def test_wrong_statistics_only_skew_the_work(source: Source, pages: int) -> None:
-    cut = ranges(T, source.look().oid, Size(pages, pages * 8192, 5), 4 * 8192 * (pages // 20 + 1))
+    cut = ranges(T, source.entry().oid, Size(pages, pages * 8192, 5), 4 * 8192 * (pages // 20 + 1))
     with source.lead() as leader:
         assert source.rows(leader, cut) == ALL
 
 
 @pytest.mark.parametrize("by", ["slot", "xid"])
 def test_what_happens_after_the_leader_is_not_in_the_copy(source: Source, by: By) -> None:
-    look = source.look()
-    cut = ranges(T, look.oid, sizes(source.session, [look.oid])[look.oid], 100_000)
+    entry = source.entry()
+    cut = ranges(T, entry.oid, sizes(source.session, [entry.oid])[entry.oid], 100_000)
     with source.lead(by) as leader:
         source.database.execute(
             "DELETE FROM t WHERE id % 2 = 0; UPDATE t SET v = 'changed'; INSERT INTO t"
@@ -127,8 +127,8 @@ def test_what_happens_after_the_leader_is_not_in_the_copy(source: Source, by: By
 
 
 def test_an_empty_table_is_one_empty_range(source: Source) -> None:
-    look = source.look(TableName("public", "other"))
-    (piece,) = ranges(look.name, look.oid, sizes(source.session, [look.oid])[look.oid], 100_000)
+    entry = source.entry(TableName("public", "other"))
+    (piece,) = ranges(entry.name, entry.oid, sizes(source.session, [entry.oid])[entry.oid], 100_000)
     with source.lead() as leader:
         assert source.rows(leader, [piece]) == []
 
@@ -192,7 +192,7 @@ def test_a_snapshot_is_refused_while_a_transaction_of_w_runs(source: Source, by:
     with source.database.connect(user="app") as writer:
         writer.execute("BEGIN; INSERT INTO t VALUES (0, 'x')")
         writer.execute("PREPARE TRANSACTION 'w'")
-        barred = writers(source.session, [source.look().oid])
+        barred = writers(source.session, [source.entry().oid])
         assert barred
         with pytest.raises(Transient) as caught:
             lead(
@@ -216,7 +216,7 @@ def test_of_w_only_a_transaction_that_rolled_back_is_accepted_as_running(
     pgconn = source.session.pgconn
     with source.database.connect(user="app") as writer:
         writer.execute("BEGIN; INSERT INTO t VALUES (0, 'x')")
-        barred = writers(source.session, [source.look().oid])
+        barred = writers(source.session, [source.entry().oid])
         ((visible,),) = query(source.session, "SELECT pg_current_snapshot()::text")
         if end is not None:
             writer.execute(end.encode())
@@ -264,7 +264,7 @@ def test_a_follower_that_has_begun_needs_the_leader_no_more(source: Source) -> N
     source.database.execute("INSERT INTO t SELECT g, repeat('y', 500) FROM generate_series(30000, 60000) g")
     with source.follower() as follower:
         with source.lead() as second:
-            names = schema_of(source.look()).names
+            names = schema_of(source.entry()).names
             pieces = copy(follower.connection, second.snapshot_id, names, source.whole())
             first = next(pieces)
         leader.close()
@@ -284,7 +284,7 @@ def test_a_copy_that_is_given_up_ends_its_session(source: Source) -> None:
 
 @pytest.mark.parametrize("change", ["DROP TABLE t", "ALTER TABLE t RENAME COLUMN v TO w"])
 def test_a_table_that_changed_under_the_copy_is_definite(source: Source, change: str) -> None:
-    names, whole = schema_of(source.look()).names, source.whole()
+    names, whole = schema_of(source.entry()).names, source.whole()
     with source.lead() as leader, source.follower() as follower:
         source.database.execute(change, user="app")
         with pytest.raises(Definite) as caught:
@@ -349,7 +349,7 @@ def test_a_table_under_a_name_that_leads_elsewhere_is_not_copied(source: Source)
         "CREATE TABLE other_t (LIKE t INCLUDING ALL); INSERT INTO other_t VALUES (1, 'no')"
     )
     source.database.execute("GRANT SELECT ON other_t TO app")
-    schema = schema_of(source.look())
+    schema = schema_of(source.entry())
     whole = source.whole()
     swap = "ALTER TABLE t RENAME TO t_old; ALTER TABLE other_t RENAME TO t"
     with source.lead("xid") as leader, source.follower() as follower:
@@ -375,7 +375,7 @@ def test_a_table_of_another_schema_is_not_copied_though_its_name_led_there_for_a
     source.database.execute("CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.t (LIKE t INCLUDING ALL)")
     source.database.execute("INSERT INTO elsewhere.t VALUES (1, 'no')")
     source.database.execute("GRANT USAGE ON SCHEMA elsewhere TO app; GRANT SELECT ON elsewhere.t TO app")
-    names, whole = schema_of(source.look()).names, source.whole()
+    names, whole = schema_of(source.entry()).names, source.whole()
 
     def proved(connection: Session, table: TableName, oid: int) -> None:
         prove(connection, table, oid)

@@ -34,11 +34,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.sources.postgres.catalog.table_def import Membership, TableLook
-from headrace.sources.postgres.catalog.types import TypeLook, enum_of, is_same_form
+from headrace.sources.postgres.catalog.table_def import Membership, TableEntry
+from headrace.sources.postgres.catalog.types import TypeEntry, enum_of, is_same_form
 
 
-def differs(last: TableLook, now: TableLook) -> str | None:
+def differs(last: TableEntry, now: TableEntry) -> str | None:
     """Say what changed between two looks at a table, for a message; None where nothing did that matters."""
     checks: tuple[tuple[bool, str], ...] = (
         ((last.oid, last.kind) != (now.oid, now.kind), "the table was dropped and made again"),
@@ -55,12 +55,12 @@ def differs(last: TableLook, now: TableLook) -> str | None:
     return next((what for changed, what in checks if changed), None)
 
 
-def is_news(last: TableLook, now: TableLook) -> bool:
+def is_news(last: TableEntry, now: TableEntry) -> bool:
     """Tell whether a look that does not differ shows anything that the next one must be compared with."""
     return last != now
 
 
-def _columns_differ(last: TableLook, now: TableLook) -> str | None:
+def _columns_differ(last: TableEntry, now: TableEntry) -> str | None:
     before = {a.number: a for a in last.attributes}
     after = {a.number: a for a in now.attributes}
     for number, attribute in before.items():
@@ -78,7 +78,7 @@ def _columns_differ(last: TableLook, now: TableLook) -> str | None:
     return f"column {added} was added" if added else None
 
 
-def _types_differ(last: TableLook, now: TableLook) -> bool:
+def _types_differ(last: TableEntry, now: TableEntry) -> bool:
     before = {known.oid: known for known in last.types}
     after = {known.oid: known for known in now.types}
     visible = {enum.oid for a in now.attributes if (enum := enum_of(a.type, after)) is not None}
@@ -87,7 +87,7 @@ def _types_differ(last: TableLook, now: TableLook) -> bool:
     )
 
 
-def _is_altered(before: TypeLook, after: TypeLook, *, visible: bool) -> bool:
+def _is_altered(before: TypeEntry, after: TypeEntry, *, visible: bool) -> bool:
     if not visible and before.labels != after.labels:
         return True
     if _without_lives(before) != _without_lives(after):
@@ -100,11 +100,11 @@ def _is_altered(before: TypeLook, after: TypeLook, *, visible: bool) -> bool:
     return not labels <= set(zip(after.labels, after.label_lives, strict=True))
 
 
-def _without_lives(known: TypeLook) -> TypeLook:
+def _without_lives(known: TypeEntry) -> TypeEntry:
     return replace(known, labels=(), label_lives=None, width=None)
 
 
-def _identity_differs(last: TableLook, now: TableLook) -> bool:
+def _identity_differs(last: TableEntry, now: TableEntry) -> bool:
     before, after = last.identity, now.identity
     if (before.kind, before.key) != (after.kind, after.key):
         return True
@@ -113,7 +113,7 @@ def _identity_differs(last: TableLook, now: TableLook) -> bool:
     return before.constraint != after.constraint if before.constraint else before.index != after.index
 
 
-def _memberships_differ(last: TableLook, now: TableLook) -> bool:
+def _memberships_differ(last: TableEntry, now: TableEntry) -> bool:
     if len(last.memberships) != len(now.memberships):
         return True
     # A member by itself is one whatever becomes of its ancestors.
@@ -138,13 +138,13 @@ def _is_unbroken(before: Membership, after: Membership) -> bool:
     return before.lives in (None, after.lives)
 
 
-def _memberships_changed(last: TableLook, now: TableLook) -> str:
+def _memberships_changed(last: TableEntry, now: TableEntry) -> str:
     if len(last.memberships) > len(now.memberships):
         return "it was taken out of the publication"
     return "its publication, row filter or column list changed, or what makes it a member of it"
 
 
-def _was_moved(last: TableLook, now: TableLook) -> bool:
+def _was_moved(last: TableEntry, now: TableEntry) -> bool:
     """Tell whether it may have been attached or detached for a while where no row of the path tells of it."""
     unknown = any(membership.lives is None for membership in last.memberships)
     if not any(m.via_root or (m.inherited and unknown) for m in now.memberships):
@@ -154,7 +154,7 @@ def _was_moved(last: TableLook, now: TableLook) -> bool:
     return bool(made) and all(before and before != after for before, after in made)
 
 
-def _rewritten(last: TableLook, now: TableLook) -> bool:
+def _rewritten(last: TableEntry, now: TableEntry) -> bool:
     """Tell whether rows may hold other values: a new file node, and not by TRUNCATE or VACUUM FULL alone."""
     if last.filenode == now.filenode:
         return False
@@ -164,5 +164,5 @@ def _rewritten(last: TableLook, now: TableLook) -> bool:
     return _made(last) != _made(now) or not (now.toast or named)
 
 
-def _made(look: TableLook) -> tuple[int, list[str]]:
-    return look.toast, [attribute.made for attribute in look.attributes]
+def _made(entry: TableEntry) -> tuple[int, list[str]]:
+    return entry.toast, [attribute.made for attribute in entry.attributes]

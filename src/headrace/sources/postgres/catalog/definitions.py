@@ -1,7 +1,7 @@
 """Definitions: the look at the catalog that reads what tables are.
 
-    look(connection, oids, publications)  ──►  {name: TableLook}     one statement, two where the
-                                                                     tables use types of users
+    read_entries(connection, oids, publications)  ──►  {name: TableEntry}     one statement, two where
+                                                                              tables use types of users
 
 The statement asks for all tables at once and each table comes back as one JSON value, so that hundreds of
 tables take milliseconds.
@@ -17,11 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.table_def import Attribute, Membership, ReplicaIdentity, TableLook
-from headrace.sources.postgres.catalog.types import TypeLook
+from headrace.sources.postgres.catalog.table_def import Attribute, Membership, ReplicaIdentity, TableEntry
+from headrace.sources.postgres.catalog.types import TypeEntry
 from headrace.sources.postgres.session.statements import Session, query
 
-_LOOK = """
+_ENTRIES = """
 WITH chosen AS (
     SELECT p.oid, p.xmin, p.xmax, p.pubname, p.puballtables, p.pubviaroot
       FROM pg_publication p WHERE p.pubname = ANY (%(publications)s::text[])
@@ -127,19 +127,19 @@ SELECT t.oid::bigint, t.typtype::text, t.typbasetype::bigint, t.typtypmod,
 """
 
 
-def look(
+def read_entries(
     connection: Session, oids: Sequence[int], publications: Sequence[str] = ()
-) -> dict[TableName, TableLook]:
+) -> dict[TableName, TableEntry]:
     """Look at these tables; one that no longer exists is absent from the answer."""
-    rows = query(connection, _LOOK, {"oids": list(oids), "publications": list(publications)})
+    rows = query(connection, _ENTRIES, {"oids": list(oids), "publications": list(publications)})
     used = {attribute[2] for row in rows for attribute in row[8] or ()}
     types = _types(connection, used)
     return {TableName(row[1], row[2]): _table(row, types) for row in rows}
 
 
-def look_by_name(
+def read_entries_by_name(
     connection: Session, names: Iterable[TableName], publications: Sequence[str] = ()
-) -> dict[TableName, TableLook]:
+) -> dict[TableName, TableEntry]:
     """`look` for tables that are known by name only."""
     wanted = list(names)
     rows = query(
@@ -150,10 +150,10 @@ def look_by_name(
         " ON w.schema = n.nspname AND w.name = c.relname",
         [[name.schema for name in wanted], [name.name for name in wanted]],
     )
-    return look(connection, [oid for (oid,) in rows], publications)
+    return read_entries(connection, [oid for (oid,) in rows], publications)
 
 
-def _table(row: tuple[Any, ...], types: Mapping[int, TypeLook]) -> TableLook:
+def _table(row: tuple[Any, ...], types: Mapping[int, TypeEntry]) -> TableEntry:
     oid, schema, name, filenode, kind, persistence, identity, policies = row[:8]
     attributes, index, toast, ancestors, memberships = row[8:]
     index_oid, key, constraint = index or (0, (), 0)
@@ -161,7 +161,7 @@ def _table(row: tuple[Any, ...], types: Mapping[int, TypeLook]) -> TableLook:
     # What other tables of the same look reach must not matter: they come and go.
     reached = _reached((column.type for column in columns if column.type not in _PLAIN), types)
     rows = [membership.pop() for membership in memberships or ()]
-    return TableLook(
+    return TableEntry(
         oid=oid,
         name=TableName(schema, name),
         filenode=filenode or 0,
@@ -186,12 +186,12 @@ def _xids(texts: Iterable[str]) -> frozenset[int]:
     return frozenset(int(xid) for text in texts for xid in text.split()) - {0}
 
 
-def _types(connection: Session, used: Iterable[int]) -> dict[int, TypeLook]:
+def _types(connection: Session, used: Iterable[int]) -> dict[int, TypeEntry]:
     wanted = [oid for oid in used if oid not in _PLAIN]
     if not wanted:
         return {}
     return {
-        row[0]: TypeLook(
+        row[0]: TypeEntry(
             oid=row[0],
             kind=row[1],
             base=row[2],
@@ -215,9 +215,9 @@ _PLAIN = frozenset(
 ) | {1700, 2950, 3802}
 
 
-def _reached(start: Iterable[int], types: Mapping[int, TypeLook]) -> tuple[TypeLook, ...]:
+def _reached(start: Iterable[int], types: Mapping[int, TypeEntry]) -> tuple[TypeEntry, ...]:
     """The types that a table's columns reach, each once, by oid."""
-    found: dict[int, TypeLook] = {}
+    found: dict[int, TypeEntry] = {}
     ahead = list(start)
     while ahead:
         known = types.get(ahead.pop())

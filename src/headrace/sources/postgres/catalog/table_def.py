@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
-from headrace.sources.postgres.catalog.types import TypeLook, column_of
+from headrace.sources.postgres.catalog.types import TypeEntry, column_of
 
 ORDINARY, PARTITIONED = "r", "p"
 PERMANENT = "p"
@@ -79,7 +79,7 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
-class TableLook:
+class TableEntry:
     """A table at one moment."""
 
     oid: int
@@ -92,7 +92,7 @@ class TableLook:
     ancestors: tuple[int, ...]  # partitioned tables above it, the nearest first
     memberships: tuple[Membership, ...]
     policies: bool  # row-level security is on for the table
-    types: tuple[TypeLook, ...]  # the types of users that its columns reach
+    types: tuple[TypeEntry, ...]  # the types of users that its columns reach
     toast: int = 0  # the oid of its TOAST table, 0 for none
     # Transactions (their 32 bits) that replaced a row which this was read from: not over yet, or rolled back.
     replacing: frozenset[int] = field(default=frozenset(), compare=False)
@@ -103,33 +103,33 @@ class TableLook:
         return tuple(a for a in self.attributes if not a.generated)
 
 
-def schema_of(look: TableLook) -> TableSchema:
+def schema_of(entry: TableEntry) -> TableSchema:
     """The table's columns and identity, as the lake will know them."""
-    types = {known.oid: known for known in look.types}
-    columns = tuple(column_of(a.name, a.type, a.typmod, a.shown, types) for a in look.columns)
+    types = {known.oid: known for known in entry.types}
+    columns = tuple(column_of(a.name, a.type, a.typmod, a.shown, types) for a in entry.columns)
     # A key with a generated column (possible with identity FULL) is not ours to use.
-    key = look.identity.key if set(look.identity.key) <= {c.name for c in columns} else ()
-    return TableSchema(columns=columns, key=key, full=look.identity.full)
+    key = entry.identity.key if set(entry.identity.key) <= {c.name for c in columns} else ()
+    return TableSchema(columns=columns, key=key, full=entry.identity.full)
 
 
-def as_shown(schema: TableSchema, look: TableLook) -> TableSchema:
+def as_shown(schema: TableSchema, entry: TableEntry) -> TableSchema:
     """A recorded schema with the types as the server writes them now: a varchar may have become longer.
 
     All else stays as it was decided when the table was chosen.
     """
-    shown = {attribute.name: attribute.shown for attribute in look.columns}
+    shown = {attribute.name: attribute.shown for attribute in entry.columns}
     columns = (replace(c, source_type=shown.get(c.name, c.source_type)) for c in schema.columns)
     return replace(schema, columns=tuple(columns))
 
 
-def identity_flaw(look: TableLook, server_version: int) -> str | None:
+def identity_flaw(entry: TableEntry, server_version: int) -> str | None:
     """Say why UPDATE and DELETE could not be published, or not read by us; None where they can.
 
     A table with such a flaw must not get into a publication that publishes updates: from then on the
     server would refuse the application's own statements.
     """
-    identity = look.identity
-    generated = {a.name for a in look.attributes if a.generated}
+    identity = entry.identity
+    generated = {a.name for a in entry.attributes if a.generated}
     if identity.full:
         if generated and server_version >= 180000:
             return "its replica identity FULL includes generated columns, which are not published"

@@ -20,37 +20,37 @@ from headrace.sources.postgres.catalog.table_def import (
     Attribute,
     Membership,
     ReplicaIdentity,
-    TableLook,
+    TableEntry,
     schema_of,
 )
-from headrace.sources.postgres.catalog.types import TypeLook, enum_of
+from headrace.sources.postgres.catalog.types import TypeEntry, enum_of
 
 
-def to_record(look: TableLook) -> dict[str, Any]:
+def to_record(entry: TableEntry) -> dict[str, Any]:
     """The look as JSON can hold it."""
-    record = asdict(look)
-    record["name"] = str(look.name)
+    record = asdict(entry)
+    record["name"] = str(entry.name)
     # Of the moment of the look, and no part of what the table is.
     for of_the_moment in (record, *record["types"]):
         del of_the_moment["replacing"]
     return record
 
 
-def definition(look: TableLook) -> TableDef:
+def definition(entry: TableEntry) -> TableDef:
     """The look as those above record it, with the columns that the lake will have."""
-    return TableDef(look.name, look.oid, schema_of(look), to_record(look))
+    return TableDef(entry.name, entry.oid, schema_of(entry), to_record(entry))
 
 
-def from_record(record: Mapping[str, Any]) -> TableLook:
+def from_record(record: Mapping[str, Any]) -> TableEntry:
     """The inverse of `to_record`, lists being tuples again."""
-    return TableLook(
+    return TableEntry(
         **{
             **_fields({key: value for key, value in record.items() if key != "bound"}),
             "name": TableName.parse(record["name"]),
             "identity": ReplicaIdentity(**_fields(record["identity"])),
             "attributes": tuple(Attribute(**a) for a in record["attributes"]),
             "memberships": tuple(_membership(m) for m in record["memberships"]),
-            "types": tuple(TypeLook(**_fields(t)) for t in record["types"]),
+            "types": tuple(TypeEntry(**_fields(t)) for t in record["types"]),
         }
     )
 
@@ -62,7 +62,7 @@ def types_of(record: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
 
 def labels_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, ...]:
     """Of the same columns the labels that their values may have; None where they are not an enum's."""
-    types = {known["oid"]: TypeLook(**_fields(known)) for known in record.get("types", ())}
+    types = {known["oid"]: TypeEntry(**_fields(known)) for known in record.get("types", ())}
     if not types:
         return ()
     enums = [enum_of(a["type"], types) for a in record["attributes"] if not a["generated"]]

@@ -60,7 +60,7 @@ _DOUBTFUL_KEYS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class TypeLook:
+class TypeEntry:
     """The catalog's words on a type that a user made, as far as it changes how values print."""
 
     oid: int
@@ -75,16 +75,16 @@ class TypeLook:
     # What tells these from others that look the same; None in a record of before they were asked for.
     label_lives: tuple[str, ...] | None = None  # of an enum: the label's oid, and who wrote its row
     width: int | None = None  # of a composite: its attributes, counting those that were dropped
-    replacing: frozenset[int] = field(default=frozenset(), compare=False)  # as in `table_def.TableLook`
+    replacing: frozenset[int] = field(default=frozenset(), compare=False)  # as in `table_def.TableEntry`
 
 
-def column_of(name: str, type_oid: int, typmod: int, shown: str, types: Mapping[int, TypeLook]) -> Column:
+def column_of(name: str, type_oid: int, typmod: int, shown: str, types: Mapping[int, TypeEntry]) -> Column:
     """The column of the lake for a column of this type; `shown` is the type as the server writes it."""
     arrow, form = form_of(type_oid, typmod, types)
     return Column(name=name, type=arrow, form=form, source_type=shown)
 
 
-def form_of(type_oid: int, typmod: int, types: Mapping[int, TypeLook]) -> tuple[pa.DataType, str]:
+def form_of(type_oid: int, typmod: int, types: Mapping[int, TypeEntry]) -> tuple[pa.DataType, str]:
     """The Arrow type and the decoder's form of a type; `types` holds what is not built in."""
     while (domain := types.get(type_oid)) is not None and domain.kind == "d":
         type_oid, typmod = domain.base, domain.base_typmod
@@ -92,9 +92,9 @@ def form_of(type_oid: int, typmod: int, types: Mapping[int, TypeLook]) -> tuple[
         return _numeric(typmod)
     if type_oid in _BUILT_IN:
         return _BUILT_IN[type_oid]
-    look = types.get(type_oid)
-    if look is not None and look.element and look.delimiter == ",":
-        arrow, form = form_of(look.element, typmod, types)
+    entry = types.get(type_oid)
+    if entry is not None and entry.element and entry.delimiter == ",":
+        arrow, form = form_of(entry.element, typmod, types)
         if pa.types.is_list(arrow):  # an array of a domain over an array prints its elements quoted
             arrow, form = _TEXT
         return pa.list_(arrow), f"array({form})"
@@ -119,7 +119,7 @@ def is_same_form(before: tuple[int, int], after: tuple[int, int]) -> bool:
     return before[0] in _LIMITED or (before[0] == _NUMERIC and _numeric(before[1]) == _numeric(after[1]))
 
 
-def enum_of(type_oid: int, types: Mapping[int, TypeLook]) -> TypeLook | None:
+def enum_of(type_oid: int, types: Mapping[int, TypeEntry]) -> TypeEntry | None:
     """The enum whose labels are all that a column of this type holds, by themselves or in a list."""
     known, depth = types.get(type_oid), 0
     while known is not None and (known.base or known.element):

@@ -1,8 +1,8 @@
 """Unfinished DDL: the tables that somebody may be changing just now, where no look can show it.
 
 DDL that has written its commit record, and waits for a synchronous standby, is in the stream while every look
-still shows the rows that it replaced. Those have an xmax (`TableLook.replacing`). Called before each mark, by
-`postgres.schema_check`.
+still shows the rows that it replaced. Those have an xmax (`TableEntry.replacing`). Called before each
+mark, by `postgres.schema_check`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from headrace.core.handoff import widen
-from headrace.sources.postgres.catalog.table_def import TableLook
+from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.session.statements import Session, query
 
 
-def unfinished(connection: Session, looks: Iterable[TableLook], xmin: int) -> frozenset[int]:
+def unfinished(connection: Session, entries: Iterable[TableEntry], xmin: int) -> frozenset[int]:
     """The tables (by oid) that DDL may have changed already where no look can show it.
 
     A row that was looked at was replaced by a transaction that was not over, or is not rolled back since.
@@ -24,7 +24,7 @@ def unfinished(connection: Session, looks: Iterable[TableLook], xmin: int) -> fr
     that is still there was rolled back, or a mere lock. Where several transactions held the row at once, the
     number is that of a multixact, which nothing shows: it is taken for either.
     """
-    replaced = {look.oid: look.replacing for look in looks if look.replacing}
+    replaced = {entry.oid: entry.replacing for entry in entries if entry.replacing}
     if not replaced:
         return frozenset()
     numbers = sorted(frozenset().union(*replaced.values()))

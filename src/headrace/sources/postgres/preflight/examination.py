@@ -17,10 +17,10 @@ from headrace.sources.contract.findings import Finding, Report, in_order
 from headrace.sources.contract.tables import Size as AnySize
 from headrace.sources.patterns import select
 from headrace.sources.postgres.catalog.candidates import candidates
-from headrace.sources.postgres.catalog.definitions import look
+from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.locks import measured
 from headrace.sources.postgres.catalog.sizes import Size
-from headrace.sources.postgres.catalog.table_def import TableLook
+from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.declaration import CHUNKS
 from headrace.sources.postgres.preflight.leftovers import check_leftovers
@@ -53,16 +53,16 @@ def examine(address: Address, wish: PostgresWish) -> Report:
         chosen, findings = choose(wish.patterns, candidates(connection))
         meant = frozenset(choice.candidate.name for choice in chosen if choice.meant)
         oids = [choice.candidate.oid for choice in chosen]
-        looks = _looks(connection, chosen, wish)
-        rights, known = access(connection, oids), _sizes(connection, looks)
+        entries = _entries(connection, chosen, wish)
+        rights, known = access(connection, oids), _sizes(connection, entries)
         # A table may be dropped between two of these statements.
-        looks = [each for each in looks if each.oid in rights and each.oid in known]
-        findings += _of_tables(connection, looks, rights, wish, meant)
+        entries = [each for each in entries if each.oid in rights and each.oid in known]
+        findings += _of_tables(connection, entries, rights, wish, meant)
         refused = _refused(findings)
         if wish.publication is None and not identity.standby:
-            findings += check_making(connection, looks, rights, meant, refused, _hopeless(findings))
+            findings += check_making(connection, entries, rights, meant, refused, _hopeless(findings))
             refused = _refused(findings)
-        tables = tuple(each for each in looks if each.name not in refused)
+        tables = tuple(each for each in entries if each.name not in refused)
         if wish.handoff == CHUNKS:
             findings += check_chunks(connection, tables)
         findings += check_own_slot(connection, wish, identity.database)
@@ -78,9 +78,9 @@ def examine(address: Address, wish: PostgresWish) -> Report:
     )
 
 
-def _sizes(connection: Session, looks: list[TableLook]) -> dict[int, Size]:
+def _sizes(connection: Session, entries: list[TableEntry]) -> dict[int, Size]:
     """Measure them; one that somebody holds is named, with the holder, and not waited for."""
-    found = measured(connection, {each.oid: each.name for each in looks})
+    found = measured(connection, {each.oid: each.name for each in entries})
     for error in found.busy.values():
         others = [str(name) for name in found.busy][1:]
         raise error.adding(f"also locked: {', '.join(others)}") if others else error
@@ -96,15 +96,15 @@ def unmirrored(
     chosen, findings = choose(
         wish.patterns, [each for each in among if each.name in set(names) - set(mirrored)]
     )
-    looks = _looks(connection, chosen, wish)
-    rights = access(connection, [each.oid for each in looks])
-    looks = [each for each in looks if each.oid in rights]
-    findings += _of_tables(connection, looks, rights, wish, frozenset())
+    entries = _entries(connection, chosen, wish)
+    rights = access(connection, [each.oid for each in entries])
+    entries = [each for each in entries if each.oid in rights]
+    findings += _of_tables(connection, entries, rights, wish, frozenset())
     if wish.publication is None:
         findings += check_making(
-            connection, looks, rights, frozenset(), _refused(findings), _hopeless(findings)
+            connection, entries, rights, frozenset(), _refused(findings), _hopeless(findings)
         )
-    reasons: dict[TableName, HeadraceError | None] = {each.name: None for each in looks}
+    reasons: dict[TableName, HeadraceError | None] = {each.name: None for each in entries}
     for finding in reversed(findings):
         reasons |= dict.fromkeys(finding.concerned if finding.refuses else (), finding.error)
     return dict(sorted(reasons.items()))
@@ -112,16 +112,16 @@ def unmirrored(
 
 def _of_tables(
     connection: Session,
-    looks: list[TableLook],
+    entries: list[TableEntry],
     rights: Mapping[int, Access],
     wish: PostgresWish,
     meant: frozenset[TableName],
 ) -> list[Finding]:
     """Examine the tables by themselves, and as members of the user's publication."""
     user, version = connection.info.user, connection.info.server_version
-    findings = [found for each in looks for found in check_table(each, rights[each.oid], user, version)]
+    findings = [found for each in entries for found in check_table(each, rights[each.oid], user, version)]
     if wish.publication is not None:
-        findings += check_publication(connection, wish.publication, looks, _hopeless(findings))
+        findings += check_publication(connection, wish.publication, entries, _hopeless(findings))
     return [finding.for_swept(meant) for finding in findings]
 
 
@@ -135,11 +135,11 @@ def _hopeless(findings: list[Finding]) -> frozenset[TableName]:
     return frozenset(name for finding in unmended for name in finding.concerned)
 
 
-def _looks(connection: Session, chosen: list[Choice], wish: PostgresWish) -> list[TableLook]:
+def _entries(connection: Session, chosen: list[Choice], wish: PostgresWish) -> list[TableEntry]:
     """The tables to examine; wildcards select within a publication that is named, and there."""
     meant = {choice.candidate.oid for choice in chosen if choice.meant}
     there = wish.publication is not None and publication_oid(connection, wish.publication)
     publications = [wish.publication] if there and wish.publication is not None else []
-    looks = look(connection, [choice.candidate.oid for choice in chosen], publications).values()
-    within = [each for each in looks if not publications or each.memberships or each.oid in meant]
+    entries = read_entries(connection, [choice.candidate.oid for choice in chosen], publications).values()
+    within = [each for each in entries if not publications or each.memberships or each.oid in meant]
     return sorted(within, key=lambda each: each.name)

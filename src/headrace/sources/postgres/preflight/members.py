@@ -13,37 +13,37 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level
 from headrace.sources.postgres.catalog.candidates import Candidate
-from headrace.sources.postgres.catalog.table_def import TableLook
+from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.preflight.tables import Access, access, check_table, choose
 from headrace.sources.postgres.preflight.upstream_objects import check_members, read_publication
 from headrace.sources.postgres.session.statements import Session
 
 
-def unfit_tables(connection: Session, looks: Sequence[TableLook]) -> dict[TableName, HeadraceError]:
+def unfit_tables(connection: Session, entries: Sequence[TableEntry]) -> dict[TableName, HeadraceError]:
     """The tables that cannot be mirrored as they are now, wherever they are published."""
-    rights = access(connection, [look.oid for look in looks])
+    rights = access(connection, [entry.oid for entry in entries])
     # One that was dropped meanwhile has no rights: it is missed when it is looked at again.
-    there = [look for look in looks if look.oid in rights]
-    found = {look.name: _flaw(connection, look, rights[look.oid]) for look in there}
+    there = [entry for entry in entries if entry.oid in rights]
+    found = {entry.name: _flaw(connection, entry, rights[entry.oid]) for entry in there}
     return {name: error for name, error in found.items() if error is not None}
 
 
 def unfit_members(
-    connection: Session, publication: str, looks: Sequence[TableLook]
+    connection: Session, publication: str, entries: Sequence[TableEntry]
 ) -> dict[TableName, HeadraceError]:
     """The tables of which the publication does not send everything; `looks` are taken through it."""
-    if not looks:
+    if not entries:
         return {}
     whole = read_publication(connection, publication)
-    found = {look.name: _first(check_members(connection, publication, whole, [look])) for look in looks}
+    found = {entry.name: _first(check_members(connection, publication, whole, [entry])) for entry in entries}
     return {name: error for name, error in found.items() if error is not None}
 
 
-def _flaw(connection: Session, look: TableLook, rights: Access) -> HeadraceError | None:
-    candidate = Candidate(look.oid, look.name, look.kind, look.persistence)
-    _, findings = choose([str(look.name)], [candidate])
+def _flaw(connection: Session, entry: TableEntry, rights: Access) -> HeadraceError | None:
+    candidate = Candidate(entry.oid, entry.name, entry.kind, entry.persistence)
+    _, findings = choose([str(entry.name)], [candidate])
     version = connection.info.server_version
-    return _first([*findings, *check_table(look, rights, connection.info.user, version)])
+    return _first([*findings, *check_table(entry, rights, connection.info.user, version)])
 
 
 def _first(findings: Iterable[Finding]) -> HeadraceError | None:

@@ -15,7 +15,7 @@ from headrace.sources.postgres.catalog.table_def import (
     ORDINARY,
     PARTITIONED,
     PERMANENT,
-    TableLook,
+    TableEntry,
     identity_flaw,
     schema_of,
 )
@@ -142,42 +142,42 @@ def access(connection: Session, oids: Sequence[int]) -> dict[int, Access]:
     return {oid: Access(*rights) for oid, *rights in rows}
 
 
-def check_table(look: TableLook, rights: Access, user: str, version: int) -> Iterator[Finding]:
+def check_table(entry: TableEntry, rights: Access, user: str, version: int) -> Iterator[Finding]:
     """Everything about one table that decides whether and how it is mirrored."""
-    yield from _columns(look)
-    yield from _identity(look, version)
-    yield from _privileges(look, rights, user)
-    yield from _key(look)
-    yield from _types(look)
+    yield from _columns(entry)
+    yield from _identity(entry, version)
+    yield from _privileges(entry, rights, user)
+    yield from _key(entry)
+    yield from _types(entry)
 
 
-def _columns(look: TableLook) -> Iterator[Finding]:
-    if not look.columns:
+def _columns(entry: TableEntry) -> Iterator[Finding]:
+    if not entry.columns:
         yield Finding(
             Level.ERROR,
             Misconfigured(
                 "PG_COLUMNS_NONE",
-                f"table {look.name} has no columns to mirror",
-                hint=f"leave it out: '!{look.name}'",
+                f"table {entry.name} has no columns to mirror",
+                hint=f"leave it out: '!{entry.name}'",
             ),
-            table=look.name,
+            table=entry.name,
         )
-    renamed = _renamed([column.name for column in look.columns])
+    renamed = _renamed([column.name for column in entry.columns])
     if renamed:
         # To rename columns is the application's affair: for a person to read, not for a script to run.
         statements = tuple(
-            f"ALTER TABLE {look.name} RENAME COLUMN {quote_identifier(old)} TO {quote_identifier(new)}"
+            f"ALTER TABLE {entry.name} RENAME COLUMN {quote_identifier(old)} TO {quote_identifier(new)}"
             for old, new in renamed.items()
         )
         yield Finding(
             Level.ERROR,
             Misconfigured(
                 "PG_COLUMNS_ALIKE",
-                f"columns of table {look.name} differ only in case, which Delta cannot hold",
+                f"columns of table {entry.name} differ only in case, which Delta cannot hold",
                 detail=", ".join(f'"{name}"' for name in renamed),
-                hint=f"leave it out: '!{look.name}'; or, if the application bears it: {mended(statements)}",
+                hint=f"leave it out: '!{entry.name}'; or, if the application bears it: {mended(statements)}",
             ),
-            table=look.name,
+            table=entry.name,
         )
 
 
@@ -194,44 +194,44 @@ def _renamed(names: Sequence[str]) -> dict[str, str]:
     return renamed
 
 
-def _identity(look: TableLook, version: int) -> Iterator[Finding]:
-    flaw = identity_flaw(look, version)
+def _identity(entry: TableEntry, version: int) -> Iterator[Finding]:
+    flaw = identity_flaw(entry, version)
     if flaw is None:
         return
-    mend = _mend_identity(look, version)
+    mend = _mend_identity(entry, version)
     yield Finding(
         Level.ERROR,
         Misconfigured(
             "PG_IDENTITY_MISSING",
-            f"table {look.name} has no identity by which UPDATE and DELETE could be published",
+            f"table {entry.name} has no identity by which UPDATE and DELETE could be published",
             detail=flaw,
             hint=mended(mend)
-            or f"give it a primary key of columns that are not generated, or leave it out: '!{look.name}'",
+            or f"give it a primary key of columns that are not generated, or leave it out: '!{entry.name}'",
         ),
         mend=mend,
-        table=look.name,
+        table=entry.name,
     )
 
 
-def _mend_identity(look: TableLook, version: int) -> tuple[str, ...]:
+def _mend_identity(entry: TableEntry, version: int) -> tuple[str, ...]:
     """The statement that gives the table an identity, where that takes no column of another kind."""
-    table = f"ALTER TABLE {look.name}"
-    generated = {a.name for a in look.attributes if a.generated}
+    table = f"ALTER TABLE {entry.name}"
+    generated = {a.name for a in entry.attributes if a.generated}
     if not (generated and version >= 180000):
         return (f"{table} REPLICA IDENTITY FULL",)
-    if look.identity.key and not generated & set(look.identity.key):
+    if entry.identity.key and not generated & set(entry.identity.key):
         return (f"{table} REPLICA IDENTITY DEFAULT",)
     return ()
 
 
-def _privileges(look: TableLook, rights: Access, user: str) -> Iterator[Finding]:
+def _privileges(entry: TableEntry, rights: Access, user: str) -> Iterator[Finding]:
     role = quote_identifier(user)
     if not rights.schema or not rights.select:
         mend = tuple(
             statement
             for missing, statement in (
-                (not rights.schema, f"GRANT USAGE ON SCHEMA {quote_identifier(look.name.schema)} TO {role}"),
-                (not rights.select, f"GRANT SELECT ON {look.name} TO {role}"),
+                (not rights.schema, f"GRANT USAGE ON SCHEMA {quote_identifier(entry.name.schema)} TO {role}"),
+                (not rights.select, f"GRANT SELECT ON {entry.name} TO {role}"),
             )
             if missing
         )
@@ -239,11 +239,11 @@ def _privileges(look: TableLook, rights: Access, user: str) -> Iterator[Finding]
             Level.ERROR,
             Misconfigured(
                 "PG_TABLE_PRIVILEGE",
-                f'the user "{user}" may not read table {look.name}',
+                f'the user "{user}" may not read table {entry.name}',
                 hint=mended(mend),
             ),
             mend=mend,
-            table=look.name,
+            table=entry.name,
         )
     if rights.policies:
         mend = (f"ALTER ROLE {role} BYPASSRLS",)
@@ -251,16 +251,16 @@ def _privileges(look: TableLook, rights: Access, user: str) -> Iterator[Finding]
             Level.ERROR,
             Misconfigured(
                 "PG_ROW_SECURITY",
-                f"row-level security would hide rows of table {look.name} from the copy",
+                f"row-level security would hide rows of table {entry.name} from the copy",
                 hint=mended(mend),
             ),
             mend=mend,
-            table=look.name,
+            table=entry.name,
         )
 
 
-def _key(look: TableLook) -> Iterator[Finding]:
-    schema = schema_of(look)
+def _key(entry: TableEntry) -> Iterator[Finding]:
+    schema = schema_of(entry)
     doubtful = {
         column.name: values
         for column in schema.columns
@@ -271,11 +271,11 @@ def _key(look: TableLook) -> Iterator[Finding]:
             Level.WARNING,
             Misconfigured(
                 "PG_KEY_DOUBTFUL",
-                f"a value in the key of table {look.name} may have no place in the lake, and stops it then",
+                f"a value in the key of table {entry.name} may have no place in the lake, and stops it then",
                 detail="; ".join(f'"{name}" may hold {values}' for name, values in doubtful.items()),
                 hint="keep such values out of the key, or choose another one by REPLICA IDENTITY USING INDEX",
             ),
-            table=look.name,
+            table=entry.name,
         )
 
 
@@ -283,12 +283,12 @@ def _key(look: TableLook) -> Iterator[Finding]:
 _TEXT_TYPES = frozenset({18, 19, 25, 1042, 1043, 114, 3802, 2950, 142})
 
 
-def _types(look: TableLook) -> Iterator[Finding]:
-    kinds = {known.oid: known.kind for known in look.types}
-    columns = {column.name: column for column in schema_of(look).columns}
+def _types(entry: TableEntry) -> Iterator[Finding]:
+    kinds = {known.oid: known.kind for known in entry.types}
+    columns = {column.name: column for column in schema_of(entry).columns}
     as_text = [
         f'"{a.name}" {a.shown}'
-        for a in look.columns
+        for a in entry.columns
         if columns[a.name].form == "text" and a.type not in _TEXT_TYPES and kinds.get(a.type) != "e"
     ]
     if as_text:
@@ -296,15 +296,15 @@ def _types(look: TableLook) -> Iterator[Finding]:
             Level.INFO,
             Misconfigured(
                 "PG_TYPES_AS_TEXT",
-                f"columns of table {look.name} are kept as text, as the server prints them",
+                f"columns of table {entry.name} are kept as text, as the server prints them",
                 detail=", ".join(as_text),
                 hint="cast them where they are read; docs/types.md has the whole list",
             ),
-            table=look.name,
+            table=entry.name,
         )
 
 
-def check_chunks(connection: Session, looks: Sequence[TableLook]) -> list[Finding]:
+def check_chunks(connection: Session, entries: Sequence[TableEntry]) -> list[Finding]:
     """The tables that are copied in one snapshot although chunks are asked for."""
     return [
         Finding(
@@ -317,5 +317,5 @@ def check_chunks(connection: Session, looks: Sequence[TableLook]) -> list[Findin
             ),
             table=name,
         )
-        for name, reason in disorder(connection, looks).items()
+        for name, reason in disorder(connection, entries).items()
     ]

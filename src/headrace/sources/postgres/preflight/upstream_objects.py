@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.findings import Finding, Level, mended
-from headrace.sources.postgres.catalog.definitions import look as look_at
-from headrace.sources.postgres.catalog.table_def import TableLook, identity_flaw
+from headrace.sources.postgres.catalog.definitions import read_entries as look_at
+from headrace.sources.postgres.catalog.table_def import TableEntry, identity_flaw
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.preflight.wish import PostgresWish
 from headrace.sources.postgres.protocol.stream_errors import slot_active, slot_taken
@@ -36,7 +36,7 @@ class Publication:
 def check_publication(
     connection: Session,
     name: str,
-    tables: Sequence[TableLook],
+    tables: Sequence[TableEntry],
     hopeless: frozenset[TableName] = frozenset(),
 ) -> Iterator[Finding]:
     """A publication of the user's: it is used as it is, so it has to be whole.
@@ -50,7 +50,7 @@ def check_members(
     connection: Session,
     name: str,
     publication: Publication | None,
-    tables: Sequence[TableLook],
+    tables: Sequence[TableEntry],
     hopeless: frozenset[TableName] = frozenset(),
 ) -> Iterator[Finding]:
     """The same of a publication that has been read already; None where there is none of this name."""
@@ -85,7 +85,7 @@ def check_members(
 
 
 def _by_identity(
-    connection: Session, tables: Iterable[TableLook], hopeless: frozenset[TableName]
+    connection: Session, tables: Iterable[TableEntry], hopeless: frozenset[TableName]
 ) -> tuple[list[TableName], list[TableName]]:
     """The tables that a publication may hold now, and those whose UPDATE and DELETE it would break."""
     version = connection.info.server_version
@@ -117,7 +117,7 @@ def read_publication(connection: Session, name: str) -> Publication | None:
     return Publication(*rows[0]) if rows else None
 
 
-def _whole(name: str, publication: Publication, tables: Sequence[TableLook]) -> Iterator[Finding]:
+def _whole(name: str, publication: Publication, tables: Sequence[TableEntry]) -> Iterator[Finding]:
     alter = f"ALTER PUBLICATION {quote_identifier(name)} SET"
     if not publication.complete:
         mend = (f"{alter} (publish = '{ACTIONS}')",)
@@ -130,7 +130,7 @@ def _whole(name: str, publication: Publication, tables: Sequence[TableLook]) -> 
             ),
             mend=mend,
         )
-    if publication.via_root and any(look.ancestors for look in tables):
+    if publication.via_root and any(entry.ancestors for entry in tables):
         mend = (f"{alter} (publish_via_partition_root = false)",)
         yield Finding(
             Level.ERROR,
@@ -157,66 +157,66 @@ def _whole(name: str, publication: Publication, tables: Sequence[TableLook]) -> 
         )
 
 
-def _membership(name: str, look: TableLook, flawed: bool, hopeless: bool) -> Iterator[Finding]:
+def _membership(name: str, entry: TableEntry, flawed: bool, hopeless: bool) -> Iterator[Finding]:
     alter = f"ALTER PUBLICATION {quote_identifier(name)}"
     mend: tuple[str, ...]
-    if not look.memberships:
+    if not entry.memberships:
         # To publish a table without an identity breaks the application's UPDATE and DELETE.
-        addition = (f"{alter} ADD TABLE ONLY {look.name}",)
+        addition = (f"{alter} ADD TABLE ONLY {entry.name}",)
         mend = () if flawed else addition
         yield Finding(
             Level.ERROR,
             Misconfigured(
                 "PG_TABLE_UNPUBLISHED",
-                f'table {look.name} is not in the publication "{name}"',
+                f'table {entry.name} is not in the publication "{name}"',
                 hint=mended(mend) or f"give it an identity first; then {mended(addition)}",
             ),
             mend=mend,
             then=addition if flawed and not hopeless else (),
-            table=look.name,
+            table=entry.name,
         )
         return
-    limited = _limits(look)
+    limited = _limits(entry)
     if limited is None:
         return
-    again = (f"{alter} DROP TABLE ONLY {look.name}", f"{alter} ADD TABLE ONLY {look.name}")
+    again = (f"{alter} DROP TABLE ONLY {entry.name}", f"{alter} ADD TABLE ONLY {entry.name}")
     # The limit of a partition may stand at its root, where the statements would be others.
-    mend = () if look.ancestors else again
+    mend = () if entry.ancestors else again
     yield Finding(
         Level.ERROR,
         Misconfigured(
             "PG_TABLE_LIMITED",
-            f'the publication "{name}" does not send table {look.name} as it is',
+            f'the publication "{name}" does not send table {entry.name} as it is',
             detail=limited,
             hint=mended(mend) or "publish the partitions, or their root, without it",
         ),
         mend=mend,
-        table=look.name,
+        table=entry.name,
     )
 
 
-def _limits(look: TableLook) -> str | None:
+def _limits(entry: TableEntry) -> str | None:
     """Name what the publication leaves out of the table.
 
     The server goes by the table's own row where it has one, whatever its ancestors' say; and by no
     filter where the publication holds the table's own schema.
     """
-    deciding = [m for m in look.memberships if not m.inherited] or look.memberships
+    deciding = [m for m in entry.memberships if not m.inherited] or entry.memberships
     if all(m.filtered and not m.by_schema for m in deciding):
         return "it has a row filter"
     listed = [set(m.columns) for m in deciding if m.columns is not None]
     if len(listed) < len(deciding):
         return None
-    generated = [f'"{a.name}"' for a in look.attributes if a.generated and a.number in set().union(*listed)]
+    generated = [f'"{a.name}"' for a in entry.attributes if a.generated and a.number in set().union(*listed)]
     if generated:
         return f"its column list sends {', '.join(generated)}, which is generated and not mirrored"
-    wanted = {column.number for column in look.columns}
+    wanted = {column.number for column in entry.columns}
     return None if any(columns >= wanted for columns in listed) else "it has a column list"
 
 
 def check_making(
     connection: Session,
-    tables: Sequence[TableLook],
+    tables: Sequence[TableEntry],
     rights: Mapping[int, Access],
     meant: frozenset[TableName] = frozenset(),
     refused: frozenset[TableName] = frozenset(),
@@ -224,14 +224,14 @@ def check_making(
 ) -> Iterator[Finding]:
     """Tell whether our own publication can be made by this user; tables of others are left out of it."""
     user = quote_identifier(connection.info.user)
-    foreign = [look for look in tables if not rights[look.oid].owner]
-    own = [look for look in tables if rights[look.oid].owner and look.name not in refused]
+    foreign = [entry for entry in tables if not rights[entry.oid].owner]
+    own = [entry for entry in tables if rights[entry.oid].owner and entry.name not in refused]
     ((may_create, database),) = query(
         connection,
         "SELECT has_database_privilege(current_database(), 'CREATE'), current_database()",
     )
     if foreign:
-        offered = [look for look in tables if look.name not in hopeless]
+        offered = [entry for entry in tables if entry.name not in hopeless]
         yield _foreign(connection, foreign, offered, meant, alone=not own)
     if own and not may_create:
         mend = (f"GRANT CREATE ON DATABASE {quote_identifier(database)} TO {user}",)
@@ -248,14 +248,14 @@ def check_making(
 
 def _foreign(
     connection: Session,
-    foreign: Sequence[TableLook],
-    tables: Sequence[TableLook],
+    foreign: Sequence[TableEntry],
+    tables: Sequence[TableEntry],
     meant: frozenset[TableName],
     *,
     alone: bool,
 ) -> Finding:
     """Tables that only somebody else can publish: an error if one is meant, or if there are no others."""
-    names = tuple(look.name for look in foreign)
+    names = tuple(entry.name for entry in foreign)
     mend, then = _theirs(connection, tables)
     use = f"use --publication {_THEIRS}"
     error = alone or bool(meant & set(names))
@@ -278,7 +278,7 @@ def _foreign(
 _THEIRS = "headrace"  # how a publication is called that somebody with more privileges makes for us
 
 
-def _theirs(connection: Session, tables: Sequence[TableLook]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _theirs(connection: Session, tables: Sequence[TableEntry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The statements of their owner for one publication of all tables, also where it is there already."""
     if read_publication(connection, _THEIRS) is None:
         fit, flawed = _by_identity(connection, tables, frozenset())

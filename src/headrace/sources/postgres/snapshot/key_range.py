@@ -33,8 +33,8 @@ from headrace.core.schema import TableSchema
 from headrace.decode import copyrows
 from headrace.sources.contract.copying import Key, KeyRange
 from headrace.sources.contract.errors import StepTooLong
-from headrace.sources.postgres.catalog.definitions import look
-from headrace.sources.postgres.catalog.table_def import TableLook, schema_of
+from headrace.sources.postgres.catalog.definitions import read_entries
+from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.session.refusals import Cancelled
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
 from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
@@ -61,21 +61,21 @@ SELECT a.attrelid::bigint, a.attname
 """
 
 
-def disorder(connection: Session, looks: Sequence[TableLook]) -> dict[TableName, str]:
+def disorder(connection: Session, entries: Sequence[TableEntry]) -> dict[TableName, str]:
     """The tables that can't be copied in chunks, each with the reason."""
-    rows = query(connection, _BY_BYTES, [[look.oid for look in looks]])
+    rows = query(connection, _BY_BYTES, [[entry.oid for entry in entries]])
     by_bytes = frozenset((oid, name) for oid, name in rows)
-    reasons = {look.name: _disorder(look, by_bytes) for look in looks}
+    reasons = {entry.name: _disorder(entry, by_bytes) for entry in entries}
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
-def _disorder(look: TableLook, by_bytes: frozenset[tuple[int, str]]) -> str | None:
-    key = schema_of(look).key
+def _disorder(entry: TableEntry, by_bytes: frozenset[tuple[int, str]]) -> str | None:
+    key = schema_of(entry).key
     if not key:
         return "it has no key"
-    for attribute in (a for name in key for a in look.attributes if a.name == name):
+    for attribute in (a for name in key for a in entry.attributes if a.name == name):
         if attribute.type in _TEXTS:
-            if (look.oid, attribute.name) not in by_bytes:
+            if (entry.oid, attribute.name) not in by_bytes:
                 return f'the order of its key column "{attribute.name}" is that of a language'
         elif attribute.type not in _ORDERED:
             return f'its key column "{attribute.name}" is of type {attribute.shown}'
@@ -223,7 +223,7 @@ def chunk(connection: Session, columns: Sequence[str], piece: KeyRange) -> Itera
 
 def _refuse_other_order(connection: Session, oid: int) -> None:
     """A key that is put into the order of a language writes no row anew, and no look tells of it."""
-    for table, reason in disorder(connection, list(look(connection, [oid]).values())).items():
+    for table, reason in disorder(connection, list(read_entries(connection, [oid]).values())).items():
         raise Definite(
             "TABLE_CHANGED",
             f"{table} is not what was begun to be copied: {reason}",

@@ -86,9 +86,9 @@ def plan(connection: Session, server: Server, order: CopyOrder) -> Plan:
     numbers = [table.number for table in order.tables]
     by_ranges: frozenset[TableName] = frozenset()
     if _handoff(order) == CHUNKS:
-        looks = list(definitions.look(connection, numbers).values())
+        entries = list(definitions.read_entries(connection, numbers).values())
         # One that was dropped or renamed since is none of them: whoever reads it finds that out.
-        there = {each.name for each in looks} - key_range.disorder(connection, looks).keys()
+        there = {each.name for each in entries} - key_range.disorder(connection, entries).keys()
         by_ranges = frozenset(table.name for table in order.tables if table.name in there)
     return Plan(server, order, by_ranges, frozenset(writers(connection, numbers)))
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.sources.postgres.catalog.types import (
-    TypeLook,
+    TypeEntry,
     column_of,
     doubtful_key,
     enum_of,
@@ -21,19 +21,19 @@ def numeric(precision: int, scale: int) -> int:
 
 
 TYPES = {
-    look.oid: look
-    for look in (
-        TypeLook(1007, "b", element=23),
-        TypeLook(1231, "b", element=1700),
-        TypeLook(1020, "b", element=603, delimiter=";"),
-        TypeLook(22, "b"),  # int2vector has elements and is no array
-        TypeLook(5001, "d", base=1700, base_typmod=numeric(10, 2)),
-        TypeLook(5002, "d", base=5001),
-        TypeLook(5003, "b", element=5002),
-        TypeLook(5004, "e", labels=("a", "b")),
-        TypeLook(5005, "b", element=5004),
-        TypeLook(5006, "d", base=1007),
-        TypeLook(5007, "b", element=5006),
+    entry.oid: entry
+    for entry in (
+        TypeEntry(1007, "b", element=23),
+        TypeEntry(1231, "b", element=1700),
+        TypeEntry(1020, "b", element=603, delimiter=";"),
+        TypeEntry(22, "b"),  # int2vector has elements and is no array
+        TypeEntry(5001, "d", base=1700, base_typmod=numeric(10, 2)),
+        TypeEntry(5002, "d", base=5001),
+        TypeEntry(5003, "b", element=5002),
+        TypeEntry(5004, "e", labels=("a", "b")),
+        TypeEntry(5005, "b", element=5004),
+        TypeEntry(5006, "d", base=1007),
+        TypeEntry(5007, "b", element=5006),
     )
 }
 
@@ -117,12 +117,12 @@ def test_a_modifier_matters_where_it_changes_the_text_or_the_column(
 
 def test_the_labels_of_an_enum_are_told_by_themselves_or_in_a_list() -> None:
     types = TYPES | {
-        look.oid: look
-        for look in (
-            TypeLook(5008, "d", base=5005),
-            TypeLook(5009, "b", element=5008),
-            TypeLook(5010, "c", attributes=((1, "a", 5004, -1),)),
-            TypeLook(5011, "r", subtype=5004),
+        entry.oid: entry
+        for entry in (
+            TypeEntry(5008, "d", base=5005),
+            TypeEntry(5009, "b", element=5008),
+            TypeEntry(5010, "c", attributes=((1, "a", 5004, -1),)),
+            TypeEntry(5011, "r", subtype=5004),
         )
     }
     told = [oid for oid in sorted(types) if enum_of(oid, types) is not None]
