@@ -1,4 +1,4 @@
-"""What modules are called, and what the essay of each room says of them.
+"""What modules are called, what the essay of each room says of them, and how docstrings open.
 
 `participles.txt` names the modules that are still called by a bare participle, a path a line. It may only
 shrink.
@@ -20,6 +20,13 @@ _IRREGULAR = set(
     "begun broken chosen done drawn found given gone heard held kept known laid left lost made met seen shown"
     " spent struck taken told torn unseen untold withdrawn written".split()
 )
+
+_RIDDLE = re.compile(r"(?:What|Whether|How|Where|Which|Who|Whose|Why|When|That)\b")
+_NEW = ("sources/mysql", "decode/mysql", "testing/mysql")  # rooms that are being built
+
+
+def _is_new(path: Path) -> bool:
+    return any((ROOT / "src" / "headrace" / room) in path.parents for room in _NEW)
 
 
 def _is_participle(name: str) -> bool:
@@ -54,3 +61,21 @@ def test_the_essay_of_a_room_names_what_is_in_it(room: Path) -> None:
     essay = ast.get_docstring(tree(room)) or ""
     unnamed = [name for name in _modules(room) if not re.search(rf"(?<!\w){name}(?!\w)", essay)]
     assert not unnamed, f"{relative(room)} says what is in the room: these, too"
+
+
+def riddles(parsed: ast.Module) -> list[str]:
+    """The docstrings that say of whom or what they speak only at their end, by their first lines."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    essays = [ast.get_docstring(node) for node in ast.walk(parsed) if isinstance(node, documented)]
+    return [essay.splitlines()[0] for essay in essays if essay and _RIDDLE.match(essay)]
+
+
+@pytest.mark.parametrize("path", [p for p in python_files("src") if not _is_new(p)], ids=relative)
+def test_no_docstring_opens_with_a_riddle(path: Path) -> None:
+    assert riddles(tree(path)) == [], "say who does what, in the shortest true sentence"
+
+
+def test_a_riddle_is_told_from_a_sentence() -> None:
+    texts = ("What it is.", "Whether so.", "Whatever it is.", "Tell whether so.", "How: so.")
+    functions = [f'def f():\n    """{text}"""' for text in texts]
+    assert [len(riddles(ast.parse(text))) for text in functions] == [1, 1, 0, 0, 1]

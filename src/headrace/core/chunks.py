@@ -201,7 +201,7 @@ class ByChunk:
 
 
 def _running(snapshots: Sequence[ByXid], at: Ints, xid: Ints) -> Flags:
-    """Whether the transaction was still running when the snapshot of its chunk was taken."""
+    """Tell whether the transaction was still running when the snapshot of its chunk was taken."""
     # A chunk and a transaction in one number; those that ran lie close to the chunk's oldest.
     oldest = np.array([each.xmin for each in snapshots])
     ran = [n * _XIDS + x - each.xmin for n, each in enumerate(snapshots) for x in each.xip]

@@ -51,7 +51,7 @@ def cache_folder() -> Path:
 
 
 def reachable(path: Path) -> bool:
-    """Whether any user may look into the folder, or could if it were made."""
+    """Tell whether any user may look into the folder, or could if it were made."""
     return all(part.stat().st_mode & 0o001 for part in (path, *path.parents) if part.exists())
 
 

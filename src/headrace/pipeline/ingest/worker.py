@@ -201,7 +201,7 @@ class Receiving:
 
 
 def _written(writer: SpoolWriter, at: At) -> Position:
-    """How far the spool has the stream; of a source that cannot tell it by its time, at least so far."""
+    """Say how far the spool has the stream; of a source that cannot tell it by its time, at least so far."""
     written = at(writer.frontier) or writer.places.newest
     assert written is not None  # the lake's frontier is the first
     return written

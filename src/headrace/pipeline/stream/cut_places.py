@@ -17,7 +17,7 @@ from headrace.spool.places import Places
 
 @dataclass(frozen=True, slots=True)
 class CutPlaces:
-    """Where the source can tell a position, or its stream has said one."""
+    """The places where the source can tell a position, or its stream has said one."""
 
     said: Places
     exactly_at: Callable[[int], Position | None]  # the source's own word
