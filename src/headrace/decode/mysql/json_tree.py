@@ -45,7 +45,7 @@ _ESCAPES = {
     34: '\\"',
     92: "\\\\",
 }
-# The powers of ten between which a double is printed without an exponent.
+# The powers of ten between which a double has no exponent; nor has one with a digit behind its point.
 _LEAST_POWER, _MOST_POWER = -14, 15
 _DEEPEST = 100  # the server's own limit
 
@@ -149,7 +149,7 @@ def double_text(value: float) -> str:
     sign = "-" if struct.pack(">d", value)[0] & 128 else ""
     if not digits:
         return sign + "0"
-    if _LEAST_POWER <= point <= _MOST_POWER:
+    if _LEAST_POWER <= point <= _MOST_POWER or len(digits) > point > _MOST_POWER:
         return sign + _fixed(digits, point)
     rest = "." + digits[1:] if digits[1:] else ""
     return f"{sign}{digits[0]}{rest}e{point - 1}"
