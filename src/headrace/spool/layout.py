@@ -4,7 +4,7 @@
     <folder>/lock                      held by the writing process
     <folder>/000000000007.raw          bytes as they came; byte i of segment 7 has the address base + i
     <folder>/000000000007.sums         one SUM per block of at most BLOCK bytes: address, length, CRC-32
-    <folder>/000000000007.relations    descriptions of tables that were valid at its start, then new ones
+    <folder>/000000000007.layouts      descriptions of tables that were valid at its start, then new ones
     <folder>/000000000007.places       positions of the stream by their times, where only it knows them
     <folder>/000000000007.index        RECORDs; the first is the segment's HEAD
     <folder>/000000000007-4711.*       transaction 4711, streamed while it runs: see `running_files`
@@ -14,7 +14,7 @@ An *address* counts the bytes of the spool's whole life; it never goes back. A s
 transaction that was open when it ended (its bytes stay where they are, and no record names them).
 A transaction may lie across any number of segments; its record stands in the index of the last one.
 
-The index is the truth, and the order of writing is raw, sums, relations, places, index: whatever the index
+The index is the truth, and the order of writing is raw, sums, layouts, places, index: whatever the index
 names is there. In every record `end` is the frontier after it, and `stop` the address behind it, and
 both only grow, so that the newest record alone tells how far the stream is complete, and a binary
 search finds any address. Records are numbered through the spool's life, without a gap.
@@ -40,7 +40,7 @@ import numpy.typing as npt
 
 from headrace.core.errors import HeadraceError, Transient
 
-FORMAT = 3
+FORMAT = 4
 ORIGIN = "origin.json"
 BLOCK = 256 * 1024  # a small read verifies at least a whole block
 SEGMENT = 64 * 1024 * 1024
@@ -82,7 +82,7 @@ RECORD = np.dtype(
 )
 
 SUM = np.dtype([("address", "<i8"), ("length", "<u4"), ("crc", "<u4")])
-RELATION = np.dtype([("address", "<i8"), ("id", "<i8"), ("length", "<u4"), ("crc", "<u4")])
+LAYOUT = np.dtype([("address", "<i8"), ("id", "<i8"), ("length", "<u4"), ("crc", "<u4")])
 PLACE = np.dtype([("time", "<i8"), ("length", "<u4"), ("crc", "<u4")])
 
 _WORDS = RECORD.itemsize // 8
@@ -107,7 +107,7 @@ def segments(folder: Path) -> list[int]:
 
 def remove_segment(folder: Path, segment: int) -> None:
     """Delete a segment, its index first: a segment without an index does not exist."""
-    for suffix in ("index", "places", "relations", "sums", "raw"):
+    for suffix in ("index", "places", "layouts", "sums", "raw"):
         segment_path(folder, segment, suffix).unlink(missing_ok=True)
 
 

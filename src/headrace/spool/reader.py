@@ -97,10 +97,10 @@ class SpoolReader:
         """The transactions that are being streamed and have not ended, and how much has come of each."""
         return {which: running_files.length(self._folder, which) for which in self._ends.running()}
 
-    def relations_before(self, address: int) -> list[bytes]:
+    def layouts_before(self, address: int) -> list[bytes]:
         """The newest description of each table that its session had received up to `address`."""
         known = self._refresh()
-        return known[_holding(known, address)].relations(address)
+        return known[_holding(known, address)].layouts(address)
 
     def described(self, start: int, stop: int) -> Ints:
         """The addresses within these at which a description of a table came to hold."""

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from headrace.spool.layout import (
+    LAYOUT,
     RECORD,
-    RELATION,
     SUM,
     Bytes,
     Kind,
@@ -85,7 +85,7 @@ class Segment:
             raise discarded(f"segment {self.segment} is gone")
         return verified(self.path("raw"), self.path("sums"), start, stop, self.base, self.segment)
 
-    def relations(self, upto: int) -> list[bytes]:
+    def layouts(self, upto: int) -> list[bytes]:
         """The newest description of each table that had come up to this address, as it came."""
         return list({table: body for address, table, body in self._described() if address <= upto}.values())
 
@@ -94,17 +94,17 @@ class Segment:
         return (address for address, _, _ in self._described())
 
     def _described(self) -> Iterator[tuple[int, int, bytes]]:
-        data = self.path("relations").read_bytes()
+        data = self.path("layouts").read_bytes()
         at = 0
-        while at + RELATION.itemsize <= len(data):
-            entry = np.frombuffer(data, RELATION, 1, at)[0]
-            body = data[at + RELATION.itemsize :][: int(entry["length"])]
+        while at + LAYOUT.itemsize <= len(data):
+            entry = np.frombuffer(data, LAYOUT, 1, at)[0]
+            body = data[at + LAYOUT.itemsize :][: int(entry["length"])]
             if len(body) < entry["length"]:
                 break  # still being written, so nothing that is indexed needs it
             if zlib.crc32(body) != entry["crc"]:
-                raise damaged("list of relations", self.segment)
+                raise damaged("list of layouts", self.segment)
             yield int(entry["address"]), int(entry["id"]), body
-            at += RELATION.itemsize + len(body)
+            at += LAYOUT.itemsize + len(body)
 
 
 def complete_from(folder: Path) -> int:

@@ -27,8 +27,8 @@ import numpy as np
 from headrace.core.errors import Transient
 from headrace.spool.layout import (
     INDEX_RECORDS,
+    LAYOUT,
     RECORD,
-    RELATION,
     SEGMENT,
     Bytes,
     Kind,
@@ -51,18 +51,18 @@ class _Files:
 
     raw: int
     sums: int
-    relations: int
+    layouts: int
     index: int
 
     @classmethod
     def create(cls, folder: Path, segment: int) -> _Files:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         # The index comes last: a segment exists once it has one.
-        names = ("raw", "sums", "relations", "index")
+        names = ("raw", "sums", "layouts", "index")
         return cls(*(os.open(segment_path(folder, segment, name), flags, 0o600) for name in names))
 
     def close(self) -> None:
-        for descriptor in (self.raw, self.sums, self.relations, self.index):
+        for descriptor in (self.raw, self.sums, self.layouts, self.index):
             os.close(descriptor)
 
 
@@ -87,7 +87,7 @@ class SpoolWriter:
         self.streamed = StreamedFiles(folder)
         self._starts: dict[int, int] = {}  # where each segment of ours begins
         self._segment = max(self._sizes, default=-1)
-        self._relations: dict[int, tuple[int, bytes]] = {}
+        self._layouts: dict[int, tuple[int, bytes]] = {}
         self.source = (0, 0)  # see `heard`
         self._files: _Files | None = None
         newest = SpoolReader(folder).newest()
@@ -137,13 +137,13 @@ class SpoolWriter:
         self.address = start + len(view)
         return start
 
-    def relation(self, relation: int, address: int, body: bytes) -> None:
+    def layout(self, table: int, address: int, body: bytes) -> None:
         """Remember the description of a table that came at this address of this session."""
-        known = self._relations.get(relation)
+        known = self._layouts.get(table)
         if known is not None and known[1] == body:
             return
-        self._relations[relation] = (address, body)
-        self._write(self._open().relations, _relation_entry(relation, address, body))
+        self._layouts[table] = (address, body)
+        self._write(self._open().layouts, _layout_entry(table, address, body))
 
     def commit(self, transactions: Records) -> None:
         """Record transactions whose bytes are stored, in commit order.
@@ -198,8 +198,8 @@ class SpoolWriter:
             self._files = _Files.create(self._folder, self._segment)
         except OSError as error:
             raise disk_error(error) from error
-        for relation, (address, body) in self._relations.items():
-            self._write(self._files.relations, _relation_entry(relation, address, body))
+        for table, (address, body) in self._layouts.items():
+            self._write(self._files.layouts, _layout_entry(table, address, body))
         self._put(self._here(Kind.HEAD))
 
     def _here(self, kind: Kind) -> Records:
@@ -239,8 +239,8 @@ class SpoolWriter:
         self._sizes[self._segment] += len(memoryview(data))
 
 
-def _relation_entry(relation: int, address: int, body: bytes) -> bytes:
-    entry = np.array([(address, relation, len(body), zlib.crc32(body))], dtype=RELATION)
+def _layout_entry(table: int, address: int, body: bytes) -> bytes:
+    entry = np.array([(address, table, len(body), zlib.crc32(body))], dtype=LAYOUT)
     return entry.tobytes() + body
 
 

@@ -171,7 +171,7 @@ def _fill(mirrors: Mirrors) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("part", ["raw", "sums", "index", "relations"])
+@pytest.mark.parametrize("part", ["raw", "sums", "index", "layouts"])
 def test_a_damaged_spool_is_noticed_and_streamed_again(mirrored: Mirrors, part: str) -> None:
     mirrored.database.execute("UPDATE t SET n = n + 1", user="app")
     folder = _fill(mirrored)

@@ -173,24 +173,24 @@ def test_a_second_writer_is_refused(folder: Path, writer: SpoolWriter) -> None:
 
 def test_relations_are_those_of_the_session_before_the_address(folder: Path) -> None:
     with SpoolWriter(folder, 1 << 30, segment_bytes=SMALL) as writer:
-        writer.relation(7, 0, b"seven")
+        writer.layout(7, 0, b"seven")
         put(writer, 1, SMALL)
         put(writer, 2, SMALL)
-        writer.relation(8, writer.address, b"eight")
+        writer.layout(8, writer.address, b"eight")
         here = writer.address
         put(writer, 3, SMALL)
-        writer.relation(7, writer.address, b"seven changed")
+        writer.layout(7, writer.address, b"seven changed")
         put(writer, 4, SMALL)
         reader = SpoolReader(folder)
-        assert reader.relations_before(0) == [b"seven"]
-        assert reader.relations_before(here - 1) == [b"seven"]
-        assert reader.relations_before(here) == [b"seven", b"eight"]
-        assert reader.relations_before(writer.address - 1) == [b"seven changed", b"eight"]
+        assert reader.layouts_before(0) == [b"seven"]
+        assert reader.layouts_before(here - 1) == [b"seven"]
+        assert reader.layouts_before(here) == [b"seven", b"eight"]
+        assert reader.layouts_before(writer.address - 1) == [b"seven changed", b"eight"]
         assert reader.discard(3 * SMALL) == 3
-        assert sorted(reader.relations_before(writer.address - 1)) == [b"eight", b"seven changed"]
+        assert sorted(reader.layouts_before(writer.address - 1)) == [b"eight", b"seven changed"]
     with SpoolWriter(folder, 1 << 30) as writer:
         writer.append(random_bytes(5, 10))
-        assert SpoolReader(folder).relations_before(writer.address - 1) == []
+        assert SpoolReader(folder).layouts_before(writer.address - 1) == []
 
 
 def test_discarded_segments_are_gone_and_the_rest_stays(folder: Path, writer: SpoolWriter) -> None:

@@ -104,7 +104,7 @@ class Intake:
         self._reached = max(self._reached, received.complete)
         place = self._store(received)
         for layout in received.layouts:
-            self._writer.relation(layout.table, place.address(layout.at), layout.frame)
+            self._writer.layout(layout.table, place.address(layout.at), layout.frame)
         for position in received.positions:
             self._writer.places.say(position)
         self._index(records, received, place)

@@ -154,7 +154,7 @@ def slices(reader: SpoolReader, transactions: Records, decoder: Decoder) -> Iter
     whole, streamed = transactions[~is_streamed], transactions[is_streamed]
     for first, last in _neighbours(whole, _describing(reader, streamed)):
         start, stop = int(whole["start"][first]), int(whole["stop"][last])
-        context = decoder.between(reader.relations_before(start))
+        context = decoder.between(reader.layouts_before(start))
         if last == first and stop - start > 2 * SLICE_BYTES:
             yield from Pieces(reader, decoder, start, context).whole(stop)
         else:

@@ -174,7 +174,7 @@ def test_what_comes_again_is_not_stored_twice(tmp_path: Path) -> None:
         assert third["session"] == 2
         stored = reader.read(int(third["start"]), int(third["stop"])).tobytes()
         assert stored == b"".join(history[2])
-        assert reader.relations_before(int(third["start"])) == [relation()]
+        assert reader.layouts_before(int(third["start"])) == [relation()]
 
 
 def test_a_known_transaction_that_ends_in_the_buffer_of_a_new_one(tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_layouts_of_a_streamed_transaction_hold_for_others_from_its_commit_on(tm
         spooled.take(*OVERLAPPING)
         reader = SpoolReader(tmp_path)
         starts = [int(record["start"]) for record in reader.transactions(0)]
-        known = [[frame[-20:] for frame in reader.relations_before(start)] for start in starts]
+        known = [[frame[-20:] for frame in reader.layouts_before(start)] for start in starts]
         # What subtransaction 91 said of the table was rolled back with it.
         assert known == [[], [layout_within(7, "t")[-20:]], *2 * [[layout_within(7, "t")[-20:]]]]
 

@@ -50,7 +50,7 @@ def streamed_one(writer: SpoolWriter, time: int, layout: bytes | None = None) ->
     start = writer.append(_bytes())
     writer.streamed.end(which, start, [])
     if layout is not None:
-        writer.relation(TABLE, start, layout)
+        writer.layout(TABLE, start, layout)
     writer.commit(_record(Kind.STREAMED, time, start, writer.address))
     return which
 
