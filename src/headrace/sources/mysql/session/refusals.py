@@ -44,6 +44,14 @@ class PrivilegeMissing(StatementRefused):
     """We may not do it."""
 
 
+class DatabaseDenied(PrivilegeMissing):
+    """We may not do it with any table of a database."""
+
+
+class TableGone(Definite):
+    """A table is not there, or is another than the catalog said."""
+
+
 class Unreachable(MaybeMisconfigured):
     """Nothing answers at the address."""
 
@@ -52,6 +60,7 @@ class Unreachable(MaybeMisconfigured):
 
 _PASSWORD_REFUSED = frozenset((1045, 1698))
 _DATABASE_UNKNOWN = 1049
+_DATABASE_DENIED = 1044
 _PRIVILEGES = frozenset((1044, 1142, 1143, 1227, 1370, 1095, 1419, 3530, 1873))
 _NOT_ADMITTED = frozenset((1129, 1130, 3118, 4151, 1820, 1862, 3955))
 _TLS_WANTED = 3159
@@ -177,22 +186,26 @@ def refused(error: ServerError) -> HeadraceError:
     if number in _LOST:
         return connection_lost(detail)
     if number in _GONE | {_DATABASE_UNKNOWN}:
-        return Definite(
+        return TableGone(
             "MY_TABLE_GONE",
             "a table or a column is no longer what the catalog said",
             detail=detail,
             hint="headrace tables resync, or headrace tables drop if the table is not needed",
         )
     if number in _PRIVILEGES | _PASSWORD_REFUSED:
-        return PrivilegeMissing(
-            "MY_PRIVILEGE_MISSING",
-            "the server denies what this needs",
-            detail=detail,
-            hint="headrace check lists the missing privileges with the statements that grant them",
-        )
+        return _denied(number, detail)
     if number in _FULL:
         return _full(detail)
     return _interrupted(number, detail) or _unanswerable(number, detail)
+
+
+def _denied(number: int, detail: str) -> PrivilegeMissing:
+    """The error of a statement that we may not run: by a privilege on a database, or on anything else."""
+    primary = "the server denies what this needs"
+    hint = "headrace check lists the missing privileges with the statements that grant them"
+    if number == _DATABASE_DENIED:
+        return DatabaseDenied("MY_PRIVILEGE_MISSING", primary, detail=detail, hint=hint)
+    return PrivilegeMissing("MY_PRIVILEGE_MISSING", primary, detail=detail, hint=hint)
 
 
 def _interrupted(number: int, detail: str) -> Transient | None:
@@ -253,7 +266,7 @@ def _unanswerable(number: int, detail: str) -> StatementRefused:
             "MY_VERSION_UNSUPPORTED",
             "the server does not know a setting that headrace needs, or does not let it be set",
             detail=detail,
-            hint="use MySQL 8.0 or later, or MariaDB 10.6 or later, without a proxy in between",
+            hint="use MySQL 9.7 or later, or MariaDB 10.11 or later, without a proxy in between",
         )
     return StatementRefused(
         "MY_STATEMENT_REFUSED",
