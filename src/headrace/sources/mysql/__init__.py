@@ -5,8 +5,10 @@
     protocol/          the packets of a connection after its login, read by ourselves
     gtid_set           the transactions that a MySQL server has executed: a set of names, only partly ordered
     mariadb_position   the place that a MariaDB server has reached: the last transaction of each domain
+    options            those that a mirror has beside those of every source
     table_number       the integer by which records name a table
     catalog/           tables as information_schema describes them
+    preflight/         everything that would go wrong later, found before anything is made
     stream_source      the half of the contract that a receiver needs
     upstream           the record of the tables that are followed
     stream/            from the binlog to whole transactions of the wanted tables

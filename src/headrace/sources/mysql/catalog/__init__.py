@@ -1,5 +1,14 @@
 """The catalog of MySQL and MariaDB: information_schema, as far as a mirror depends on it.
 
-column_row    one column as the server describes it
-types         from that to a column of the lake, and how a copy selects it
+    candidates    the tables and views that a pattern may name
+    questions     about tables that are known by name, in few statements
+    busy          the error of a table that the server cannot show now
+    definitions   looking: tables as they are now
+    table_def     a look at a table, its record, and what of it the lake is told
+    column_row    one column as the server describes it
+    types         from that to a column of the lake, and how a copy selects it
+    volatile      columns whose values are of the session that reads them
+    sizes         how big tables are
+
+Nothing is read here but descriptions, and nothing is written: SELECT on a table shows all of it.
 """

@@ -1,0 +1,71 @@
+"""Candidates: what a pattern may name. Preflight matches patterns against them.
+
+The server shows what we have a privilege on, and nothing else: of a table that is missing here it cannot be
+told whether it exists. MariaDB opens every table that it is asked about, so only databases are asked about
+that a pattern can mean; a table that it cannot open comes with the reason in place of its engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from headrace.core.errors import Misconfigured
+from headrace.core.names import TableName
+from headrace.sources.mysql.catalog.questions import ask, text
+from headrace.sources.mysql.session.statements import Session, Value, query
+from headrace.sources.patterns import Pattern
+
+BASE_TABLE = "BASE TABLE"
+_SYSTEM = frozenset(("information_schema", "mysql", "performance_schema", "sys"))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A table or a view that a pattern may name."""
+
+    name: TableName
+    kind: str  # information_schema.tables.table_type
+    engine: str | None  # None of a view, and of a table that the server cannot open now
+    unopened: str | None = None  # why not, in the server's words
+
+
+def candidates(connection: Session, patterns: Sequence[str]) -> list[Candidate]:
+    """Every table and view of the databases that the patterns may mean; system databases are none."""
+    rows = [
+        row
+        for database in _meant(patterns, _databases(connection))
+        for row in ask(
+            connection,
+            "SELECT table_schema, table_name, table_type, engine, IF(engine IS NULL, table_comment, '')"
+            " FROM information_schema.tables WHERE table_schema = %s",
+            [database],
+        )
+    ]
+    return sorted((_candidate(*row) for row in rows), key=lambda each: each.name)
+
+
+def _candidate(database: Value, name: Value, kind: Value, engine: Value, comment: Value) -> Candidate:
+    unopened = str(comment) if kind == BASE_TABLE and engine is None else None
+    return Candidate(TableName(str(database), str(name)), str(kind), text(engine), unopened)
+
+
+def _databases(connection: Session) -> list[str]:
+    rows = query(connection, "SELECT schema_name FROM information_schema.schemata")
+    names = sorted(str(name) for (name,) in rows)
+    return [name for name in names if name.lower() not in _SYSTEM]
+
+
+def _meant(texts: Sequence[str], databases: Iterable[str]) -> list[str]:
+    """The databases in which one of the patterns may name something, by taking it or by leaving it out."""
+    patterns: list[Pattern] = []
+    for each in texts:
+        try:
+            patterns.append(Pattern.parse(each))
+        except Misconfigured:
+            continue  # it is refused where the patterns are matched
+    return [
+        database
+        for database in databases
+        if any(known.schema is None or known.schema.fullmatch(database) for known in patterns)
+    ]

@@ -1,0 +1,165 @@
+"""Looking: tables as the catalog has them now, some hundreds in a few statements.
+
+`table_def` says what a look holds. Traps of the servers
+that are met here:
+
+* MariaDB shows foreign keys in `referential_constraints` only to those who may do more than SELECT; their
+  columns stand in `key_column_usage`, what they do only in SHOW CREATE TABLE.
+* MySQL shows the expression of a generated column as the inside of a literal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from headrace.core.names import TableName
+from headrace.sources.mysql.catalog.column_row import ColumnRow
+from headrace.sources.mysql.catalog.questions import number, of_tables, text
+from headrace.sources.mysql.catalog.table_def import TableLook
+from headrace.sources.mysql.flavour import Flavour
+from headrace.sources.mysql.session.statements import Session, Value, query, quoted
+
+_COLUMNS = """
+SELECT table_schema, table_name, column_name, ordinal_position, column_type, data_type, character_set_name,
+       collation_name, is_nullable, extra, generation_expression, numeric_precision, numeric_scale,
+       datetime_precision, {srs_id}, FIND_IN_SET('select', privileges) > 0
+  FROM information_schema.columns WHERE {{named}}
+"""
+_KEYS = """
+SELECT table_schema, table_name, index_name, seq_in_index, column_name
+  FROM information_schema.statistics WHERE {named} AND non_unique = 0
+"""
+_TABLES = """
+SELECT table_schema, table_name, table_type, engine
+  FROM information_schema.tables WHERE {named} AND table_type <> 'VIEW'
+"""
+_FOREIGN_KEYS = """
+SELECT DISTINCT table_schema, table_name
+  FROM information_schema.key_column_usage WHERE {named} AND referenced_table_name IS NOT NULL
+"""
+# Names and texts of a CREATE TABLE; what is left of it holds nothing that a person chose.
+_CHOSEN = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.|'')*'", re.DOTALL)
+_FOREIGN_KEY = re.compile(r"CONSTRAINT `(\d+)` FOREIGN KEY \([^)]*\) REFERENCES \S+ \([^)]*\)([A-Z ]*)")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "Z": "\x1a"}
+_CHANGES_ROWS = re.compile(r"CASCADE|SET NULL|SET DEFAULT")
+
+
+def look(connection: Session, names: Iterable[TableName]) -> dict[TableName, TableLook]:
+    """Look at these tables; those that are gone, or are views, are absent."""
+    wanted = list(names)
+    tables = dict(of_tables(connection, _TABLES, wanted))
+    columns, hidden = _columns(connection, tables)
+    keys = _keys(connection, columns)
+    cascades = _cascades(connection, columns)
+    return {
+        name: TableLook(
+            name=name,
+            kind=str(kind),
+            engine=str(engine),
+            columns=tuple(columns.get(name, ())),
+            keys=keys.get(name, ()),
+            cascades=cascades.get(name, ()),
+            readable=name in columns and name not in hidden,
+        )
+        for name, (kind, engine) in tables.items()
+    }
+
+
+def _columns(
+    connection: Session, names: Iterable[TableName]
+) -> tuple[dict[TableName, list[ColumnRow]], set[TableName]]:
+    """The columns of each table in order; the tables of which we may not read one."""
+    columns: dict[TableName, list[ColumnRow]] = defaultdict(list)
+    hidden: set[TableName] = set()
+    asked = _COLUMNS.format(srs_id="NULL" if connection.release.is_mariadb else "srs_id")
+    for name, (*said, readable) in of_tables(connection, asked, names):
+        columns[name].append(_column(said, inner=connection.release.flavour is Flavour.MYSQL))
+        if not readable:
+            hidden.add(name)
+    for found in columns.values():
+        found.sort(key=lambda column: column.ordinal)
+    return columns, hidden
+
+
+def _column(values: Sequence[Value], *, inner: bool) -> ColumnRow:
+    name, ordinal, column_type, data_type, charset, collation, nullable, extra, expression, *numbers = values
+    generated = re.search(r"(VIRTUAL|STORED|PERSISTENT) GENERATED", str(extra))
+    precision, scale, fraction, srs_id = map(number, numbers)
+    formula = text(expression) or ""
+    return ColumnRow(
+        name=str(name),
+        ordinal=number(ordinal) or 0,
+        column_type=str(column_type),
+        data_type=str(data_type),
+        charset=text(charset),
+        collation=text(collation),
+        nullable=nullable == "YES",
+        generated="" if generated is None else ("v" if generated[1] == "VIRTUAL" else "s"),
+        expression=_ESCAPED.sub(_meant, formula) if inner else formula,
+        invisible="INVISIBLE" in str(extra),
+        precision=precision,
+        scale=scale,
+        fraction=fraction,
+        srs_id=srs_id,
+    )
+
+
+def _meant(escaped: re.Match[str]) -> str:
+    return _ESCAPES.get(escaped[1], escaped[1])
+
+
+def _keys(
+    connection: Session, columns: dict[TableName, list[ColumnRow]]
+) -> dict[TableName, tuple[tuple[str, ...], ...]]:
+    """The unique keys of each table whose columns all are columns, and cannot be NULL."""
+    indexes: dict[TableName, dict[str, list[tuple[int, str | None]]]] = defaultdict(lambda: defaultdict(list))
+    for name, (index, at, column) in of_tables(connection, _KEYS, columns):
+        indexes[name][str(index)].append((number(at) or 0, text(column)))
+    return {
+        name: tuple(_whole(unique, {row.name for row in columns[name] if not row.nullable}))
+        for name, unique in indexes.items()
+    }
+
+
+def _whole(
+    unique: dict[str, list[tuple[int, str | None]]], never_null: set[str]
+) -> Iterator[tuple[str, ...]]:
+    for index in sorted(unique, key=lambda index: (index != "PRIMARY", index)):
+        # A part that is an expression has no column.
+        columns = [column for _, column in sorted(unique[index]) if column in never_null]
+        if len(columns) == len(unique[index]):
+            yield tuple(column for column in columns if column is not None)
+
+
+def _cascades(connection: Session, names: Iterable[TableName]) -> dict[TableName, tuple[str, ...]]:
+    """The foreign keys of each table by which its rows change without a word in the log."""
+    if _are_logged(connection):
+        return {}
+    found: dict[TableName, tuple[str, ...]] = {}
+    for name, _ in of_tables(connection, _FOREIGN_KEYS, names):
+        shown = query(connection, f"SHOW CREATE TABLE {quoted(name.schema)}.{quoted(name.name)}")
+        found[name] = cascading(str(shown[0][1]))
+    return found
+
+
+def _are_logged(connection: Session) -> bool:
+    """Whether cascades are row events: since MySQL 9.6, unless the engine is told to do them by itself."""
+    rows = query(connection, "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
+    return bool(rows) and rows[0][1] == "OFF"
+
+
+def cascading(statement: str) -> tuple[str, ...]:
+    """The foreign keys of a CREATE TABLE that change or remove the table's rows, in order."""
+    names: list[str] = []
+
+    def number(chosen: re.Match[str]) -> str:
+        if chosen[0].startswith("'"):
+            return "''"
+        names.append(chosen[0][1:-1].replace("``", "`"))
+        return f"`{len(names) - 1}`"
+
+    found = _FOREIGN_KEY.findall(_CHOSEN.sub(number, statement))
+    return tuple(names[int(at)] for at, rules in found if _CHANGES_ROWS.search(rules))

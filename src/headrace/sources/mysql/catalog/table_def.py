@@ -1,0 +1,91 @@
+"""The definition of a table: what it is, in a form that can be compared.
+
+A binlog tells of DDL as statements, and of a table's shape with every event (TABLE_MAP with full metadata). A
+look at the catalog holds all that the two can be held against: columns with all that their values depend on,
+the keys that rows can be told apart by, the engine, and foreign keys whose cascades are in no log. It holds
+nothing that changes by itself (sizes, AUTO_INCREMENT) and nothing that means nothing to a row (secondary
+indexes, comments, partitions, row formats): two looks at a table that means the same are equal.
+
+identity    A primary key, else a UNIQUE key of columns that cannot be NULL, always as whole columns: of an
+            index over a prefix the whole value is unique all the more. Descending and invisible indexes are
+            as good as others; one over an expression is none. What the server tells apart and the lake would
+            not is no identity: labels that print alike, charsets in which two codes are one character.
+no identity The table is a multiset. That costs more and is as exact, since row images are full.
+later       A unique key that is new changes no identity that was decided: that one has to be among the keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace.core.names import TableName
+from headrace.core.schema import TableSchema
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.mysql.catalog.column_row import ColumnRow
+from headrace.sources.mysql.catalog.types import column_of
+from headrace.sources.mysql.table_number import table_number
+
+# In these, two codes are one character of Unicode: asked of both servers, code by code.
+_CODES_ALIKE = frozenset(("armscii8", "big5", "cp932", "eucjpms", "sjis", "tis620", "ujis"))
+_LABEL = re.compile(r"'(?:[^']|'')*'")  # as the server quotes one
+
+
+@dataclass(frozen=True, slots=True)
+class TableLook:
+    """A table at one moment."""
+
+    name: TableName
+    kind: str  # information_schema.tables.table_type
+    engine: str
+    columns: tuple[ColumnRow, ...]  # by ordinal
+    keys: tuple[tuple[str, ...], ...]  # unique, of columns that cannot be NULL; the primary key first
+    cascades: tuple[str, ...] = ()  # foreign keys that change or remove rows of this table, unlogged
+    readable: bool = True  # we may SELECT every column
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that tell rows apart, () where none do."""
+        apart = {column.name for column in self.columns if keeps_apart(column)}
+        return next((key for key in self.keys if apart.issuperset(key)), ())
+
+
+def keeps_apart(column: ColumnRow) -> bool:
+    """Whether values that differ at the source differ in the lake, too."""
+    if column.data_type in ("enum", "set") and "''" in _LABEL.findall(column.column_type):
+        return False  # beside the label '' there is the value that stands for none, which prints alike
+    return column.charset not in _CODES_ALIKE
+
+
+def schema_of(look: TableLook) -> TableSchema:
+    """The table's columns and identity, as the lake will know them; one that it cannot hold is refused."""
+    columns = tuple(column_of(row.name, row.column_type, row.charset) for row in look.columns)
+    return TableSchema(columns=columns, key=look.key, full=True)
+
+
+def to_record(look: TableLook) -> Json:
+    """The look as JSON can hold it. What we may read is of the moment, and no part of what the table is."""
+    record = asdict(look)
+    record["name"] = str(look.name)
+    del record["readable"]
+    return record
+
+
+def from_record(record: Mapping[str, Any]) -> TableLook:
+    """The inverse of `to_record`."""
+    return TableLook(
+        name=TableName.parse(record["name"]),
+        kind=record["kind"],
+        engine=record["engine"],
+        columns=tuple(ColumnRow(**column) for column in record["columns"]),
+        keys=tuple(tuple(key) for key in record["keys"]),
+        cascades=tuple(record["cascades"]),
+    )
+
+
+def definition(look: TableLook) -> TableDef:
+    """The look as those above record it, with the columns that the lake will have."""
+    return TableDef(look.name, table_number(look.name), schema_of(look), to_record(look))

@@ -1,0 +1,132 @@
+"""The examination: all checks on one connection, and the tables that pass them.
+
+    the patterns' tables ─► each by itself ─► privileges ─► the server ─► Report
+
+A table that a pattern names outright is refused by what stands against it. What a wildcard swept in is
+left out instead, with the same code, and the others are mirrored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
+
+from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
+from headrace.sources.contract.findings import Finding, Level, Report, in_order
+from headrace.sources.contract.tables import Examined, Size
+from headrace.sources.mysql.catalog.busy import busy
+from headrace.sources.mysql.catalog.candidates import Candidate, candidates
+from headrace.sources.mysql.catalog.definitions import look
+from headrace.sources.mysql.catalog.sizes import sizes
+from headrace.sources.mysql.catalog.table_def import TableLook, definition
+from headrace.sources.mysql.preflight.grants import Rights, check_locking, check_reading, rights
+from headrace.sources.mysql.preflight.server import as_integer, check_server, check_version
+from headrace.sources.mysql.preflight.tables import Chosen, check_numbers, check_table, choose
+from headrace.sources.mysql.preflight.variables import variables
+from headrace.sources.mysql.preflight.wish import MysqlWish
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import identify, prove
+from headrace.sources.mysql.session.statements import Session
+
+_CASE = "lower_case_table_names"
+
+
+def examine(address: Address, wish: MysqlWish) -> Report:
+    """Look at everything that the wish depends on. Raises only if the server cannot be asked at all."""
+    with closing(connect(address, role="check")) as connection:
+        findings = list(check_version(connection.release))
+        if any(finding.level is Level.ERROR for finding in findings):
+            return Report(as_integer(connection.release.number), (), {}, tuple(findings))
+        findings += _identity(connection, wish)
+        ours = rights(connection)
+        chosen = _chosen(connection, wish.patterns)
+        looks, known = _looked(connection, chosen.names)
+        findings += [*chosen.findings, *_of_tables(connection, looks, ours, chosen.meant, wish)]
+        refused = _refused(findings)
+        tables = [each for each in looks if each.name not in refused]
+        findings += check_server(connection, ours, sum(known[each.name].bytes for each in tables))
+    return Report(
+        version=as_integer(connection.release.number),
+        tables=tuple(definition(each) for each in tables),
+        sizes={each.name: known[each.name] for each in tables},
+        findings=in_order(findings),
+        meant=chosen.meant,
+    )
+
+
+def _identity(connection: Session, wish: MysqlWish) -> list[Finding]:
+    if wish.identity is None:
+        return []
+    try:
+        prove(identify(connection), wish.identity)
+    except HeadraceError as error:
+        return [Finding(Level.ERROR, error)]
+    return []
+
+
+def examine_tables(connection: Session, names: Sequence[TableName], wish: MysqlWish) -> Examined:
+    """Those of the tables that are there, and what stands against mirroring some of them as it is wished."""
+    looks = look(connection, names)
+    there = [Candidate(each.name, each.kind, each.engine) for each in looks.values()]
+    chosen = choose([str(name) for name in looks], there, lower=False)
+    fit = [looks[name] for name in chosen.names]
+    findings = [*chosen.findings, *_of_tables(connection, fit, rights(connection), chosen.meant, wish)]
+    errors = _reasons(findings)
+    return Examined({each.name: definition(each) for each in fit if each.name not in errors}, errors)
+
+
+def unmirrored(
+    connection: Session, wish: MysqlWish, mirrored: Collection[TableName]
+) -> dict[TableName, HeadraceError | None]:
+    """What a wish's patterns match and nobody mirrors, with what stands against it; None: nothing does."""
+    chosen = _chosen(connection, wish.patterns, without=mirrored)
+    looks, _ = _looked(connection, chosen.names)
+    findings = [*chosen.findings, *_of_tables(connection, looks, rights(connection), frozenset(), wish)]
+    return dict(sorted({**{each.name: None for each in looks}, **_reasons(findings)}.items()))
+
+
+def _chosen(connection: Session, patterns: Sequence[str], without: Collection[TableName] = ()) -> Chosen:
+    """What the patterns name, but for tables that are known already."""
+    lower = variables(connection, [_CASE])[_CASE] != "0"
+    among = candidates(connection, [pattern.lower() for pattern in patterns] if lower else patterns)
+    return choose(patterns, among, lower=lower, without=without)
+
+
+def _looked(connection: Session, names: Sequence[TableName]) -> tuple[list[TableLook], dict[TableName, Size]]:
+    """The tables as they are, by name, and their sizes; raises of one that another session alters now."""
+    looks, known = look(connection, names), sizes(connection, names)
+    for name in names:
+        if name not in looks or name not in known:
+            raise busy(name, None)
+    return [looks[name] for name in names], known
+
+
+def _of_tables(
+    connection: Session,
+    looks: Sequence[TableLook],
+    ours: Rights,
+    meant: frozenset[TableName],
+    wish: MysqlWish,
+) -> list[Finding]:
+    """What is to say of the tables: of what they are, and of what we may do with them."""
+    names = [each.name for each in looks]
+    findings = [
+        found for each in looks for found in check_table(each, accepts_cascades=wish.accepts_cascades)
+    ]
+    findings += [*check_numbers(names), *check_reading(looks, ours), *check_locking(connection, names, ours)]
+    return [finding.for_swept(meant) for finding in findings]
+
+
+def _refused(findings: Iterable[Finding]) -> frozenset[TableName]:
+    return frozenset(name for finding in findings if finding.refuses for name in finding.concerned)
+
+
+def _reasons(findings: Sequence[Finding]) -> dict[TableName, HeadraceError]:
+    """The first reason against each table that is refused."""
+    reasons: dict[TableName, HeadraceError] = {}
+    for finding in findings:
+        for name in finding.concerned if finding.refuses else ():
+            reasons.setdefault(name, finding.error)
+    return reasons

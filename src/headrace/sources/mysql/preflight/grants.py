@@ -1,0 +1,207 @@
+"""Preflight of privileges: whether this user may lock tables, read the log, and read whole tables.
+
+Wherever the server decides before it does anything, it is asked: its answer counts in roles, wildcards,
+privileges that were revoked in part, and whatever a later version adds.
+
+    LOCK TABLES          of a table that is not there. The server says "denied to database"; or that there is
+                         no table, or that this one may not be read: then we may lock those that we may read
+    REPLICATION SLAVE    SHOW REPLICAS (MySQL). MariaDB has no harmless statement for it: SHOW GRANTS is read
+    REPLICATION CLIENT   the statement that shows the newest file of the log (MariaDB: BINLOG MONITOR)
+    SELECT               `information_schema.columns`, as `catalog` reads it. It shows columns that we may
+                         read and hides the others: who may read some sees a smaller table. SHOW GRANTS alone
+                         tells. A table of which it names columns is refused unless all of it is granted, too
+
+Lines of SHOW GRANTS are never shown: MariaDB's hold a hash of the password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.core.errors import Misconfigured
+from headrace.core.names import TableName
+from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.mysql.catalog.table_def import TableLook
+from headrace.sources.mysql.preflight.variables import ON
+from headrace.sources.mysql.session.refusals import DatabaseDenied, PrivilegeMissing, TableGone
+from headrace.sources.mysql.session.statements import Session, query, quoted
+
+_NAME = r"`(?:[^`]|``)*`"
+_GRANT = re.compile(rf"GRANT (?P<what>.+) ON (?P<schema>\*|{_NAME})\.(?P<table>\*|{_NAME}) TO ", re.DOTALL)
+_PRIVILEGE = re.compile(rf"(?P<name>[A-Z_ ]+[A-Z_])(?P<columns> \((?:{_NAME}|[^`)])*\))?(?:, |$)")
+# As a name it is legal, and nobody's.
+_NO_TABLE = "headrace: no such table"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One line of SHOW GRANTS: privileges on all (None, None), on a database, or on a table."""
+
+    privileges: frozenset[str]
+    of_columns: frozenset[str]  # those that are granted for some columns only
+    schema: str | None
+    table: str | None
+
+    def has(self, privilege: str) -> bool:
+        return privilege in self.privileges or "ALL PRIVILEGES" in self.privileges
+
+
+def parse(line: str) -> Grant | None:
+    """Read a line of SHOW GRANTS; None of one that gives a role, or something that is no table's."""
+    match = _GRANT.match(line)
+    if match is None:
+        return None
+    found = [(each["name"].strip(), bool(each["columns"])) for each in _PRIVILEGE.finditer(match["what"])]
+    return Grant(
+        privileges=frozenset(name for name, columns in found if not columns),
+        of_columns=frozenset(name for name, columns in found if columns),
+        schema=_unquoted(match["schema"]),
+        table=_unquoted(match["table"]),
+    )
+
+
+def _unquoted(name: str) -> str | None:
+    return None if name == "*" else name[1:-1].replace("``", "`")
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Who we are, and what SHOW GRANTS says that we may do."""
+
+    user: str  # as a statement names it
+    grants: tuple[Grant, ...]
+    literal: bool  # the name of a database in a grant is no pattern
+    revoked: bool  # a privilege on everything is not one on every database
+
+    def everywhere(self, privilege: str) -> bool:
+        return any(each.schema is None and each.has(privilege) for each in self.grants)
+
+    def in_part(self, name: TableName) -> bool:
+        """Whether we see a smaller table than there is, as far as can be told."""
+        of_it = [each for each in self.grants if each.schema == name.schema and each.table == name.name]
+        if not any("SELECT" in each.of_columns for each in of_it):
+            return False
+        wider = [each for each in self.grants if each.schema == name.schema and each.table is None]
+        everywhere = self.everywhere("SELECT") and not self.revoked
+        return not (everywhere or any(each.has("SELECT") for each in (*of_it, *wider)))
+
+    def grant(self, privileges: str, on: str) -> str:
+        return f"GRANT {privileges} ON {on} TO {self.user}"
+
+    def database(self, schema: str) -> str:
+        """A database as the target of a grant."""
+        if not self.literal:
+            schema = re.sub(r"([\\_%])", r"\\\1", schema)
+        return f"{quoted(schema)}.*"
+
+
+def rights(connection: Session) -> Rights:
+    """Ask who we are and what we may do, through the roles that are active, too."""
+    ((user,),) = query(connection, "SELECT CURRENT_USER()")
+    name, _, host = str(user).rpartition("@")
+    lines = [str(line) for (line,) in query(connection, "SHOW GRANTS")]
+    literal = query(connection, "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'")
+    return Rights(
+        user=f"{quoted(name)}@{quoted(host)}",
+        grants=tuple(grant for line in lines if (grant := parse(line)) is not None),
+        literal=[value for _, value in literal] == [ON],
+        revoked=any(line.startswith("REVOKE ") for line in lines),
+    )
+
+
+# --- the log ------------------------------------------------------------------------------------
+
+
+def check_replication_rights(connection: Session, ours: Rights) -> Iterator[Finding]:
+    """Whether we may be sent the log, and may ask about its files."""
+    release = connection.release
+    lacking = [
+        *(["REPLICATION SLAVE"] if not _may_follow(connection, ours) else []),
+        *(
+            ["BINLOG MONITOR" if release.is_mariadb else "REPLICATION CLIENT"]
+            if not _allowed(connection, release.words.log_status)
+            else []
+        ),
+    ]
+    if lacking:
+        mend = (ours.grant(", ".join(lacking), "*.*"),)
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "MY_REPLICATION_PRIVILEGE",
+                f"the user {ours.user} may not follow the server's log",
+                detail=f"missing: {', '.join(lacking)}",
+                hint=mended(mend),
+            ),
+            mend=mend,
+        )
+
+
+def _may_follow(connection: Session, ours: Rights) -> bool:
+    if connection.release.is_mariadb:
+        return ours.everywhere("REPLICATION SLAVE")
+    return _allowed(connection, "SHOW REPLICAS")
+
+
+def _allowed(connection: Session, statement: str) -> bool:
+    try:
+        query(connection, statement)
+    except PrivilegeMissing:
+        return False
+    return True
+
+
+# --- the tables ---------------------------------------------------------------------------------
+
+
+def check_reading(looks: Iterable[TableLook], ours: Rights) -> Iterator[Finding]:
+    """Whether we may read whole tables."""
+    for look in looks:
+        if look.readable and not ours.in_part(look.name):
+            continue
+        target = f"{quoted(look.name.schema)}.{quoted(look.name.name)}"
+        mend = (ours.grant("SELECT", target),)
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "MY_TABLE_PRIVILEGE",
+                f"the user {ours.user} may not read all of table {look.name}",
+                detail="SELECT on single columns hides the others from us" if look.readable else None,
+                hint=mended(mend),
+            ),
+            mend=mend,
+            table=look.name,
+        )
+
+
+def check_locking(connection: Session, names: Sequence[TableName], ours: Rights) -> Iterator[Finding]:
+    """Whether we may lock the tables of each database for the moment in which a copy begins."""
+    for schema in sorted({name.schema for name in names}):
+        if _may_lock(connection, schema):
+            continue
+        mend = (ours.grant("LOCK TABLES", ours.database(schema)),)
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "MY_LOCK_PRIVILEGE",
+                f"the user {ours.user} may not lock tables of database {quoted(schema)}, "
+                "for the moment in which their copy begins",
+                hint=mended(mend),
+            ),
+            mend=mend,
+            tables=tuple(name for name in names if name.schema == schema),
+        )
+
+
+def _may_lock(connection: Session, schema: str) -> bool:
+    """Ask for a lock that nobody can have: a table that is not there."""
+    try:
+        query(connection, f"LOCK TABLES {quoted(schema)}.{quoted(_NO_TABLE)} READ")
+    except DatabaseDenied:
+        return False
+    except (PrivilegeMissing, TableGone):
+        return True  # we may not read that table, or there is none
+    query(connection, "UNLOCK TABLES")
+    return True

@@ -1,0 +1,162 @@
+"""Preflight of a server that is itself a replica, and of transactions that are prepared and not ended.
+
+What a replica applies is in its own log only if it is told to write it there. MariaDB shows a replica's state
+to those with a privilege of its own (SLAVE MONITOR), that a mirror does not ask for: without it the server is
+taken for a replica once it has replicated anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from headrace.core.errors import Misconfigured
+from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.mysql.flavour import Flavour
+from headrace.sources.mysql.preflight.variables import ON, Variables, setting, status
+from headrace.sources.mysql.session.refusals import PrivilegeMissing, StatementRefused
+from headrace.sources.mysql.session.statements import Session, query
+
+NAMES = ("log_slave_updates", "replica_preserve_commit_order", "gtid_slave_pos")
+_FILTERS = ("Binlog_Do_DB", "Binlog_Ignore_DB")
+Status = Mapping[str, str]
+
+
+def check_filters(connection: Session) -> Iterator[Finding]:
+    """Filters of the log: with one, statements are left out by the database that a session happens to use."""
+    rows = status(connection, connection.release.words.log_status)
+    filters = [f"{name.lower()} = {row[name]}" for row in rows for name in _FILTERS if row.get(name)]
+    if filters:
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "MY_BINLOG_FILTERED",
+                "the server leaves databases out of its log; a TRUNCATE or ALTER made from one of them "
+                "would be missed, whatever table it is of",
+                detail="; ".join(filters),
+                hint="remove binlog-do-db and binlog-ignore-db from the server's configuration, "
+                "then restart the server",
+            ),
+        )
+
+
+def check_replication(connection: Session, known: Variables) -> Iterator[Finding]:
+    """Everything that matters where the server is a replica."""
+    flavour, statuses = connection.release.flavour, _statuses(connection)
+    if flavour is Flavour.MYSQL:
+        yield from _commit_order(known, replicating=any(map(_is_applying, statuses)))
+    if known["log_slave_updates"] != ON and (statuses or known.get("gtid_slave_pos")):
+        yield _updates_unlogged(flavour)
+    for each in statuses:
+        yield from _replica(flavour, each)
+
+
+def _statuses(connection: Session) -> Sequence[Status]:
+    """The replications that the server is told to do; () where it is told none, or does not tell us."""
+    mariadb = connection.release.is_mariadb
+    try:
+        return status(connection, "SHOW ALL SLAVES STATUS" if mariadb else "SHOW REPLICA STATUS")
+    except PrivilegeMissing:
+        return []
+
+
+def _is_applying(known: Status) -> bool:
+    return _of(known, "SQL_Running") != "No"
+
+
+def _of(known: Status, name: str) -> str:
+    """One value of a status, by the name that is the same on all servers."""
+    return next(known[key] for key in (f"Replica_{name}", f"Slave_{name}") if key in known)
+
+
+def _commit_order(known: Variables, *, replicating: bool) -> Iterator[Finding]:
+    """Asked of every MySQL: one that is no replica today may be one tomorrow, and still be our source."""
+    if known["replica_preserve_commit_order"] == ON:
+        return
+    mend: tuple[str, ...] = (setting(Flavour.MYSQL, "replica_preserve_commit_order", ON),)
+    if replicating:
+        mend = ("STOP REPLICA SQL_THREAD", *mend, "START REPLICA SQL_THREAD")
+    yield Finding(
+        Level.ERROR,
+        Misconfigured(
+            "MY_REPLICA_ORDER",
+            "replica_preserve_commit_order is OFF: a replica shows states that its source never had",
+            hint=mended(mend),
+        ),
+        mend=mend,
+    )
+
+
+def _updates_unlogged(flavour: Flavour) -> Finding:
+    """MySQL remembers the statement until its restart; of MariaDB it stands in a file."""
+    mend = ("SET PERSIST_ONLY log_replica_updates = ON",) if flavour is Flavour.MYSQL else ()
+    hint = mended(mend) or "write log_slave_updates in the section [mysqld] of its configuration file"
+    return Finding(
+        Level.ERROR,
+        Misconfigured(
+            "MY_REPLICA_UPDATES",
+            "the server is a replica and does not write into its log what it replicates",
+            hint=f"{hint}; then restart the server",
+        ),
+        mend=mend,
+        restart=bool(mend),
+    )
+
+
+def _replica(flavour: Flavour, known: Status) -> Iterator[Finding]:
+    """A replication that is behind by intention, is stopped, or leaves something out."""
+    delay = int(known.get("SQL_Delay") or 0)
+    if delay:
+        yield Finding(
+            Level.WARNING,
+            Misconfigured(
+                "MY_REPLICA_DELAYED",
+                f"the server is a replica that stays {delay} s behind on purpose, and so will the mirror",
+                hint="give the address of its source, or of another replica",
+            ),
+        )
+    if "No" in (_of(known, "IO_Running"), _of(known, "SQL_Running")):
+        start = "START ALL SLAVES" if flavour is Flavour.MARIADB else "START REPLICA"
+        yield Finding(
+            Level.WARNING,
+            Misconfigured(
+                "MY_REPLICA_STOPPED",
+                "the server is a replica whose replication is stopped: nothing new comes to the mirror",
+                hint=f"see what stopped it, then {start}",
+            ),
+        )
+    filters = [f"{name.lower()} = {value}" for name, value in known.items() if _filters(name) and value]
+    if filters:
+        yield Finding(
+            Level.WARNING,
+            Misconfigured(
+                "MY_REPLICA_FILTERED",
+                "the server is a replica that leaves something out: another server of its history has other "
+                "tables under the same GTIDs",
+                detail="; ".join(filters),
+                hint="never switch this mirror to a server whose filters are others",
+            ),
+        )
+
+
+def _filters(name: str) -> bool:
+    return name.lower().startswith(
+        ("replicate_do", "replicate_ignore", "replicate_wild", "replicate_rewrite")
+    )
+
+
+def check_prepared(connection: Session) -> Iterator[Finding]:
+    """Transactions that are prepared now: what they wrote is locked until somebody ends them."""
+    try:
+        rows = query(connection, "XA RECOVER")
+    except StatementRefused:
+        return  # MySQL wants XA_RECOVER_ADMIN for it, and calls the lack of it an error of its own
+    if rows:
+        yield Finding(
+            Level.WARNING,
+            Misconfigured(
+                "MY_XA_PREPARED",
+                f"{len(rows)} XA transactions are prepared and not ended: "
+                "the copy of a table that one of them wrote waits for its end",
+                hint="XA RECOVER lists them; end each with XA COMMIT or XA ROLLBACK",
+            ),
+        )

@@ -1,0 +1,278 @@
+"""Preflight of the tables: what the patterns name, and whether each of those can be mirrored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.names import TableName
+from headrace.core.schema import Column, TableSchema
+from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.mysql.catalog.busy import busy
+from headrace.sources.mysql.catalog.candidates import BASE_TABLE, Candidate
+from headrace.sources.mysql.catalog.table_def import TableLook, schema_of
+from headrace.sources.mysql.catalog.types import doubtful_key
+from headrace.sources.mysql.catalog.volatile import volatile
+from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
+from headrace.sources.mysql.session.statements import quoted
+from headrace.sources.mysql.table_number import table_number
+from headrace.sources.patterns import Pattern, Selection, select
+
+_NO_ROWS_OF_THEIR_OWN = {
+    "VIEW": "it is a view",
+    "SYSTEM VIEW": "it is a view of the server's",
+    "SEQUENCE": "it is a sequence",
+    "SYSTEM VERSIONED": "it is system-versioned: the rows of its past are rows to the log",
+    "TEMPORARY": "it is temporary: its changes are not in the log",
+}
+_TRANSACTIONAL = "InnoDB"
+
+
+# --- choosing -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The tables that patterns name and that can be followed, and what is to say of the others."""
+
+    names: tuple[TableName, ...]
+    meant: frozenset[TableName]  # of these, those that a pattern without wildcards names
+    findings: tuple[Finding, ...]
+
+
+def choose(
+    patterns: Sequence[str],
+    among: Sequence[Candidate],
+    *,
+    lower: bool,
+    without: Collection[TableName] = (),
+) -> Chosen:
+    """Match the patterns; `lower`: the server keeps all names in lower case, or compares them so.
+
+    Raises of a table that the server cannot open at this moment: what it is cannot be told.
+    """
+    by_name = {each.name: each for each in among}
+    selection = _selected(patterns, by_name, lower=lower)
+    findings = [Finding(Level.ERROR, error) for error in selection.errors]
+    findings += [_nothing(pattern) for pattern in selection.empty]
+    chosen: list[TableName] = []
+    for name in sorted(set(selection.names) - set(without)):
+        candidate = by_name[name]
+        if candidate.unopened is not None:
+            raise busy(name, candidate.unopened)
+        why = _unfollowed(candidate)
+        if why is None:
+            chosen.append(name)
+        else:
+            findings.append(_refusal(candidate, why).for_swept(selection.meant))
+    return Chosen(tuple(chosen), selection.meant, tuple(findings))
+
+
+def _selected(patterns: Sequence[str], names: Iterable[TableName], *, lower: bool) -> Selection:
+    if not lower:
+        return select(patterns, names)
+    small = {TableName(name.schema.lower(), name.name.lower()): name for name in names}
+    found = select([pattern.lower() for pattern in patterns], small)
+    return Selection(
+        tuple(sorted(small[name] for name in found.names)),
+        frozenset(small[name] for name in found.meant),
+        found.empty,
+        found.errors,
+    )
+
+
+def _nothing(pattern: Pattern) -> Finding:
+    if pattern.excludes:
+        return Finding(
+            Level.WARNING,
+            Misconfigured(
+                "MY_PATTERN_EMPTY",
+                f'the pattern "{pattern.text}" leaves out no table that we may see',
+                hint="see that it is spelt as the table is; a database is a schema: '!shop.log'",
+            ),
+        )
+    return Finding(
+        Level.ERROR,
+        Misconfigured(
+            "MY_PATTERN_EMPTY",
+            f'the pattern "{pattern.text}" names no table that we may see',
+            hint=(
+                "headrace check URL lists what there is; the server hides tables that we have no privilege "
+                "on: "
+                'GRANT SELECT; odd names want "double quotes": \'shop."Old orders"\''
+            ),
+        ),
+    )
+
+
+def _unfollowed(candidate: Candidate) -> str | None:
+    if candidate.kind != BASE_TABLE:
+        return _NO_ROWS_OF_THEIR_OWN.get(candidate.kind, f"it is a {candidate.kind.lower()}")
+    if candidate.engine != _TRANSACTIONAL:
+        return f"its engine is {candidate.engine}: what is rolled back stays, and no snapshot holds it still"
+    return None
+
+
+def _refusal(candidate: Candidate, why: str) -> Finding:
+    # To rebuild a table holds up its writers: for a person to read, not for a script to run.
+    rebuild = f"ALTER TABLE {quoted(candidate.name.schema)}.{quoted(candidate.name.name)} ENGINE = InnoDB"
+    leave = f"leave it out: '!{candidate.name}'"
+    return Finding(
+        Level.ERROR,
+        Misconfigured(
+            "MY_NOT_STREAMED",
+            f"{candidate.name} is not mirrored",
+            detail=why,
+            hint=f"{rebuild}; or {leave}" if candidate.kind == BASE_TABLE else leave,
+        ),
+        table=candidate.name,
+    )
+
+
+# --- each table ---------------------------------------------------------------------------------
+
+
+def check_table(look: TableLook, *, accepts_cascades: bool = False) -> Iterator[Finding]:
+    """Everything about one table that decides whether and how it is mirrored."""
+    yield from _cascades(look, Level.WARNING if accepts_cascades else Level.ERROR)
+    yield from _volatile(look)
+    yield from _columns(look)
+    try:
+        schema = schema_of(look)
+    except HeadraceError as error:
+        yield Finding(Level.ERROR, error, table=look.name)
+        return
+    yield from _key(look, schema)
+    yield from _types(look, schema)
+
+
+def _cascades(look: TableLook, level: Level) -> Iterator[Finding]:
+    if look.cascades:
+        yield Finding(
+            level,
+            Misconfigured(
+                "MY_CASCADES_UNLOGGED",
+                f"foreign keys change or remove rows of table {look.name}, and the log does not say so",
+                detail=", ".join(f'"{name}"' for name in look.cascades),
+                hint=f"leave it out: '!{look.name}'; or let the application do what they do, and make them "
+                "ON DELETE RESTRICT ON UPDATE RESTRICT; MySQL from 9.6 logs them, with "
+                f"innodb_native_foreign_keys = OFF; {UNLOGGED_CASCADES.name} = {ACCEPT} mirrors it all the "
+                "same, and is wrong after the first of them",
+            ),
+            table=look.name,
+        )
+
+
+def _volatile(look: TableLook) -> Iterator[Finding]:
+    names = volatile(look.columns)
+    if names:
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "MY_COLUMN_VOLATILE",
+                f"virtual columns of table {look.name} have other values for other sessions that read them",
+                detail=", ".join(f'"{name}"' for name in names),
+                hint=f"leave the table out: '!{look.name}'; or, if the application bears it, make them "
+                "STORED, or drop them",
+            ),
+            table=look.name,
+        )
+
+
+def _columns(look: TableLook) -> Iterator[Finding]:
+    renamed = _renamed([column.name for column in look.columns])
+    if renamed:
+        table = f"{quoted(look.name.schema)}.{quoted(look.name.name)}"
+        # To rename columns is the application's affair: for a person to read, not for a script to run.
+        statements = tuple(
+            f"ALTER TABLE {table} RENAME COLUMN {quoted(old)} TO {quoted(new)}"
+            for old, new in renamed.items()
+        )
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "MY_COLUMNS_ALIKE",
+                f"columns of table {look.name} differ only in case, which Delta cannot hold",
+                detail=", ".join(f'"{name}"' for name in renamed),
+                hint=f"leave it out: '!{look.name}'; or, if the application bears it: {mended(statements)}",
+            ),
+            table=look.name,
+        )
+
+
+def _renamed(names: Sequence[str]) -> dict[str, str]:
+    """New names for those that differ from an earlier one only in case."""
+    taken = {name.casefold() for name in names}
+    met: set[str] = set()
+    renamed: dict[str, str] = {}
+    for name in names:
+        if name.casefold() in met:
+            renamed[name] = next(new for k in count(2) if (new := f"{name}_{k}").casefold() not in taken)
+            taken.add(renamed[name].casefold())
+        met.add(name.casefold())
+    return renamed
+
+
+def _key(look: TableLook, schema: TableSchema) -> Iterator[Finding]:
+    doubtful = {
+        column.name: values
+        for column in schema.columns
+        if column.name in schema.key and (values := doubtful_key(column)) is not None
+    }
+    if doubtful:
+        yield Finding(
+            Level.WARNING,
+            Misconfigured(
+                "MY_KEY_DOUBTFUL",
+                f"a value in the key of table {look.name} may have no place in the lake, and stops it then",
+                detail="; ".join(f'"{name}" may hold {values}' for name, values in doubtful.items()),
+                hint="keep such values out of the key (sql_mode with NO_ZERO_DATE and NO_ZERO_IN_DATE does)",
+            ),
+            table=look.name,
+        )
+
+
+# Forms that are text where one might look for another type.
+_AS_TEXT = ("digits", "time")
+
+
+def _types(look: TableLook, schema: TableSchema) -> Iterator[Finding]:
+    as_text = [f'"{column.name}" {column.source_type}' for column in schema.columns if _is_text(column)]
+    if as_text:
+        yield Finding(
+            Level.INFO,
+            Misconfigured(
+                "MY_TYPES_AS_TEXT",
+                f"columns of table {look.name} are kept as text, as the server prints them",
+                detail=", ".join(as_text),
+                hint="cast them where they are read; docs/types.md has the whole list",
+            ),
+            table=look.name,
+        )
+
+
+def _is_text(column: Column) -> bool:
+    return column.form in _AS_TEXT
+
+
+# --- all of them --------------------------------------------------------------------------------
+
+
+def check_numbers(names: Sequence[TableName]) -> Iterator[Finding]:
+    """Tables whose names make the same number: the stream could not tell them apart."""
+    numbers = Counter(map(table_number, names))
+    alike = tuple(name for name in names if numbers[table_number(name)] > 1)
+    if alike:
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "MY_TABLES_ALIKE",
+                "tables cannot be told apart in the stream: their names make the same number",
+                detail=", ".join(map(str, alike)),
+                hint=f"leave one of them out: '!{alike[-1]}'",
+            ),
+            tables=alike,
+        )

@@ -1,0 +1,26 @@
+"""A wish in MySQL's words: what is to be mirrored. All checks go by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.sources.contract.findings import Wish
+from headrace.sources.contract.record import Json
+from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlWish:
+    """What somebody wants to mirror. Nothing of ours is made upstream for it."""
+
+    patterns: Sequence[str]
+    connections: int = 4  # that the copy may open
+    accepts_cascades: bool = False  # somebody says that unlogged cascades never find a row
+    identity: Json | None = None  # of the source that the lake already mirrors
+
+    @classmethod
+    def of(cls, wish: Wish) -> MysqlWish:
+        """Read a wish."""
+        accepts = wish.options.get(UNLOGGED_CASCADES.name) == ACCEPT
+        return cls(wish.patterns, wish.connections, accepts, wish.identity)
