@@ -34,15 +34,16 @@ def wait_for(condition: Callable[[], bool], what: str, *, deadline: float = DEAD
             raise TimeoutError(f"{what}: not within {deadline:g} s")
 
 
-def condition_holds(condition: Callable[[], bool], least: float = 0.01) -> bool:
+def condition_holds(condition: Callable[[], bool], least: float = 0.01, most: float = 2.0) -> bool:
     """Ask once, and if it does not hold, wait for a moment.
 
-    Asking costs those who are waited for time on the same cores: it takes no more than a fifth.
+    Asking costs those who are waited for time on the same cores: it takes no more than a fifth, unless an
+    answer takes very long itself, which says that something stalls and not what asking costs.
     """
     asked = time.monotonic()
     if condition():
         return True
-    time.sleep(max(least, 4 * (time.monotonic() - asked)))
+    time.sleep(min(max(least, 4 * (time.monotonic() - asked)), most))
     return False
 
 
