@@ -11,6 +11,7 @@
     preflight/         everything that would go wrong later, found before anything is made
     stream_source      the half of the contract that a receiver needs
     upstream           the record of the tables that are followed
+    snapshot/          one moment, seen by several readers under table locks
     stream/            from the binlog to whole transactions of the wanted tables
     decoder            the contract's decoder, over these:
       slicing            where bytes may be cut, and what they have for some tables

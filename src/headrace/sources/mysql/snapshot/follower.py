@@ -1,0 +1,135 @@
+"""A follower: one connection, on an executor, that sees the moment of a leader.
+
+It needs nothing but its arguments. `join` waits for the moment for as long as there is a leader; afterwards
+the view is this connection's own and outlives the leader. Who comes late, or was too slow, is left out: what
+it would read is of another moment, so it reads nothing (`leader` says why a member's view is right).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from headrace.core.errors import Transient
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import Identity, identify, verify
+from headrace.sources.mysql.session.statements import Session, execute, query
+from headrace.sources.mysql.session.timeouts import nobody
+from headrace.sources.mysql.snapshot.ticket import Ticket
+
+_GATE_SECONDS = 2  # of one wait at the gate, until it is looked whether there is a leader
+_GLANCE = 0.01  # between two looks at what the leader decided
+
+
+class LeftOut(Transient):
+    """This reader was not there when the moment was taken."""
+
+    codes = ("MY_READER_LATE",)
+
+
+class LeaderGone(Transient):
+    """There is no leader, or none any more, and the moment was not taken."""
+
+    codes = ("MY_SNAPSHOT_GONE",)
+
+
+class Follower:
+    """A connection to the source, and to no other, that joins a snapshot."""
+
+    def __init__(self, address: Address, identity: Identity, ticket: Ticket, *, role: str) -> None:
+        self._address = address
+        self._identity = identity
+        self._ticket = ticket
+        self._role = role
+        self._session: Session | None = None
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def join(self, check: Callable[[], None] = nobody) -> Session:
+        """The connection within a transaction that shows the moment; waits for it the first time."""
+        if self._session is None:
+            session = self._session = connect(self._address, role=self._role)
+            try:
+                verify(identify(session), self._identity)
+                _join(session, self._ticket, check)
+            except BaseException:
+                self.close()
+                raise
+        if self._session.closed:
+            raise _late("its connection ended, and its view with it")
+        return self._session
+
+    def close(self) -> None:
+        """Hang up: what was held is let go of."""
+        if self._session is not None:
+            self._session.close()
+
+
+def _join(session: Session, ticket: Ticket, check: Callable[[], None]) -> None:
+    number = _place(session, ticket)
+    _wait_at_gate(session, ticket, number, check)
+    execute(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    if not _got(session, ticket.view(number), 0, nobody):
+        raise _late("its place was another's before")
+    while not _is_member(session, ticket):
+        check()
+        time.sleep(_GLANCE)
+
+
+def _place(session: Session, ticket: Ticket) -> int:
+    """The first place that nobody holds; it is held from here on."""
+    _is_member(session, ticket)  # else there is nothing to wait for
+    for number in range(ticket.readers):
+        if _got(session, ticket.place(number), 0, nobody):
+            return number
+    raise _late("all places are held by others")
+
+
+def _wait_at_gate(session: Session, ticket: Ticket, number: int, check: Callable[[], None]) -> None:
+    while not _got(session, ticket.gate(number), _GATE_SECONDS, check):
+        check()
+        _is_member(session, ticket)
+
+
+def _is_member(session: Session, ticket: Ticket) -> bool:
+    """Tell whether the leader has seen our view; no longer to be hoped for raises.
+
+    The names are looked at from the left to the right: the leader holds members before it closes.
+    """
+    names = (ticket.leader, ticket.closed, ticket.member(session.connection_id))
+    [(leader, closed, member)] = query(
+        session, "SELECT " + ", ".join(f"IS_USED_LOCK('{name}')" for name in names)
+    )
+    if member == ticket.connection:
+        return True
+    if leader != ticket.connection:
+        raise LeaderGone(
+            "MY_SNAPSHOT_GONE",
+            "nobody holds the snapshot that is to be read",
+            hint="nothing to do: what is missing is copied from a new snapshot",
+        )
+    if closed is not None:
+        raise _late("the tables were locked and let go of without it")
+    return False
+
+
+def _got(session: Session, name: str, seconds: int, check: Callable[[], None]) -> bool:
+    [(answer,)] = query(session, f"SELECT GET_LOCK('{name}', {seconds})", check=check)
+    return answer == 1
+
+
+def _late(detail: str) -> LeftOut:
+    return LeftOut(
+        "MY_READER_LATE",
+        "a reader was not there when the snapshot was taken, or has lost it",
+        detail=detail,
+        hint="nothing to do: what it would have read is copied from a new snapshot",
+    )

@@ -1,0 +1,171 @@
+"""The leader of a snapshot: it locks the tables until every reader that is there has opened its view.
+
+    leader                                   reader (`follower`)
+    hold leader, gates
+                                             hold place N; wait for gate N
+    wait until the places are held
+    LOCK TABLES ... READ
+    read gtid_executed; let go of the gates
+                                             START TRANSACTION WITH CONSISTENT SNAPSHOT; hold view N
+    see who holds views              (*)
+    UNLOCK TABLES
+    hold member C for each of them, closed
+                                             member: read.   closed, and no member: left out
+
+The equation: a gate is free only after the tables were locked, and (*) is answered by the very session that
+holds their locks. So the view of each member was opened while nobody could write: it shows, of these tables,
+the transactions of `gtid_executed` and no others. A leader that dies, between two statements or within one,
+never answers (*), and then there are no members.
+
+Why the set is the right one: a transaction that has written one of the tables keeps it from being locked
+until it has ended in the log and in the engine. Of other tables the set may name transactions that a view
+does not show: it is the handoff of the locked ones alone.
+
+The locks are held for no longer than `VIEW_SECONDS` and the two answers around them; who is not in time is
+left out. `held` is that time, on our clock. Called by who plans a copy, in the driver.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from headrace.core.errors import HeadraceError, Transient
+from headrace.core.handoff import ByPosition
+from headrace.core.names import TableName
+from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.mysql.binlog_position import Log, parse
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import Identity, identify, verify
+from headrace.sources.mysql.session.statements import Session, Value, query
+from headrace.sources.mysql.snapshot.locks import Locked, locked
+from headrace.sources.mysql.snapshot.ticket import Ticket
+
+VIEW_SECONDS = 0.08  # for the readers to open their views, while the tables are locked
+PLACE_SECONDS = 30.0  # from the first reader's arrival, for the others to come
+_GLANCE = 0.004  # between two looks at the views
+_LOOK = 0.05  # between two looks at the places
+
+
+class ReadersMissing(Transient):
+    """No reader was there, or in time, when the moment came."""
+
+    codes = ("MY_READERS_MISSING",)
+
+
+class Leader:
+    """A moment of some tables, for readers that hold its ticket: made by `lead`, taken by `take`."""
+
+    def __init__(self, session: Session, ticket: Ticket) -> None:
+        self._session = session
+        self.ticket = ticket
+        self.members: tuple[int, ...] = ()  # connections of the readers that see the moment
+        self.held: float | None = None  # for how long the tables were locked
+
+    def __enter__(self) -> Leader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.close()
+
+    def take(
+        self, tables: Sequence[TableName], log: Log, seconds: float, waiting: Waiting = ALONE
+    ) -> ByPosition:
+        """Take the moment, once: as soon as the readers are there and the tables can be locked.
+
+        Waits for the readers so many seconds, and then for the locks so many.
+        """
+        self._wait_for_readers(seconds, waiting)
+        with locked(self._session, tables, waiting, seconds) as locks:
+            executed, present = self._open_gates()
+            self.members = self._views(present, locks.since + VIEW_SECONDS)
+            locks.release(self._session)
+        return self._close(locks, log, executed)
+
+    def alive(self) -> bool:
+        """Tell whether the readers still have a leader; asking also keeps its connection awake."""
+        if self._session.closed:
+            return False
+        try:
+            query(self._session, "SELECT 1")
+        except HeadraceError:
+            return False
+        return True
+
+    def _wait_for_readers(self, seconds: float, waiting: Waiting) -> None:
+        places = [self.ticket.place(number) for number in range(self.ticket.readers)]
+        deadline, first = time.monotonic() + seconds, True
+        while (there := sum(one is not None for one in self._owners(places))) < len(places):
+            waiting.check()
+            if there and first:
+                first, deadline = False, min(deadline, time.monotonic() + PLACE_SECONDS)
+            if time.monotonic() >= deadline:
+                if not there:
+                    raise _missing("no reader has come")
+                return
+            time.sleep(_LOOK)
+
+    def _open_gates(self) -> tuple[str, list[int]]:
+        """Read what the server has executed while nobody may write, and open the gates; who waits there."""
+        ticket, numbers = self.ticket, range(self.ticket.readers)
+        places = ", ".join(f"IS_USED_LOCK('{ticket.place(number)}')" for number in numbers)
+        gates = ", ".join(f"RELEASE_LOCK('{ticket.gate(number)}')" for number in numbers)
+        executed = f"@@global.{self._session.release.words.executed}"
+        [row] = query(self._session, f"SELECT {executed}, {places}, {gates}")
+        there = row[1 : 1 + len(numbers)]
+        return str(row[0]), [number for number in numbers if there[number] is not None]
+
+    def _views(self, present: Sequence[int], deadline: float) -> tuple[int, ...]:
+        """The connections that have opened their views by now, as the session that holds the locks sees."""
+        if not present:
+            return ()
+        views = [self.ticket.view(number) for number in present]
+        while True:
+            found = [one for one in self._owners(views) if isinstance(one, int)]
+            if len(found) == len(views) or time.monotonic() + _GLANCE >= deadline:
+                return tuple(found)
+            time.sleep(_GLANCE)
+
+    def _close(self, locks: Locked, log: Log, executed: str) -> ByPosition:
+        """Tell the members that they are; who is none may leave."""
+        self.held = locks.held
+        _hold(self._session, [*map(self.ticket.member, self.members), self.ticket.closed])
+        if not self.members:
+            raise _missing("none of them opened its view in time")
+        return ByPosition(log.position(str(parse(executed))))
+
+    def _owners(self, names: Sequence[str]) -> tuple[Value, ...]:
+        [row] = query(self._session, "SELECT " + ", ".join(f"IS_USED_LOCK('{name}')" for name in names))
+        return row
+
+
+def lead(address: Address, identity: Identity, readers: int) -> Leader:
+    """A leader whose readers may come; nothing is locked yet but its own names."""
+    session = connect(address, role="snapshot")
+    try:
+        verify(identify(session), identity)
+        ticket = Ticket.new(session.connection_id, readers)
+        _hold(session, [ticket.leader, *(ticket.gate(number) for number in range(readers))])
+    except BaseException:
+        with suppress(HeadraceError):
+            session.close()
+        raise
+    return Leader(session, ticket)
+
+
+def _hold(session: Session, names: Sequence[str]) -> None:
+    query(session, "SELECT " + ", ".join(f"GET_LOCK('{name}', 0)" for name in names))
+
+
+def _missing(detail: str) -> ReadersMissing:
+    return ReadersMissing(
+        "MY_READERS_MISSING",
+        "the readers of a snapshot were not there when it was taken",
+        detail=detail,
+        hint="nothing to do: it is tried again; if it goes on, see that executors reach the server",
+    )

@@ -1,0 +1,168 @@
+"""The read locks on the tables of a copy: had within a bound, or given up and asked for again.
+
+    LOCK TABLES a READ, b READ, ...     waits for every transaction that has written one of them
+    ...                                 writers wait for us
+    UNLOCK TABLES
+
+Whoever waits for such a lock stands in front of all who come later and want to write. So one attempt lasts
+`ATTEMPT_SECONDS` over all tables, and between two of them the application has `PAUSE_SECONDS` for itself. The
+server bounds the wait for each lock; the sum of them is bounded here, by a cancellation.
+
+A server whose client vanished keeps its locks until it notices: the session's `wait_timeout` is short while
+it holds them, and a leader that sleeps for longer loses them.
+
+XA transactions that are prepared have their rows in the log and not in a snapshot. MySQL keeps their locks,
+whoever made them is connected or not, so they are in the way of ours. MariaDB forgets the locks on tables
+when that session ends, so there all prepared ones have to be gone: whether they wrote our tables no server
+tells.
+
+Called by `leader`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from headrace.core.errors import HeadraceError, Misconfigured, Transient
+from headrace.core.names import TableName
+from headrace.sources.contract.waiting import Waiting
+from headrace.sources.mysql.session.refusals import Cancelled, LockTimeout, Overruled, PrivilegeMissing
+from headrace.sources.mysql.session.statements import Session, execute, query, quoted
+
+ATTEMPT_SECONDS = 1.0
+PAUSE_SECONDS = 2.0
+_GLANCE = 0.2  # between two looks whether the pause is wanted still
+_IDLE_SECONDS = 2  # until the server ends a session that holds the locks and says nothing
+_MOST_NAMED = 5
+
+
+class TablesHeld(Transient):
+    """The tables of a copy could not be locked, or are locked while a prepared transaction hides rows."""
+
+    codes = ("MY_TABLES_HELD",)
+
+
+@dataclass(slots=True)
+class Locked:
+    """Read locks while they are held; afterwards for how long they were."""
+
+    since: float  # of time.monotonic
+    held: float | None = None
+
+    def release(self, session: Session) -> None:
+        """Let the writers go on."""
+        execute(session, "UNLOCK TABLES")
+        self.held = time.monotonic() - self.since
+        idle(session, None)
+
+
+@contextmanager
+def locked(
+    session: Session, tables: Sequence[TableName], waiting: Waiting, seconds: float
+) -> Iterator[Locked]:
+    """Lock the tables, however many attempts that takes within so many seconds.
+
+    The block releases them; if it fails before that, the session is closed and the server does.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        waiting.check()
+        try:
+            locks = _attempt(session, tables)
+            break
+        except TablesHeld as error:
+            if time.monotonic() >= deadline:
+                raise
+            waiting.tell(error)
+        except BaseException:
+            session.close()  # it may hold them
+            raise
+        _pause(waiting, min(PAUSE_SECONDS, max(0.0, deadline - time.monotonic())))
+    try:
+        yield locks
+    finally:
+        if locks.held is None:
+            session.close()
+
+
+def idle(session: Session, seconds: int | None) -> None:
+    """Have the server end the session after so many seconds of silence; None: after the usual time."""
+    execute(session, f"SET SESSION wait_timeout = {28800 if seconds is None else seconds}")
+
+
+def _attempt(session: Session, tables: Sequence[TableName]) -> Locked:
+    names = ", ".join(f"{quoted(each.schema)}.{quoted(each.name)} READ" for each in tables)
+    execute(session, f"SET SESSION lock_wait_timeout = {max(1, round(ATTEMPT_SECONDS))}")
+    idle(session, _IDLE_SECONDS)
+    begun = time.monotonic()
+    try:
+        query(session, f"LOCK TABLES {names}", seconds=ATTEMPT_SECONDS)
+    except (LockTimeout, Cancelled, Overruled) as error:
+        idle(session, None)
+        raise _held(_prepared(session), error.detail) from None
+    except PrivilegeMissing as error:
+        raise _privilege(tables, error) from None
+    locks = Locked(time.monotonic())
+    if locks.since - begun > ATTEMPT_SECONDS:
+        # It is not known when they were had, and nobody is to wait for us longer than that.
+        locks.release(session)
+        raise _held(_prepared(session), "they were had too late")
+    if session.release.is_mariadb and (hidden := _prepared(session)) != []:
+        locks.release(session)
+        raise _held(hidden, "MariaDB does not keep the locks of prepared transactions")
+    return locks
+
+
+def _pause(waiting: Waiting, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        waiting.check()
+        time.sleep(min(_GLANCE, left))
+
+
+def _prepared(session: Session) -> list[str] | None:
+    """The XA transactions that are prepared, as XA COMMIT names them; None where we may not see them."""
+    try:
+        found = query(session, "XA RECOVER")
+    except PrivilegeMissing:
+        return None
+    return [_xid(int(str(row[0])), int(str(row[1])), row[3]) for row in found]
+
+
+def _xid(form: int, split: int, data: object) -> str:
+    raw = data if isinstance(data, bytes) else str(data).encode("utf-8", "surrogateescape")
+    return f"X'{raw[:split].hex()}',X'{raw[split:].hex()}',{form}"
+
+
+def _held(prepared: list[str] | None, detail: str | None) -> TablesHeld:
+    primary = "the tables of a copy could not be locked: transactions that wrote them are open"
+    if prepared:
+        named = "; ".join(prepared[:_MOST_NAMED])
+        more = f" and {len(prepared) - _MOST_NAMED} more" if len(prepared) > _MOST_NAMED else ""
+        return TablesHeld(
+            "MY_TABLES_HELD",
+            primary,
+            detail=f"XA transactions are prepared, which may be the reason: {named}{more}",
+            hint=f"XA COMMIT {prepared[0]} or XA ROLLBACK {prepared[0]}; long transactions: SHOW PROCESSLIST",
+        )
+    unseen = "; GRANT XA_RECOVER_ADMIN shows those that are prepared" if prepared is None else ""
+    return TablesHeld(
+        "MY_TABLES_HELD",
+        primary,
+        detail=detail,
+        hint=f"wait for them, or end them: SHOW PROCESSLIST, KILL{unseen}",
+    )
+
+
+def _privilege(tables: Sequence[TableName], error: HeadraceError) -> Misconfigured:
+    schemas = sorted({table.schema for table in tables})
+    grants = "; ".join(f"GRANT SELECT, LOCK TABLES ON {quoted(each)}.* TO our_user" for each in schemas)
+    return Misconfigured(
+        "MY_LOCK_PRIVILEGE",
+        "the tables of a copy may not be locked, and without that no moment can be joined to the log",
+        detail=error.detail,
+        hint=grants,
+    )

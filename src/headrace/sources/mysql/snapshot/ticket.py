@@ -1,0 +1,66 @@
+"""The ticket of a snapshot: the names of the user-level locks by which a leader and its readers meet.
+
+No connection travels between processes, so whoever is to see the same moment meets at the server. The server
+frees what a session holds when it ends, however it ends, so nobody is waited for who is dead.
+
+    leader               held by the leader for as long as its snapshot lasts
+    place N              held by a reader that is there; places are taken in turn
+    gate N               held by the leader until the tables are locked: the reader of place N waits for it
+    view N               held by a reader that has opened its snapshot behind the gate
+    member CONNECTION    held by the leader: it saw that connection's view while the tables were locked
+    closed               held by the leader after all members: who is none by then is left out
+
+Names are 64 characters at most, and letter case means nothing in them. Only what the leader's own connection
+holds counts as the leader's. A ticket travels as JSON.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict, dataclass
+
+from headrace.sources.contract.record import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Where readers of one snapshot meet their leader."""
+
+    name: str
+    connection: int  # the leader's
+    readers: int
+
+    @classmethod
+    def new(cls, connection: int, readers: int) -> Ticket:
+        """A ticket of chance for so many readers."""
+        return cls(secrets.token_hex(12), connection, readers)
+
+    @classmethod
+    def of(cls, record: Json) -> Ticket:
+        return cls(**record)
+
+    def as_record(self) -> Json:
+        return asdict(self)
+
+    @property
+    def leader(self) -> str:
+        return self._lock("leader")
+
+    @property
+    def closed(self) -> str:
+        return self._lock("closed")
+
+    def place(self, number: int) -> str:
+        return self._lock(f"place:{number}")
+
+    def gate(self, number: int) -> str:
+        return self._lock(f"gate:{number}")
+
+    def view(self, number: int) -> str:
+        return self._lock(f"view:{number}")
+
+    def member(self, connection: int) -> str:
+        return self._lock(f"in:{connection}")
+
+    def _lock(self, what: str) -> str:
+        return f"headrace:{self.name}:{what}"

@@ -1,0 +1,257 @@
+"""A moment under table locks, on real servers, seen by readers in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from headrace.core.errors import Misconfigured, Transient
+from headrace.core.names import TableName
+from headrace.core.position import STEP
+from headrace.sources.contract.waiting import Waiting
+from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import Identity, identify
+from headrace.sources.mysql.session.statements import query
+from headrace.sources.mysql.snapshot import locks
+from headrace.sources.mysql.snapshot.leader import Leader, ReadersMissing, lead
+from headrace.sources.mysql.snapshot.locks import TablesHeld
+from headrace.testing.mysql import Database, Server
+from tests.integration.mysql.snapshot.readers import Reader
+
+pytestmark = pytest.mark.server
+
+SECONDS = 60.0
+TOTAL = 20_000
+SEEN = "SELECT (SELECT SUM(v) FROM {0}.a) + (SELECT SUM(v) FROM {0}.b), (SELECT COUNT(*) FROM {0}.moves)"
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def database(request: pytest.FixtureRequest) -> Database:
+    """A fresh database on a server of either kind."""
+    made: Database = request.getfixturevalue(f"{request.param}_database")
+    return made
+
+
+@pytest.fixture
+def bank(database: Database) -> Database:
+    """Two tables of accounts, and one that counts the transfers between them."""
+    for name in ("a", "b"):
+        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, v int NOT NULL)")
+        database.execute(f"INSERT INTO {name} VALUES " + ", ".join(f"({i}, 1000)" for i in range(10)))
+    database.execute("CREATE TABLE moves (id int AUTO_INCREMENT PRIMARY KEY)")
+    return database
+
+
+def identity_of(url: str) -> Identity:
+    with connect(Address.parse(url), role="test") as session:
+        return identify(session)
+
+
+@contextmanager
+def leading(database: Database, readers: int) -> Iterator[tuple[Leader, Identity]]:
+    url = database.url()
+    identity = identity_of(url)
+    with lead(Address.parse(url), identity, readers) as leader:
+        yield leader, identity
+
+
+def names(database: Database, *tables: str) -> list[TableName]:
+    return [TableName(database.name, table) for table in tables]
+
+
+def executed(database: Database) -> int:
+    """The time of all that the server has executed."""
+    with connect(Address.parse(database.url()), role="test") as session:
+        [(text,)] = query(session, f"SELECT @@global.{session.release.words.executed}")
+    return Log().position(str(text)).time
+
+
+def until(condition: object, what: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    assert callable(condition)
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+class Transfers:
+    """Writers that move money from table to table, each transfer one transaction."""
+
+    def __init__(self, database: Database, writers: int) -> None:
+        self._database = database
+        self._over = threading.Event()
+        self.longest = 0.0
+        self.done = 0
+        self._threads = [threading.Thread(target=self._write, args=(i,)) for i in range(writers)]
+
+    def __enter__(self) -> Transfers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _write(self, number: int) -> None:
+        with self._database.connect() as connection, connection.cursor() as cursor:
+            while not self._over.is_set():
+                began = time.monotonic()
+                cursor.execute("BEGIN")
+                cursor.execute("UPDATE a SET v = v - 1 WHERE id = %s", [number])
+                cursor.execute("UPDATE b SET v = v + 1 WHERE id = %s", [number])
+                cursor.execute("INSERT INTO moves VALUES ()")
+                cursor.execute("COMMIT")
+                self.longest = max(self.longest, time.monotonic() - began)
+                self.done += 1
+
+
+def test_all_readers_see_the_moment_of_the_handoff_while_others_write(bank: Database) -> None:
+    before = executed(bank)
+    with leading(bank, 3) as (leader, identity), ExitStack() as stack:
+        question = SEEN.format(bank.name)
+        readers = [
+            stack.enter_context(Reader(bank.url(), identity, leader.ticket, question)) for _ in range(3)
+        ]
+        transfers = stack.enter_context(Transfers(bank, 4))
+        until(lambda: transfers.done > 50, "nobody writes")
+        handoff = leader.take(names(bank, "a", "b", "moves"), Log(), SECONDS)
+        seen = [reader.state() for reader in readers]
+        shown = {tuple(rows[0]) for rows in seen if isinstance(rows, list)}
+        assert len(leader.members) == sum(isinstance(rows, list) for rows in seen) > 0
+    # Nothing else wrote to this server: each transfer is one transaction of the log.
+    assert shown == {(TOTAL, (handoff.frontier.time - before) // STEP)}
+    assert leader.held is not None
+    assert leader.held < 0.5, leader.held
+    assert transfers.longest < locks.ATTEMPT_SECONDS + 2, transfers.longest
+
+
+def test_who_comes_late_or_sleeps_is_left_out(bank: Database) -> None:
+    with leading(bank, 3) as (leader, identity), ExitStack() as stack:
+        arguments = (bank.url(), identity, leader.ticket, SEEN.format(bank.name))
+        awake, asleep, dead = (stack.enter_context(Reader(*arguments)) for _ in range(3))
+        until(lambda: len(_places(bank, leader)) == 3, "nobody has come")
+        assert asleep.process.pid
+        os.kill(asleep.process.pid, signal.SIGSTOP)
+        dead.process.kill()
+        until(lambda: len(_places(bank, leader)) == 2, "the dead one keeps its place")
+        with Reader(*arguments) as instead:  # its place is free again
+            until(lambda: len(_places(bank, leader)) == 3, "nobody has come in its place")
+            leader.take(names(bank, "a", "b", "moves"), Log(), SECONDS)
+            os.kill(asleep.process.pid, signal.SIGCONT)
+            assert asleep.state() == "MY_READER_LATE"
+            assert [awake.state(), instead.state()] == [[(TOTAL, 0)]] * 2
+        with Reader(*arguments) as late:
+            assert late.state() == "MY_READER_LATE"
+
+
+def test_readers_of_a_leader_that_was_killed_read_nothing(bank: Database) -> None:
+    with leading(bank, 1) as (leader, identity):
+        with Reader(bank.url(), identity, leader.ticket, SEEN.format(bank.name)) as reader:
+            until(lambda: _places(bank, leader), "nobody has come")
+            assert leader.alive()
+            bank.execute(f"KILL {leader.ticket.connection}", user="root")
+            assert reader.state() == "MY_SNAPSHOT_GONE"
+        assert not leader.alive()
+        with pytest.raises(Transient):
+            leader.take(names(bank, "a"), Log(), 5)
+
+
+def test_a_leader_without_readers_locks_nothing(bank: Database) -> None:
+    with leading(bank, 1) as (leader, _), pytest.raises(ReadersMissing):
+        leader.take(names(bank, "a"), Log(), 0.2)
+    assert leader.held is None
+
+
+def test_an_open_writer_is_waited_for_and_others_pass_meanwhile(bank: Database) -> None:
+    told: list[Transient] = []
+    with (
+        leading(bank, 1) as (leader, identity),
+        Reader(bank.url(), identity, leader.ticket, SEEN.format(bank.name)) as reader,
+        bank.connect() as holder,
+        holder.cursor() as cursor,
+    ):
+        cursor.execute("BEGIN")
+        cursor.execute("UPDATE a SET v = v + 5 WHERE id = 9")
+
+        def hear(reason: Transient) -> None:
+            told.append(reason)
+            if len(told) == 2:
+                cursor.execute("COMMIT")
+
+        with Transfers(bank, 2) as transfers:
+            leader.take(names(bank, "a", "b", "moves"), Log(), SECONDS, Waiting(tell=hear))
+        assert [reason.code for reason in told] == ["MY_TABLES_HELD"] * len(told)
+        assert reader.state()[0][0] == TOTAL + 5
+    assert transfers.longest < locks.ATTEMPT_SECONDS + 2, transfers.longest
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_prepared_transaction_bars_the_moment_and_is_named(bank: Database, connected: bool) -> None:
+    holder = bank.connect(user="root")
+    try:
+        with holder.cursor() as cursor:
+            for statement in ("XA START 'x1','q'", "UPDATE a SET v = 7 WHERE id = 1", "XA END 'x1','q'"):
+                cursor.execute(statement)
+            cursor.execute("XA PREPARE 'x1','q'")
+        if not connected:
+            holder.close()
+        with connect(Address.parse(bank.url(user="root")), role="test") as session:
+            with pytest.raises(TablesHeld) as held, locks.locked(session, names(bank, "a"), Waiting(), 0.0):
+                raise AssertionError("the table was locked")
+            assert "X'7831',X'71',1" in (held.value.detail or "") + (held.value.hint or "")
+    finally:
+        with holder if holder.open else bank.connect(user="root") as other, other.cursor() as cursor:
+            cursor.execute("XA ROLLBACK 'x1','q'")
+
+
+def test_locks_that_we_may_not_take_are_refused_with_the_grant(bank: Database) -> None:
+    server: Server = bank.server
+    server.execute("CREATE USER poor@'%' IDENTIFIED BY 'poor'")
+    try:
+        server.execute(f"GRANT SELECT ON {bank.name}.* TO poor@'%'")
+        port = Address.parse(bank.url()).port
+        poor = Address.parse(f"mysql://poor:poor@127.0.0.1:{port}/")
+        with (
+            connect(poor, role="test") as session,
+            pytest.raises(Misconfigured) as refused,
+            locks.locked(session, names(bank, "a"), Waiting(), 0.0),
+        ):
+            raise AssertionError("the table was locked")
+        assert refused.value.code == "MY_LOCK_PRIVILEGE"
+        assert f"LOCK TABLES ON `{bank.name}`.*" in (refused.value.hint or "")
+    finally:
+        server.execute("DROP USER poor@'%'")
+
+
+@pytest.mark.full
+def test_a_thousand_tables_are_locked_within_the_bound(bank: Database) -> None:
+    with bank.connect() as connection, connection.cursor() as cursor:
+        for number in range(1000):
+            cursor.execute(f"CREATE TABLE t{number} (id int PRIMARY KEY)")
+    tables = names(bank, *(f"t{number}" for number in range(1000)))
+    with (
+        leading(bank, 1) as (leader, identity),
+        Reader(bank.url(), identity, leader.ticket, f"SELECT COUNT(*) FROM {bank.name}.t0") as reader,
+    ):
+        leader.take(tables, Log(), SECONDS)
+        assert reader.state() == [(0,)]
+    assert leader.held is not None
+    assert leader.held < 0.5, leader.held
+
+
+def _places(database: Database, leader: Leader) -> list[int]:
+    ticket = leader.ticket
+    numbers = range(ticket.readers)
+    asked = ", ".join(f"IS_USED_LOCK('{ticket.place(number)}')" for number in numbers)
+    [row] = database.execute(f"SELECT {asked}")
+    return [number for number in numbers if row[number] is not None]
