@@ -42,7 +42,7 @@ _CODECS: Mapping[str, tuple[str, Mapping[int, str]]] = {
 
 
 def has_decoder(charset: str) -> bool:
-    """Whether texts in this charset can be read."""
+    """Tell whether texts in this charset can be read."""
     return charset in CHARACTERS or charset in _CODECS
 
 
@@ -126,7 +126,7 @@ def _measure(
     offsets: Lengths,
     states: Bytes,
 ) -> int:
-    """Where each text will end, and whether all of its bytes mean something."""
+    """Find where each text will end, and whether all of its bytes mean something."""
     total = 0
     offsets[0] = 0
     for i in range(len(kinds)):

@@ -197,7 +197,7 @@ def _digest(data: Bytes, starts: Ints, stops: Ints, digests: npt.NDArray[np.uint
 
 @kernel(types.boolean, given(types.uint8), given(types.int64), given(types.int64), given(types.int64))
 def _agree(data: Bytes, starts: Ints, stops: Ints, first: Ints) -> bool:
-    """Whether each of these says the same as the one that stands for it."""
+    """Tell whether each of these says the same as the one that stands for it."""
     for i in range(len(starts)):
         j = first[i]
         if i == j:

@@ -174,7 +174,7 @@ def _opaque(kind: int, value: bytes) -> str:
 
 
 def _packed(value: bytes) -> tuple[int, int]:
-    """What stands before the second's fraction (negative for a negative time), and the fraction's size."""
+    """Read what stands before the second's fraction (below 0 for a time below 0), and the fraction's size."""
     number = int.from_bytes(_exactly(value, 0, 8), "little", signed=True)
     sign = -1 if number < 0 else 1
     return sign * (abs(number) >> 24), abs(number) & 0xFFFFFF

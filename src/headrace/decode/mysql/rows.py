@@ -85,12 +85,12 @@ class _Side:
 
     @property
     def is_absent(self) -> bool:
-        """Whether no change has this side."""
+        """Tell whether no change has this side."""
         return not self.kinds.size
 
 
 def counts(data: Bytes, events: Events, rows: Ints, layout: Layout) -> Ints:
-    """How many rows each of these events changes."""
+    """Count the rows that each of these events changes."""
     found = np.zeros(len(rows), np.int64)
     none = _Side.empty(0, 0)
     _check(

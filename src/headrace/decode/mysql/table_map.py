@@ -98,7 +98,7 @@ class LayoutColumn:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the rows of a table are laid out, from its table map."""
+    """The layout of a table's rows, from its table map."""
 
     database: str
     table: str

@@ -38,7 +38,7 @@ _NO_GTIDS, _NOWHERE = GtidSet(), MariadbPosition()
 
 @dataclass(frozen=True, slots=True)
 class MysqlProgress:
-    """What a MySQL server's binlog has brought: transactions that ended, and those that are prepared."""
+    """The transactions that a MySQL binlog has brought: those that ended, and those that are prepared."""
 
     ended: GtidSet = _NO_GTIDS
     prepared: GtidSet = _NO_GTIDS
@@ -57,7 +57,7 @@ class MysqlProgress:
 
     @property
     def resume(self) -> str:
-        """What the server is asked to go on from."""
+        """The place that the server is asked to go on from."""
         return str(self.ended)
 
     @property
@@ -87,7 +87,7 @@ class MysqlProgress:
 
 @dataclass(frozen=True, slots=True)
 class MariadbProgress:
-    """How far a MariaDB server's binlog was read, and where its oldest prepared transaction begins.
+    """The place up to which a MariaDB binlog was read, and where its oldest prepared transaction begins.
 
     `start` is the place before the oldest of `prepared`; without any it is `read`.
     """
@@ -120,7 +120,7 @@ class MariadbProgress:
 
     @property
     def resume(self) -> str:
-        """What the server is asked to go on from."""
+        """The place that the server is asked to go on from."""
         return str(self.start)
 
     @property
@@ -141,7 +141,7 @@ def parse(text: str) -> BinlogProgress:
 
 
 def count(text: str) -> int:
-    """How many transactions a text stands for, as times count them."""
+    """Count the transactions that a text stands for, as times count them."""
     return parse(text).count
 
 

@@ -1,4 +1,4 @@
-"""What bytes of the stream must be told to be decoded: the transaction they begin in, and its table maps.
+"""The context of bytes of the stream: the transaction that they begin in, and its table maps.
 
 Between two transactions there is nothing to tell: each writes the maps of its tables before its rows.
 
@@ -47,7 +47,7 @@ class StreamContext:
         return () if self.inside is None else self.inside.maps
 
     def only(self, tables: Collection[int]) -> StreamContext:
-        """What it says of these tables."""
+        """Keep the part that speaks of these tables."""
         if self.inside is None:
             return self
         maps = tuple(frame for frame in self.inside.maps if number_of(frame) in tables)

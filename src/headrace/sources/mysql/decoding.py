@@ -89,7 +89,7 @@ class Stretch:
         return table_named(self.data, int(self.events.body[row]) + at, int(self.events.stop[row]))
 
     def sizes(self, rows: Ints) -> tuple[Ints, dict[int, Definite]]:
-        """How many ordinals each event takes, and the layouts whose events cannot be read."""
+        """Count the ordinals that each event takes, and find the layouts whose events cannot be read."""
         sizes = np.ones(len(rows), np.int64)
         failed: dict[int, Definite] = {}
         of_rows = self.events.is_rows[rows]
@@ -133,7 +133,7 @@ def decode(stretch: Stretch, tables: Mapping[int, Wanted]) -> Iterator[TableChan
 
 
 def truncations(stretch: Stretch, tables: Mapping[int, int]) -> dict[int, Truncations]:
-    """Where the tables (by number: the time from which on it matters) are emptied."""
+    """Find where the tables (by number: the time from which on it matters) are emptied."""
     emptied = stretch.events.kind == TRUNCATE
     found: dict[int, Truncations] = {}
     for number in tables if emptied.any() else ():

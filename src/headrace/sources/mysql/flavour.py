@@ -45,7 +45,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What a server says that it is."""
+    """A server's own word of its kind and version."""
 
     flavour: Flavour
     number: Number
@@ -69,7 +69,7 @@ class Release:
 
     @property
     def words(self) -> Words:
-        """How this server spells what the two spell differently."""
+        """The spellings of this server, of what the two spell differently."""
         return WORDS[self.flavour]
 
     def at_least(self, mysql: Number | None = None, mariadb: Number | None = None) -> bool:

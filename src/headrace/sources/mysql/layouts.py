@@ -1,4 +1,4 @@
-"""Whether the stream describes a table as the catalog did when it was copied.
+"""Compare the stream's description of a table with the catalog's at the time of the copy.
 
 What counts is what a value's decoding hangs on: names and their order, types, signs, digits, charsets,
 labels, and the primary key. A longer VARCHAR, a larger TEXT, another collation of the same charset change no
@@ -78,7 +78,7 @@ def _is_hash(column: LayoutColumn) -> bool:
 
 
 def _fits(column: Column, told: LayoutColumn) -> bool:
-    """Whether values of this layout are what the column was recorded with."""
+    """Tell whether values of this layout are those that the column was recorded with."""
     base = base_of(column.source_type)
     if base in _INTEGERS:
         return told.type == _INTEGERS[base] and told.unsigned == is_unsigned(column.source_type)

@@ -24,7 +24,7 @@ from headrace.sources.mysql.table_number import table_number
 
 
 def split(stretch: Stretch) -> tuple[int, StreamContext]:
-    """How many of the bytes are whole frames, and the context behind them."""
+    """Count the bytes that are whole frames, and give the context behind them."""
     events = stretch.events
     last = int(events.transaction[-1]) if len(events) else -1
     inside = stretch.context.inside

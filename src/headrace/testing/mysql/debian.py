@@ -110,7 +110,7 @@ def _unpack(archives: Sequence[Path], root: Path) -> dict[str, str]:
 
 
 def _run(command: Sequence[str], settings: Mapping[str, str]) -> str:
-    """What the command printed; one that fails or never ends is a FetchError."""
+    """Run a command and give what it printed; one that fails or never ends is a FetchError."""
     try:
         done = subprocess.run(
             command,

@@ -1,4 +1,4 @@
-"""Where the programs of MySQL and MariaDB come from, and the data folder that every server begins with.
+"""The programs of MySQL and MariaDB, and the data folder that every server begins with.
 
 `server` asks `locate(flavour)`; the first to do so on a machine has both made in the cache
 (`testing.cache`), which takes seconds; a server then starts from a copy of the folder. An entry is
@@ -195,7 +195,7 @@ def _sizes(entry: Path) -> dict[str, int]:
 
 
 def is_whole(entry: Path) -> bool:
-    """Whether each file is there, as long as it was made."""
+    """Tell whether each file is there, as long as it was made."""
     try:
         files = json.loads((entry / LIST).read_text())["files"]
         return all((entry / name).stat().st_size == size for name, size in files.items())

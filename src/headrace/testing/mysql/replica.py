@@ -47,7 +47,7 @@ class Replica:
         self.server.execute("START REPLICA")
 
     def error(self) -> str:
-        """Why replication stopped by itself; empty while it runs."""
+        """The reason for which replication stopped by itself; empty while it runs."""
         with self.server.connect() as connection, connection.cursor(pymysql.cursors.DictCursor) as cursor:
             cursor.execute("SHOW REPLICA STATUS")
             [status] = cursor.fetchall()

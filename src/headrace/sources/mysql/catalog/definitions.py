@@ -146,7 +146,7 @@ def _cascades(connection: Session, names: Iterable[TableName]) -> dict[TableName
 
 
 def _are_logged(connection: Session) -> bool:
-    """Whether cascades are row events: since MySQL 9.6, unless the engine is told to do them by itself."""
+    """Tell whether cascades are row events: since MySQL 9.6, unless the engine does them by itself."""
     rows = query(connection, "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
     return bool(rows) and rows[0][1] == "OFF"
 

@@ -54,7 +54,7 @@ class TableLook:
 
 
 def keeps_apart(column: ColumnRow) -> bool:
-    """Whether values that differ at the source differ in the lake, too."""
+    """Tell whether values that differ at the source differ in the lake, too."""
     if column.data_type in ("enum", "set") and "''" in _LABEL.findall(column.column_type):
         return False  # beside the label '' there is the value that stands for none, which prints alike
     return column.charset not in _CODES_ALIKE

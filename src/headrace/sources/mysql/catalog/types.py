@@ -151,7 +151,7 @@ def base_of(column_type: str) -> str:
 
 
 def is_unsigned(column_type: str) -> bool:
-    """Whether a type of the catalog has no negative values."""
+    """Tell whether a type of the catalog has no negative values."""
     return " unsigned" in column_type.lower()
 
 

@@ -49,7 +49,7 @@ def check_binlog(flavour: Flavour, known: Variables) -> Iterator[Finding]:
 
 
 def _rows(flavour: Flavour, known: Variables) -> Iterator[Finding]:
-    """Whether whole rows are logged, and what their columns are."""
+    """Find out whether whole rows are logged, and their columns described."""
     if known["binlog_format"] != "ROW":
         mend = (setting(flavour, "binlog_format", "ROW"),)
         yield Finding(
@@ -114,7 +114,7 @@ _GTID_STEPS = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
 
 
 def _names(flavour: Flavour, known: Variables) -> Iterator[Finding]:
-    """Whether each transaction has a name that is the same on all servers of its history."""
+    """Find out whether each transaction has a name that is the same on all servers of its history."""
     if flavour is Flavour.MYSQL:
         yield from _gtids(known)
     elif known["gtid_strict_mode"] != ON:
@@ -161,7 +161,7 @@ def _gtids(known: Variables) -> Iterator[Finding]:
 
 
 def _order(known: Variables) -> Iterator[Finding]:
-    """Whether transactions become visible in the order of the log, here and on no other server beside it."""
+    """Find out whether transactions become visible in the order of the log, and no other server makes any."""
     if known.get("binlog_order_commits", ON) != ON:
         mend = (setting(Flavour.MYSQL, "binlog_order_commits", ON),)
         yield Finding(

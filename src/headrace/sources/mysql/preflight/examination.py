@@ -80,7 +80,7 @@ def examine_tables(connection: Session, names: Sequence[TableName], wish: MysqlW
 def unmirrored(
     connection: Session, wish: MysqlWish, mirrored: Collection[TableName]
 ) -> dict[TableName, HeadraceError | None]:
-    """What a wish's patterns match and nobody mirrors, with what stands against it; None: nothing does."""
+    """Find what patterns match and nobody mirrors, with what stands against it; None: nothing does."""
     chosen = _chosen(connection, wish.patterns, without=mirrored)
     looks, _ = _looked(connection, chosen.names)
     findings = [*chosen.findings, *_of_tables(connection, looks, rights(connection), frozenset(), wish)]
@@ -88,7 +88,7 @@ def unmirrored(
 
 
 def _chosen(connection: Session, patterns: Sequence[str], without: Collection[TableName] = ()) -> Chosen:
-    """What the patterns name, but for tables that are known already."""
+    """Find the tables that the patterns name, but for those that are known already."""
     lower = variables(connection, [_CASE])[_CASE] != "0"
     among = candidates(connection, [pattern.lower() for pattern in patterns] if lower else patterns)
     return choose(patterns, among, lower=lower, without=without)
@@ -110,7 +110,7 @@ def _of_tables(
     meant: frozenset[TableName],
     wish: MysqlWish,
 ) -> list[Finding]:
-    """What is to say of the tables: of what they are, and of what we may do with them."""
+    """Collect the findings of the tables: of what they are, and of what we may do with them."""
     names = [each.name for each in looks]
     findings = [
         found for each in looks for found in check_table(each, accepts_cascades=wish.accepts_cascades)

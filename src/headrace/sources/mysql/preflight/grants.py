@@ -68,7 +68,7 @@ def _unquoted(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Who we are, and what SHOW GRANTS says that we may do."""
+    """Our account, and the rights that SHOW GRANTS says it has."""
 
     user: str  # as a statement names it
     grants: tuple[Grant, ...]
@@ -79,7 +79,7 @@ class Rights:
         return any(each.schema is None and each.has(privilege) for each in self.grants)
 
     def in_part(self, name: TableName) -> bool:
-        """Whether we see a smaller table than there is, as far as can be told."""
+        """Tell whether we see a smaller table than there is, as far as that is known."""
         of_it = [each for each in self.grants if each.schema == name.schema and each.table == name.name]
         if not any("SELECT" in each.of_columns for each in of_it):
             return False
@@ -115,7 +115,7 @@ def rights(connection: Session) -> Rights:
 
 
 def check_replication_rights(connection: Session, ours: Rights) -> Iterator[Finding]:
-    """Whether we may be sent the log, and may ask about its files."""
+    """Find out whether we may be sent the log, and may ask about its files."""
     release = connection.release
     lacking = [
         *(["REPLICATION SLAVE"] if not _may_follow(connection, ours) else []),
@@ -157,7 +157,7 @@ def _allowed(connection: Session, statement: str) -> bool:
 
 
 def check_reading(looks: Iterable[TableLook], ours: Rights) -> Iterator[Finding]:
-    """Whether we may read whole tables."""
+    """Find out whether we may read whole tables."""
     for look in looks:
         if look.readable and not ours.in_part(look.name):
             continue
@@ -177,7 +177,7 @@ def check_reading(looks: Iterable[TableLook], ours: Rights) -> Iterator[Finding]
 
 
 def check_locking(connection: Session, names: Sequence[TableName], ours: Rights) -> Iterator[Finding]:
-    """Whether we may lock the tables of each database for the moment in which a copy begins."""
+    """Find out whether we may lock the tables of each database for the moment in which a copy begins."""
     for schema in sorted({name.schema for name in names}):
         if _may_lock(connection, schema):
             continue

@@ -33,7 +33,7 @@ _COPY_RATE = 50_000_000
 
 
 def check_retention(flavour: Flavour, known: Variables, copy_bytes: int) -> Iterator[Finding]:
-    """Whether the log outlasts the copy, and a day in which nobody mirrors."""
+    """Find out whether the log outlasts the copy, and a day in which nobody mirrors."""
     seconds = _lasts(known)
     copy_seconds = copy_bytes / _COPY_RATE
     if seconds is not None and seconds < max(_DAY, 2 * copy_seconds):
@@ -79,7 +79,7 @@ def _long(seconds: float) -> str:
 
 
 def check_durability(flavour: Flavour, known: Variables) -> Iterator[Finding]:
-    """Whether the server still has, after a power cut, all that it sent."""
+    """Find out whether the server still has, after a power cut, all that it sent."""
     weak = [name for name in ("sync_binlog", "innodb_flush_log_at_trx_commit") if known[name] != "1"]
     if weak:
         # Not to be run unread: each commit of the application then waits for the disk.

@@ -23,7 +23,7 @@ def as_integer(number: Number) -> int:
 
 
 def check_version(release: Release) -> Iterator[Finding]:
-    """Whether this release can be mirrored."""
+    """Find out whether this release can be mirrored."""
     label, number = release.flavour.label, release.number
     oldest, newest = OLDEST[release.flavour], NEWEST[release.flavour]
     if number < oldest:

@@ -21,7 +21,7 @@ def variables(connection: Session, names: Iterable[str]) -> Variables:
 
 
 def status(connection: Session, statement: str) -> list[dict[str, str]]:
-    """What a SHOW ... STATUS says, line by line: by the names of its columns, what is not NULL."""
+    """Read the lines of a SHOW ... STATUS: by the names of its columns, what is not NULL."""
     with rows(connection, statement) as answer:
         names = [column.name for column in answer.columns]
         lines = [zip(names, row, strict=True) for row in answer.rows()]
@@ -35,7 +35,7 @@ def setting(flavour: Flavour, name: str, value: str | int) -> str:
 
 
 def remark(flavour: Flavour) -> str:
-    """What the hint says behind such statements."""
+    """The words of a hint behind such statements."""
     if flavour is Flavour.MYSQL:
         return ""
     return "; and write it in the server's configuration file, or a restart undoes it"

@@ -12,7 +12,7 @@ from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
 
 @dataclass(frozen=True, slots=True)
 class MysqlWish:
-    """What somebody wants to mirror. Nothing of ours is made upstream for it."""
+    """The wish to mirror tables. Nothing of ours is made upstream for it."""
 
     patterns: Sequence[str]
     connections: int = 4  # that the copy may open

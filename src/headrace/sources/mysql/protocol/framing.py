@@ -1,4 +1,4 @@
-"""Where the packets of a buffer are, and how rows are laid side by side.
+"""The packets of a buffer, and rows laid side by side.
 
     3 bytes    1 byte     `length` bytes
     ┌────────┬──────────┬───────────────┐

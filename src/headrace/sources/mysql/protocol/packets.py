@@ -76,7 +76,7 @@ class _LargePacket:
         self.in_last_piece = False
 
     def room(self, most: int) -> memoryview:
-        """Where what comes next of this piece is written to."""
+        """The place to write the next bytes of this piece to."""
         return memoryview(self.data)[self.size : self.size + min(most, self.piece_left)]  # type: ignore[arg-type]
 
     def grow(self, size: int) -> None:

@@ -49,7 +49,7 @@ class SslMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How the connection is encrypted, and by which files."""
+    """The encryption of a connection, and the files that it takes."""
 
     mode: SslMode = SslMode.PREFERRED
     ca: str | None = None
@@ -60,7 +60,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Address:
-    """Where a server is and who we are there; holds the password, shows everything else."""
+    """The place of a server, and our account there; it holds the password, and shows everything else."""
 
     user: str
     host: str

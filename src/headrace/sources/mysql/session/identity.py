@@ -24,7 +24,7 @@ from headrace.sources.mysql.session.statements import Session, query
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What makes two connections connections to the same server."""
+    """The marks by which two connections are known to reach the same server."""
 
     flavour: str
     server: str  # MySQL's uuid; of MariaDB its id, domain, host and, where it has one, uid
@@ -53,7 +53,7 @@ _COMMON = "@@global.server_id, @@global.hostname, @@global.port, @@global.datadi
 
 
 def identify(session: Session) -> Identity:
-    """Which server this connection reached."""
+    """Ask which server this connection reached."""
     release = session.release
     own = "@@global.gtid_domain_id" if release.is_mariadb else "@@global.server_uuid"
     [(server_id, host, port, folder, mark)] = query(session, f"SELECT {_COMMON}, {own}")

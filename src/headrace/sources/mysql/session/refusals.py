@@ -80,7 +80,7 @@ _NAMES_ONLY = _PRIVILEGES | _GONE | _PASSWORD_REFUSED | frozenset((_DATABASE_UNK
 
 
 def detail_of(error: ServerError) -> str:
-    """What may be said of a server's error besides its code."""
+    """Say of a server's error what is safe to say besides its code."""
     number = f"error {error.number}" + (f" ({error.state})" if error.state else "")
     if error.number not in _NAMES_ONLY:
         return number

@@ -1,4 +1,4 @@
-"""How long what may last before it is ended, in seconds; and who may end it before."""
+"""The bounds of waiting, in seconds; and who may end a wait before."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ END = Sign.END
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What happened to a table, to all tables of a database, or to all there are."""
+    """An event in the life of a table, of all tables of a database, or of all there are."""
 
     reason: Reason | None  # None: it was emptied
     database: str | None = None
@@ -62,7 +62,7 @@ def skip_wait(words: Words) -> None:
 
 
 def effects(words: Words, *, ignores: bool) -> Iterator[Effect]:
-    """What an ALTER TABLE, read up to there, does. `ignores` is of one that may throw rows away."""
+    """Find the effects of an ALTER TABLE, read up to there. `ignores` is of one that may throw rows away."""
     words.skip("IF", "EXISTS")
     name = table(words)
     skip_wait(words)
@@ -91,7 +91,7 @@ def _clause(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
 
 
 def _reason(words: Words) -> Reason | None:
-    """What a clause does to its table; it is read at least so far that this is known."""
+    """Find what a clause does to its table; it is read at least so far that this is known."""
     first = words.next.keyword
     if first in _OPTIONS or first in ("ENGINE", "TYPE", "DEFAULT", "CHARACTER"):
         return _options(words)

@@ -58,7 +58,7 @@ _FIRST_PLACE = 4  # behind the magic number of a file
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be streamed, from where on, and from whom."""
+    """The order for a dump: which tables, from where on, and from whom."""
 
     tables: tuple[Table, ...]
     frontier: Position  # what the lake holds

@@ -18,7 +18,7 @@ class EventUnknown(Misconfigured, PositionDoubtful):
 
 
 class BinlogLost(Definite, PositionLost):
-    """What happened behind our place can't be had by GTIDs: it is gone, or was never logged so."""
+    """The transactions behind our place can't be had by GTIDs: they are gone, or were never logged so."""
 
     codes = ("MY_TRANSACTION_ANONYMOUS", "MY_INCIDENT", "MY_GTID_DISORDERED")
 

@@ -21,7 +21,7 @@ _LENGTH = struct.Struct("<H")
 
 
 class Reason(IntEnum):
-    """What happened to a table that its rows do not tell."""
+    """An event in the life of a table that its rows do not tell."""
 
     DROPPED = 1
     RENAMED = 2

@@ -17,7 +17,7 @@ from headrace.sources.mysql.stream import errors
 
 
 class Frontier(Protocol):
-    """What was brought so far."""
+    """The transactions that were brought so far."""
 
     count: int  # as `binlog_position` counts
 

@@ -137,7 +137,7 @@ class Gathering:
         )
 
     def _out(self, group: Group) -> bytearray:
-        """Where a frame of the transaction goes; what stands before it is there."""
+        """The list that a frame of the transaction goes to; what stands before it is there."""
         if not group.written:
             group.written, group.number = True, _number(group.gtid)
             if not group.xa:

@@ -47,7 +47,7 @@ class Server:
 
 
 def effects(query: Query, server: Server, *, temporary: bool = False) -> tuple[Effect, ...]:
-    """What a statement did to tables; nothing is left of its text.
+    """Find what a statement did to tables; nothing is left of its text.
 
     `temporary` says that its session has temporary tables, which hide others of their names.
     """

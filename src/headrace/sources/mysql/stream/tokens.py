@@ -156,7 +156,7 @@ def _line_end(text: str, at: int) -> int:
 
 
 def _comment(text: str, at: int, dialect: Dialect) -> tuple[int, bool]:
-    """Where reading goes on, and whether that is within the comment."""
+    """Find where reading goes on, and whether that is within the comment."""
     own = text.startswith("/*M!", at)
     if own or text.startswith("/*!", at):
         inside = at + (4 if own else 3)
@@ -185,7 +185,7 @@ def _token(text: str, at: int, dialect: Dialect) -> tuple[Token, int]:
 
 
 def _closed(text: str, at: int, *, escapes: bool) -> int:
-    """Where a quote that opens at a place ends; a doubled one stands for itself."""
+    """Find where a quote that opens at a place ends; a doubled one stands for itself."""
     quote, at = text[at], at + 1
     while at < len(text):
         if escapes and text[at] == "\\":

@@ -45,7 +45,7 @@ def inner_events(event: Event) -> Iterator[memoryview]:
 
 
 def _fields(body: memoryview) -> tuple[int, memoryview]:
-    """How a payload is compressed, and its bytes."""
+    """Read how a payload is compressed, and its bytes."""
     way, at = _ZSTD, 0
     while True:
         field, at = packed_number(body, at)
@@ -111,7 +111,7 @@ def unpacked_query(event: Event) -> Query:
 
 
 def unpacked(packed: memoryview) -> bytes:
-    """What MariaDB compressed: a byte says how, and how many bytes of size follow; most significant first."""
+    """Unpack what MariaDB compressed: a byte says how, and how many bytes of size follow, big end first."""
     if not packed or packed[0] & 0xF0 != _ZLIB:
         raise errors.damaged("an event is compressed in a way that is not known")
     head = 1 + (packed[0] & 0x07)
