@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.core.change_batch import TIMESTAMP
-from headrace.core.history import OWN
+from headrace.core.history import own_fields
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan, TableStep
@@ -71,7 +71,7 @@ QUOTED = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a b,c"
 GROWN = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int32())])
 GROWN_LATER = GROWN.append(pa.field("new at", pa.timestamp("us")))
 OTHER = pa.schema([pa.field("id", pa.string()), pa.field("z", pa.float64())])
-HISTORY = pa.schema([*QUOTED, *OWN])
+HISTORY = pa.schema([*QUOTED, *own_fields().values()])
 
 Table = list[dict[str, Any]]
 NAMES = ["public.kinds", '"Sales Data"."Order"', "public.grown", "public.replaced", "public.empty"]
