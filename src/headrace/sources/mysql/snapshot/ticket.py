@@ -24,7 +24,7 @@ from headrace.sources.contract.record import Json
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Where readers of one snapshot meet their leader."""
+    """The meeting point of the readers of one snapshot and their leader."""
 
     name: str
     connection: int  # the leader's
