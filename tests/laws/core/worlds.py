@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.core.change_batch import Image, Op, change_schema
 from headrace.core.schema import Column, TableSchema
+from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncation, Truncations
 
 Row = tuple[int, int | None, str | None]
@@ -82,10 +83,10 @@ def changes(world: World, schema: TableSchema, numbers: Sequence[int]) -> pa.Tab
     return pa.Table.from_pylist(records, change_schema(schema, (2,)))
 
 
-def truncations(world: World, numbers: Sequence[int]) -> Truncations:
+def truncations(world: World, numbers: Sequence[int], schema: TableSchema = KEYED) -> Truncations:
     """The truncations in these transactions."""
     return tuple(
-        Truncation(time_of(number), ordinal, 100 + number, number)
+        Truncation(time_of(number), ordinal, name_of(schema, number), number)
         for number in numbers
         for ordinal, change in enumerate(world.transactions[number])
         if change.op is None
@@ -102,7 +103,7 @@ def _record(schema: TableSchema, number: int, ordinal: int, change: Change) -> d
     record: dict[str, Any] = {
         "_time": time_of(number),
         "_ordinal": ordinal,
-        "_transaction": 100 + number,
+        "_transaction": name_of(schema, number),
         "_commit_ts": number,
         "_op": change.op,
         "_image": image,
@@ -117,6 +118,11 @@ def _record(schema: TableSchema, number: int, ordinal: int, change: Change) -> d
 
 def time_of(number: int) -> int:
     return 1000 + 10 * number
+
+
+def name_of(schema: TableSchema, number: int) -> int | str:
+    """The name of a transaction, as the source of such tables has them."""
+    return 100 + number if schema.transaction is TransactionId.XID else f"u:{100 + number}"
 
 
 def table(rows: Sequence[Row]) -> pa.Table:

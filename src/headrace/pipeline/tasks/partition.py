@@ -148,8 +148,9 @@ def _ending(nets: pa.Table, task: TableTask, generation: int) -> pa.Table:
     """The nets of a generation, each with the truncation that ends it."""
     ended = generation < len(task.truncations)
     end = task.truncations[generation] if ended else (None,) * len(END)
-    for name, value in zip(END, end, strict=True):
-        nets = nets.append_column(name, pa.array([value] * nets.num_rows, pa.int64()))
+    kinds = dict.fromkeys(END, pa.int64()) | {"_transaction": task.schema.transaction.type}
+    for (name, kind), value in zip(kinds.items(), end, strict=True):
+        nets = nets.append_column(name, pa.array([value] * nets.num_rows, kind))
     return nets
 
 

@@ -63,7 +63,7 @@ def merged(
     written = [new for some in files for new in write_sorted(Writing(store, 1), task, table(some))]
     ranges = [FileRange(n.file.path, n.file.size, n.file.rows, n.low, n.high) for n in written]
     routes = replace(Routes.over(ranges), births=births)
-    emptied = truncations(world, range(len(world.transactions)))
+    emptied = truncations(world, range(len(world.transactions)), schema)
     task = replace(task, routes=routes, truncations=emptied, handoff=handoff)
     outcome = _epoch(folder, world, task, stretches)
     if outcome.scattered:

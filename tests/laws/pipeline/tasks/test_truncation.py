@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
+from headrace.core.transaction_id import TransactionId
 from headrace.pipeline.tasks.routing import WIDTH
 from tests.laws.core.worlds import BAG, FULL, KEYED, Row, Side, World, table, with_copies, worlds
 from tests.laws.pipeline.tasks.merged import Merged, merged
 
 LAWS = settings(max_examples=150, deadline=None)
 EMPTYING = worlds(min_transactions=3, truncates=True)
-SCHEMAS = st.sampled_from([KEYED, FULL])
+FULL_BY_GTID, BAG_BY_GTID = (replace(each, transaction=TransactionId.GTID) for each in (FULL, BAG))
 
 
 def _spread(world: World, count: int) -> list[list[Row]]:
@@ -69,7 +71,7 @@ def _agree(found: Merged, world: World) -> None:
 @LAWS
 @given(
     EMPTYING,
-    SCHEMAS,
+    st.sampled_from([KEYED, FULL, FULL_BY_GTID]),
     st.integers(1, 3),
     st.sets(st.integers(1, 6), max_size=4),
     st.sets(st.integers(0, 7), max_size=2),
@@ -81,8 +83,10 @@ def test_a_truncated_table_with_a_key_ends_as_its_slow_twin(
 
 
 @LAWS
-@given(EMPTYING, st.integers(1, 3), st.sets(st.integers(1, 6), max_size=4))
+@given(
+    EMPTYING, st.sampled_from([BAG, BAG_BY_GTID]), st.integers(1, 3), st.sets(st.integers(1, 6), max_size=4)
+)
 def test_a_truncated_table_without_a_key_ends_as_its_slow_twin(
-    world: World, files: int, stops: set[int]
+    world: World, schema: TableSchema, files: int, stops: set[int]
 ) -> None:
-    _agree(_passes(with_copies(world), BAG, files, stops, set()), with_copies(world))
+    _agree(_passes(with_copies(world), schema, files, stops, set()), with_copies(world))
