@@ -21,6 +21,6 @@ def add_source_options(command: argparse.ArgumentParser) -> None:
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
-    """The options that were given."""
+    """The options that were given; one that is empty is not, as in `--slot "$SLOT"` where there is none."""
     names = (option.name for kind in registry.kinds() for option in registry.declaration(kind).options)
-    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    return {name: getattr(args, name) for name in names if getattr(args, name)}

@@ -72,6 +72,14 @@ def test_options_of_a_source_need_their_source(capsys: pytest.CaptureFixture[str
     assert _refused(capsys, "check", URL, "--handoff", "hope") == "CONFIG_BAD_VALUE"
 
 
+def test_an_option_of_the_source_that_is_given_empty_is_not_given(tmp_path: Path) -> None:
+    """A script hands over `--publication "$PUBLICATION"`, and has none."""
+    arguments = cli.parser().parse_args(
+        ["run", URL, "--lake", str(tmp_path), "--publication", "", "--slot", ""]
+    )
+    assert run.parse_config(arguments).sources["main"].options == {}
+
+
 def test_help_shows_the_options_of_each_kind_under_its_heading(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
