@@ -120,7 +120,7 @@ def _reason(words: Words) -> Reason | None:
 
 
 def _of_addition(words: Words) -> Reason | None:
-    """Keys and constraints leave rows as they are, but a primary one: it is what rows are known by."""
+    """Keys leave rows as they are, but the primary one, which tells them apart, and those that cascade."""
     kind = words.next.keyword
     if not kind:
         return Reason.ALTERED  # columns in parentheses, or a column with a quoted name
@@ -132,7 +132,32 @@ def _of_addition(words: Words) -> Reason | None:
         if words.next.keyword not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
             words.name()
         kind = words.next.keyword
+    if kind == "FOREIGN" and _cascades(words):
+        return Reason.ALTERED
     return None if kind in _KEYS else Reason.ALTERED
+
+
+def _cascades(words: Words) -> bool:
+    """Tell whether a foreign key may change rows of its own table: some servers don't log those changes."""
+    while words.next.sign is not END and words.next != (Sign.OTHER, ","):
+        if words.sign("("):
+            _close(words)
+        elif words.read().keyword == "ON":
+            words.read()
+            if words.read().keyword in ("CASCADE", "SET"):
+                return True
+    return False
+
+
+def _close(words: Words) -> None:
+    """Read up to the parenthesis that closes one that was read."""
+    depth = 1
+    while depth:
+        token = words.read()
+        if token.sign is END:
+            raise Unreadable
+        if token.sign is Sign.OTHER:
+            depth += {"(": 1, ")": -1}.get(token.value, 0)
 
 
 def _of_removal(words: Words) -> Reason | None:

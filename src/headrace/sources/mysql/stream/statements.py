@@ -97,6 +97,8 @@ def _changed(verb: str, words: Words, query: Query) -> Iterator[Effect]:
     """Rows that were changed by a statement."""
     if query.databases is not None:
         databases = [name.decode() for name in query.databases]
+    elif not words.dialect.mariadb:
+        raise Unreadable  # there were more of them than MySQL writes down
     else:
         database, _ = _target(verb, words)
         databases = [query.database.decode() if database is None else database]

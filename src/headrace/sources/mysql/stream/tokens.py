@@ -80,6 +80,7 @@ class Words:
     """A statement, read word by word."""
 
     def __init__(self, text: str, dialect: Dialect) -> None:
+        self.dialect = dialect
         self._tokens = _tokens(text, dialect)
         self._next = next(self._tokens, END)
 

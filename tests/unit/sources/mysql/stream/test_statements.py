@@ -81,7 +81,11 @@ alter table t rename to t2                                | shop.t renamed, shop
 alter table t rename crm.t2                               | shop.t renamed, crm.t2 renamed
 alter table t rename = t2, add key (x)                    | shop.t renamed, shop.t2 renamed
 alter table t add index i (c), drop key j                 |
-alter table t add constraint fk foreign key (a) references p (b) on delete cascade |
+alter table t add constraint fk foreign key (a) references p (b) on delete restrict on update no action |
+alter table t add constraint fk foreign key (a) references p (b) on delete cascade | shop.t altered
+alter table t add foreign key (a, c) references p (b, d) on update set null, drop key k | shop.t altered
+alter table t add foreign key (a) references p (b) on delete restrict on update cascade | shop.t altered
+alter table t add foreign key (a) references p (b), add key `on delete cascade` (e) |
 alter table t add constraint check (a > 1), drop constraint c |
 alter table t add constraint `primary` unique (a)         |
 alter table t add primary key (a)                         | shop.t altered
@@ -230,6 +234,7 @@ def test_mysql_says_in_which_databases_a_statement_changed_rows() -> None:
     assert told(update, databases=(b"crm", b"shop")) == "crm.* by_statement, shop.* by_statement"
     assert told("select f()", databases=(b"audit",)) == "audit.* by_statement"
     assert told("select f()", databases=()) == "* by_statement"
+    assert told("insert into t values (1)", databases=None) == "* unclear"  # more of them than it names
 
 
 def test_what_may_have_been_done_to_a_temporary_table_takes_no_rows_away() -> None:
