@@ -2,7 +2,8 @@
 
 What counts is what a value's decoding hangs on: names and their order, types, signs, digits, charsets,
 labels, and the primary key. A longer VARCHAR, a larger TEXT, another collation of the same charset change no
-value. DDL that was taken back is seen here and nowhere else.
+value. DDL that was taken back is seen here and nowhere else, and so is the end of a unique key that rows were
+known by: no statement says that it was this one.
 
 MariaDB keeps a hash of a unique key over a long column in a column of its own, which its catalog does not
 show: `DB_ROW_HASH_1`. Such columns are stepped over.
@@ -66,7 +67,7 @@ def positions(layout: Layout, schema: TableSchema) -> Ints | None:
     if not all(map(_fits, schema.columns, shown)):
         return None
     key = {layout.columns[number].name for number in layout.key if number < len(layout.columns)}
-    if key and schema.key and key != set(schema.key):
+    if schema.key and key != set(schema.key):
         return None
     found = np.full(len(layout.columns), -1, np.int64)
     found[~np.array(hidden, np.bool_)] = np.arange(len(shown))

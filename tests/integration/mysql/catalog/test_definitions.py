@@ -9,14 +9,18 @@ from contextlib import closing
 import pytest
 
 from headrace.core.names import TableName
+from headrace.decode.mysql import table_map
+from headrace.decode.mysql.framing import TABLE_MAP
 from headrace.sources.mysql.catalog.candidates import candidates
 from headrace.sources.mysql.catalog.definitions import look
 from headrace.sources.mysql.catalog.sizes import sizes
-from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, to_record
+from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, schema_of, to_record
+from headrace.sources.mysql.layouts import positions
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import Session
 from headrace.testing.mysql import Database, Server
+from tests.integration.mysql.types.binlogs import Tail
 
 pytestmark = pytest.mark.server
 
@@ -45,26 +49,27 @@ def session(db: Database) -> Iterator[Session]:
 IDENTITIES = [
     ("a int, b int, PRIMARY KEY (b, a)", ("b", "a")),
     ("v varchar(50), PRIMARY KEY (v(10))", ("v",)),
-    ("b blob NOT NULL, UNIQUE (b(10))", ("b",)),
+    ("b blob NOT NULL, UNIQUE (b(10))", ()),
+    ("a int NOT NULL, b blob NOT NULL, UNIQUE (a, b(10))", ()),
     ("a int NOT NULL, b int, UNIQUE (a, b)", ()),
-    ("a int NOT NULL, b int NOT NULL, UNIQUE z (a), UNIQUE y (b)", ("b",)),
+    ("a int NOT NULL, b int NOT NULL, UNIQUE z (a), UNIQUE y (b)", ()),
     ("a int NOT NULL, b int NOT NULL, PRIMARY KEY (b), UNIQUE `A` (a)", ("b",)),
     ("a int NOT NULL, UNIQUE (a DESC)", ("a",)),
     ("a int NOT NULL, i int NOT NULL DEFAULT 1 INVISIBLE, UNIQUE (i)", ("i",)),
     ("e enum('a','it''s') PRIMARY KEY", ("e",)),
-    ("e enum('a','') PRIMARY KEY, u int NOT NULL UNIQUE", ("u",)),
+    ("e enum('a','') PRIMARY KEY, u int NOT NULL UNIQUE", ()),
     ("c varchar(9) CHARACTER SET cp932 PRIMARY KEY", ()),
     ("a int", ()),
 ]
 OF_MYSQL = [
     ("a int NOT NULL, UNIQUE ((a + 1))", ()),
     ("a int, s int AS (a + 1) STORED NOT NULL, UNIQUE (s)", ("s",)),
-    ("e enum('') PRIMARY KEY, a int NOT NULL, UNIQUE (a) INVISIBLE", ("a",)),
-    ("a int, v int AS (a + 1) VIRTUAL NOT NULL, UNIQUE (v)", ("v",)),
+    ("e enum('') PRIMARY KEY, a int NOT NULL, UNIQUE (a) INVISIBLE", ()),
+    ("a int, v int AS (a + 1) VIRTUAL NOT NULL, UNIQUE (v)", ()),
 ]
 OF_MARIADB = [
-    ("e enum('') PRIMARY KEY, a int NOT NULL, UNIQUE (a) IGNORED", ("a",)),
-    ("b longtext NOT NULL, UNIQUE (b)", ("b",)),
+    ("e enum('') PRIMARY KEY, a int NOT NULL, UNIQUE (a) IGNORED", ()),
+    ("b longtext NOT NULL, UNIQUE (b)", ()),
 ]
 
 
@@ -75,6 +80,31 @@ def test_rows_are_told_apart_by_a_key_that_says_so(db: Database, session: Sessio
     looks = look(session, [TableName(db.name, f"t{number}") for number in range(len(cases))])
     found = {columns: looks[TableName(db.name, f"t{n}")].key for n, (columns, _) in enumerate(cases)}
     assert found == dict(cases)
+
+
+def test_the_log_names_the_key_that_rows_are_told_apart_by_until_it_is_dropped(
+    db: Database, session: Session
+) -> None:
+    mariadb = db.server.flavour.is_mariadb
+    cases = [*IDENTITIES, *(OF_MARIADB if mariadb else OF_MYSQL)]
+    keyed = {f"t{number}": columns for number, (columns, key) in enumerate(cases) if key}
+    for table, columns in keyed.items():
+        db.execute(f"CREATE TABLE {table} ({columns})")
+    db.execute("CREATE TABLE bare (a int NOT NULL, UNIQUE u (a))")
+    looks = look(session, [TableName(db.name, table) for table in (*keyed, "bare")])
+    schemas = {name.name: schema_of(found) for name, found in looks.items()}
+    tail = Tail.of(db.server, "mariadb" if mariadb else "mysql")
+    for table in keyed:
+        db.execute(f"INSERT IGNORE INTO {table} () VALUES ()")
+    db.execute("INSERT INTO bare VALUES (1)")
+    db.execute("DROP INDEX u ON bare")
+    db.execute("INSERT INTO bare VALUES (1)")
+    fits = [
+        positions(table_map.layout(body, mariadb=mariadb), schemas[table_map.names(body)[1]]) is not None
+        for kind, body in tail.events()
+        if kind == TABLE_MAP
+    ]
+    assert fits == [True] * (len(keyed) + 1) + [False]
 
 
 def test_a_key_that_the_server_made_is_seen_where_it_is_hidden(mysql_server: Server) -> None:

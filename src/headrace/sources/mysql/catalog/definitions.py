@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from headrace.core.names import TableName
 from headrace.sources.mysql.catalog.column_row import ColumnRow
@@ -28,7 +29,8 @@ SELECT table_schema, table_name, column_name, ordinal_position, column_type, dat
   FROM information_schema.columns WHERE {{named}}
 """
 _KEYS = """
-SELECT table_schema, table_name, index_name, seq_in_index, column_name
+SELECT table_schema, table_name, index_name, seq_in_index,
+       IF(index_name = 'PRIMARY' OR (sub_part IS NULL AND index_type = 'BTREE'), column_name, NULL)
   FROM information_schema.statistics WHERE {named} AND non_unique = 0
 """
 _TABLES = """
@@ -47,6 +49,13 @@ _ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "Z": "\x1a"}
 _CHANGES_ROWS = re.compile(r"CASCADE|SET NULL|SET DEFAULT")
 
 
+class Keys(NamedTuple):
+    """The keys of a table: whether it has a primary one, and those that are unique, that one first."""
+
+    primary: bool
+    unique: tuple[tuple[str, ...], ...]
+
+
 def look(connection: Session, names: Iterable[TableName]) -> dict[TableName, TableLook]:
     """Look at these tables; those that are gone, or are views, are absent."""
     wanted = list(names)
@@ -60,7 +69,8 @@ def look(connection: Session, names: Iterable[TableName]) -> dict[TableName, Tab
             kind=str(kind),
             engine=str(engine),
             columns=tuple(columns.get(name, ())),
-            keys=keys.get(name, ()),
+            primary=name in keys and keys[name].primary,
+            keys=keys[name].unique if name in keys else (),
             cascades=cascades.get(name, ()),
             readable=name in columns and name not in hidden,
         )
@@ -111,24 +121,27 @@ def _meant(escaped: re.Match[str]) -> str:
     return _ESCAPES.get(escaped[1], escaped[1])
 
 
-def _keys(
-    connection: Session, columns: dict[TableName, list[ColumnRow]]
-) -> dict[TableName, tuple[tuple[str, ...], ...]]:
-    """The unique keys of each table whose columns all are columns, and cannot be NULL."""
+def _keys(connection: Session, columns: dict[TableName, list[ColumnRow]]) -> dict[TableName, Keys]:
+    """The unique keys of each table whose columns all are whole columns, and cannot be NULL."""
     indexes: dict[TableName, dict[str, list[tuple[int, str | None]]]] = defaultdict(lambda: defaultdict(list))
     for name, (index, at, column) in of_tables(connection, _KEYS, columns):
         indexes[name][str(index)].append((number(at) or 0, text(column)))
     return {
-        name: tuple(_whole(unique, {row.name for row in columns[name] if not row.nullable}))
+        name: Keys("PRIMARY" in unique, tuple(_whole(unique, _never_null(columns[name]))))
         for name, unique in indexes.items()
     }
+
+
+def _never_null(columns: Iterable[ColumnRow]) -> set[str]:
+    """The columns that a key may have; the server knows no rows by virtual ones."""
+    return {row.name for row in columns if not row.nullable and row.generated != "v"}
 
 
 def _whole(
     unique: dict[str, list[tuple[int, str | None]]], never_null: set[str]
 ) -> Iterator[tuple[str, ...]]:
     for index in sorted(unique, key=lambda index: (index != "PRIMARY", index)):
-        # A part that is an expression has no column.
+        # A part that is an expression has no column; nor has, of all but the primary key, a prefix or a hash.
         columns = [column for _, column in sorted(unique[index]) if column in never_null]
         if len(columns) == len(unique[index]):
             yield tuple(column for column in columns if column is not None)

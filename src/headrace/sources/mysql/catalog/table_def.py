@@ -6,10 +6,11 @@ the keys that rows can be told apart by, the engine, and foreign keys whose casc
 nothing that changes by itself (sizes, AUTO_INCREMENT) and nothing that means nothing to a row (secondary
 indexes, comments, partitions, row formats): two looks at a table that means the same are equal.
 
-identity    A primary key, else a UNIQUE key of columns that cannot be NULL, always as whole columns: of an
-            index over a prefix the whole value is unique all the more. Descending and invisible indexes are
-            as good as others; one over an expression is none. What the server tells apart and the lake would
-            not is no identity: labels that print alike, charsets in which two codes are one character.
+identity    The primary key, else the one UNIQUE key of columns that cannot be NULL, whole and stored. It is
+            the key that the log names with every event, so that its end is seen; of several nobody tells
+            which one that is. Of a primary key over a prefix the whole value is unique all the more. What
+            the server tells apart and the lake would not is no identity: labels that print alike, charsets
+            in which two codes are one character.
 no identity The table is a multiset. That costs more and is as exact, since row images are full.
 later       A unique key that is new changes no identity that was decided: that one has to be among the keys.
 """
@@ -43,6 +44,7 @@ class TableLook:
     engine: str
     columns: tuple[ColumnRow, ...]  # by ordinal
     keys: tuple[tuple[str, ...], ...]  # unique, of columns that cannot be NULL; the primary key first
+    primary: bool = False  # the first of them is the primary key, if it has one
     cascades: tuple[str, ...] = ()  # foreign keys that change or remove rows of this table, unlogged
     readable: bool = True  # we may SELECT every column
 
@@ -50,7 +52,8 @@ class TableLook:
     def key(self) -> tuple[str, ...]:
         """The columns that tell rows apart, () where none do."""
         apart = {column.name for column in self.columns if keeps_apart(column)}
-        return next((key for key in self.keys if apart.issuperset(key)), ())
+        known = self.keys[:1] if self.primary or len(self.keys) == 1 else ()
+        return next((key for key in known if apart.issuperset(key)), ())
 
 
 def keeps_apart(column: ColumnRow) -> bool:
@@ -82,6 +85,7 @@ def from_record(record: Mapping[str, Any]) -> TableLook:
         engine=record["engine"],
         columns=tuple(ColumnRow(**column) for column in record["columns"]),
         keys=tuple(tuple(key) for key in record["keys"]),
+        primary=record["primary"],
         cascades=tuple(record["cascades"]),
     )
 
