@@ -283,7 +283,9 @@ def _position(run: ReportedRun) -> PositionStatus:
     until = run.ledger.mark.complete_until
     acknowledged = run.acknowledger.acknowledged
     source = _source(run)
-    heard = Places(Path(run.runner.spool)).upto(received) or run.ledger.position
+    heard = (
+        source.exactly_at(received) or Places(Path(run.runner.spool)).upto(received) or run.ledger.position
+    )
     return PositionStatus(
         frontier=str(run.ledger.frontier),
         received=str(source.at(received, heard)),
