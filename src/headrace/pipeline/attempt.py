@@ -13,7 +13,6 @@ Whatever fails closes what was opened. Nothing is made upstream before preflight
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -26,8 +25,8 @@ from headrace.pipeline import first_run
 from headrace.pipeline.carried_over import carry_over
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.first_run import Met
-from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.loop import Run
+from headrace.pipeline.receiving import Receiving
 from headrace.pipeline.recovery import Remedy
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.state import last_config
@@ -37,16 +36,8 @@ from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.repair import mend
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream.cadence import Cadence
-from headrace.pipeline.stream.eager import EagerDecoding, Site
-from headrace.pipeline.stream.epoch import EpochRunner
-from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources import registry
-from headrace.sources.contract.decoder import Decoder
-from headrace.sources.contract.session import Session
 from headrace.sources.contract.waiting import Waiting
-from headrace.spool.reader import SpoolReader
-
-STREAMING_WITHIN = 30.0
 
 
 @contextmanager
@@ -79,8 +70,10 @@ def opened(
         if ledger.awaited:
             place.spark.begin()  # to copy them, once the stream is there
         target = session.end(source.upstream)
-        receiver = _receiving(stack, place, ledger, session, stop)
-        acknowledger = Acknowledger(ledger.sync, receiver.acknowledge)
+        receiving = Receiving(place, ledger, session)
+        stack.callback(receiving.close)
+        receiving.start(stop)
+        acknowledger = Acknowledger(ledger.sync, receiving.receiver.acknowledge)
         stack.callback(acknowledger.close)
         # What is there already was perhaps never synced: only after that is it acknowledged.
         acknowledger.published(None, ledger.position)
@@ -91,9 +84,10 @@ def opened(
             reporter=reporter,
             session=session,
             ledger=ledger,
-            receiver=receiver,
+            receiving=receiving,
+            receiver=receiving.receiver,
+            runner=receiving.runner,
             acknowledger=acknowledger,
-            runner=_runner(stack, place, ledger),
             target=target,
             copies=CopyScheduler(place.config.snapshot_connections),
             cadence=Cadence(duration(place.config.every, "every").total_seconds()),
@@ -123,60 +117,3 @@ def _begin_or_agree(met: Met) -> None:
         return
     first_run.agree(place.config, ledger.source, ledger.tables)
     last_config.remember(place.store, place.name, place.config, place.lake)
-
-
-def _receiving(
-    stack: ExitStack,
-    place: Place,
-    ledger: Ledger,
-    session: Session,
-    stop: threading.Event,
-) -> Receiver:
-    """The receiver, streaming: the checks of its stream are behind us."""
-    assert ledger.source is not None
-    feed = Feed(
-        ledger.source.kind,
-        session.address,
-        session.identity,
-        ledger.source.upstream,
-        place.spool,
-        streaming=place.config.streaming == "auto",
-        last=ledger.last_commits,
-    )
-    receiver = Receiver(feed)
-    receiver.start(ledger.position)
-    stack.callback(receiver.stop)
-    deadline = time.monotonic() + STREAMING_WITHIN
-    while not receiver.poll().streaming and not stop.is_set() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return receiver
-
-
-def _runner(stack: ExitStack, place: Place, ledger: Ledger) -> EpochRunner:
-    assert ledger.source is not None
-    source = registry.by_kind(ledger.source.kind)
-    decoder = source.decoder()
-    return EpochRunner(
-        spool=str(place.spool),
-        reader=SpoolReader(place.spool),
-        driver=place.driver,
-        spark=place.spark,
-        source=source,
-        driver_epochs=place.config.driver_epochs,
-        ships_bytes=place.ships_bytes,
-        eager=_eager(stack, place, ledger, decoder) if place.config.streaming == "auto" else None,
-    )
-
-
-def _eager(stack: ExitStack, place: Place, ledger: Ledger, decoder: Decoder) -> EagerDecoding:
-    """Work ahead on transactions that still run, for as long as the attempt lasts."""
-
-    def tables() -> dict[int, TableTask]:
-        attached = [] if ledger.recovering else [r for r in ledger.tables.values() if r.state.follows]
-        return {record.number: ledger.outline(record) for record in attached}
-
-    site = Site(place.store, ledger.address, place.name, place.spool, place.spark, place.ships_bytes, decoder)
-    eager = EagerDecoding(site, tables)
-    eager.start()
-    stack.callback(eager.close)
-    return eager

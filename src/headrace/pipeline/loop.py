@@ -30,6 +30,7 @@ from headrace.pipeline.copy.copied_parts import CopiedParts, awaited_folders
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.ingest.supervisor import Receiver
+from headrace.pipeline.receiving import Receiving
 from headrace.pipeline.resync.new_copy import Renewal
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.acknowledger import Acknowledger
@@ -64,9 +65,10 @@ class Run:
     reporter: Reporter
     session: Session
     ledger: Ledger
+    receiving: Receiving
     receiver: Receiver
-    acknowledger: Acknowledger
     runner: EpochRunner
+    acknowledger: Acknowledger
     target: Position
     copies: CopyScheduler
     wanted: Position | None = None  # a mark is waited for here
@@ -96,6 +98,7 @@ class Run:
             if self.runner.eager is not None:
                 self.runner.eager.check()
             worked = self._take_copies() | self._catch_up() | self._advance() | self.commands.turn(self)
+            self.receiving.turn(self)
             self.renewal.turn(self)
             self.withdrawal.turn(self)
             self._begin_copying()
@@ -229,6 +232,7 @@ class Run:
     def publish(self, epoch: Epoch) -> None:
         until = self.clock.until(epoch.frontier, epoch.earliest_commit_ts)
         plan = self.ledger.publish(replace(epoch, complete_until=until))
+        self.receiving.published(epoch)
         gone = [record.name for record in epoch.removed if record.copy_id is None]
         self.copies.forget(gone)
         self.copied_parts.forget(gone)

@@ -116,7 +116,7 @@ class Receiver:
     """One receiver process at a time."""
 
     def __init__(self, feed: Feed) -> None:
-        self._feed = feed
+        self.feed = feed  # of the next process
         self._process: subprocess.Popen[bytes] | None = None
         self._progress = Progress()
         self._partial = b""
@@ -141,12 +141,12 @@ class Receiver:
         """Run the process; the lake holds everything before `frontier`."""
         if self.alive:
             raise ValueError("this receiver is running already")
-        prepare(self._feed.folder, self._feed.origin, frontier.time)
+        prepare(self.feed.folder, self.feed.origin, frontier.time)
         self._progress, self._partial, self._failure = Progress(frontier=frontier.time), b"", None
         self._process = start_process()
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
-        self._tell(self._feed.orders(frontier).to_json())
+        self._tell(self.feed.orders(frontier).to_json())
         self._over = threading.Event()
         beat = threading.Thread(
             target=self._beat, args=(self._process, self._over), name="headrace-beat", daemon=True
@@ -187,9 +187,10 @@ class Receiver:
             self._process.wait()
 
     def _tell(self, line: str) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
         with self._writing:
+            if self._process is None:
+                return  # between two of them; the next begins with what the lake holds
+            assert self._process.stdin is not None
             try:
                 self._process.stdin.write(line.encode() + b"\n")
                 self._process.stdin.flush()
@@ -199,7 +200,7 @@ class Receiver:
     def _beat(self, process: subprocess.Popen[bytes], over: threading.Event) -> None:
         """Tell the process that we live, for as long as it does."""
         assert process.stdin is not None
-        while not over.wait(self._feed.patience / BEATS) and process.poll() is None:
+        while not over.wait(self.feed.patience / BEATS) and process.poll() is None:
             with self._writing:
                 # A full pipe is read by nobody: waiting here would hold up who stops the process.
                 if process.stdin.closed or not select.select([], [process.stdin], [], 0)[1]:
@@ -250,7 +251,7 @@ class Receiver:
             return Transient(
                 "RECEIVER_ORPHANED",
                 "the receiver process ended, since this process was silent for too long",
-                detail=f"for {self._feed.patience:.0f} s of the receiver's own time",
+                detail=f"for {self.feed.patience:.0f} s of the receiver's own time",
                 hint="was it stopped, or the machine suspended? nothing to do: another one is started, "
                 "unless another run has taken the source over",
             )
@@ -267,12 +268,13 @@ class Receiver:
     def _close(self) -> None:
         assert self._process is not None
         self._over.set()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                # What `_tell` could not bring to a process that has ended is still in the pipe's buffer.
-                with self._writing, suppress(BrokenPipeError):
-                    pipe.close()
-        self._process = None
+        with self._writing:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    # What `_tell` could not bring to a process that has ended is still in the pipe's buffer.
+                    with suppress(BrokenPipeError):
+                        pipe.close()
+            self._process = None
 
 
 def start_process() -> subprocess.Popen[bytes]:

@@ -16,11 +16,12 @@ Arrow, or anything else of the source (`registry.stream_source`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.arrival import Received
 from headrace.sources.contract.record import Json
@@ -76,6 +77,13 @@ class StreamSource(Protocol):
 
     def at(self, upstream: Json, time: int) -> Position | None:
         """The position at a time, as `Source.at` has it."""
+
+    def picking(self, upstream: Json, tables: Collection[TableName]) -> Json:
+        """The record of a stream of these tables: the same one where the source itself knows which they are.
+
+        A receiver that picks them out of the stream finds them there. What it received by another record is
+        of no use: it is received again, from the newest mark on.
+        """
 
     def history_changed(self, upstream: Json, sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
         """The error of a source that sent the transactions of these times once, and those of others again."""

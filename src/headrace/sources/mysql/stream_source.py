@@ -5,10 +5,11 @@ No logic stands here, and no Arrow is loaded for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.arrival import Received
 from headrace.sources.contract.record import Json
@@ -61,6 +62,11 @@ class MysqlStreamSource:
     def at(self, upstream: Json, time: int) -> Position | None:
         """A set of transactions does not follow from how many they are."""
         return None
+
+    def picking(self, upstream: Json, tables: Collection[TableName]) -> Json:
+        """The same, with these tables: the binlog has those of the whole server."""
+        names = tuple(sorted((each.schema, each.name) for each in tables))
+        return replace(Upstream.of(upstream), tables=names).as_record()
 
     def history_changed(self, upstream: Json, sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
         return history_changed(len(sent), len(again))

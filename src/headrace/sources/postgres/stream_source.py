@@ -5,10 +5,11 @@ No logic stands here. `STREAM_SOURCE` is what `sources.registry` hands out; no A
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.arrival import Received
 from headrace.sources.contract.record import Json
@@ -66,6 +67,10 @@ class PostgresStreamSource:
 
     def at(self, upstream: Json, time: int) -> Position:
         return Upstream.of(upstream).log.at(time)
+
+    def picking(self, upstream: Json, tables: Collection[TableName]) -> Json:
+        """The same: the publication knows the tables."""
+        return upstream
 
     def history_changed(self, upstream: Json, sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
         return sends_others(Upstream.of(upstream).log, sent, again)

@@ -1,0 +1,134 @@
+"""The part of an attempt that has to do with the stream: its receiver, its spool, and the work on what comes.
+
+    tables of the ledger ─► picking ─► receiver ─► spool ─► runner, with the work ahead
+                              ▲
+                              └── turn: there are others by now, so it is all begun again
+
+A receiver may pick our tables out of the stream of a whole server. What it received before a table was added
+lacks that table, so the stream comes again from the newest mark. The copy of the table holds at least what
+the lake holds by then, and everything after it comes with the table in it.
+
+Made by `attempt`; `loop` asks it to follow what was published.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Protocol
+
+from headrace.pipeline.ingest.supervisor import Feed, Receiver
+from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.ledger import Ledger
+from headrace.pipeline.state.place import Place
+from headrace.pipeline.stream.eager import EagerDecoding, Site
+from headrace.pipeline.stream.epoch import EpochRunner
+from headrace.pipeline.tasks.table_task import TableTask
+from headrace.sources import registry
+from headrace.sources.contract.decoder import Decoder
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.session import Session
+from headrace.spool.reader import SpoolReader
+
+STREAMING_WITHIN = 30.0
+
+
+class Following(Protocol):
+    """A loop, as far as it follows the stream."""
+
+    cursor: int
+    runner: EpochRunner
+
+
+class Receiving:
+    """The stream of an attempt, from the receiver to the work on epochs. The loop's thread has it."""
+
+    def __init__(self, place: Place, ledger: Ledger, session: Session) -> None:
+        self._place = place
+        self._ledger = ledger
+        self._session = session
+        self.receiver = Receiver(self._feed())
+        self.runner = self._runner()
+        self._changed = False  # tables, perhaps, since they were last compared with the feed
+
+    def start(self, stop: threading.Event) -> None:
+        """Begin at the newest mark, and wait until the checks of the stream are behind us."""
+        self.receiver.start(self._ledger.position)
+        deadline = time.monotonic() + STREAMING_WITHIN
+        while not self.receiver.poll().streaming and not stop.is_set() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._begin_work()
+
+    def published(self, epoch: Epoch) -> None:
+        """Take note of an epoch that may have brought tables, or removed some."""
+        self._changed |= bool(epoch.records or epoch.removed)
+
+    def turn(self, owner: Following) -> None:
+        """Once a turn of the loop: begin again if other tables are to be picked by now."""
+        if self._changed and self._picking() != self.receiver.feed.upstream:
+            self._end_work()
+            self.receiver.stop()
+            self.receiver.feed = self._feed()
+            self.receiver.start(self._ledger.position)
+            self._begin_work()
+            owner.cursor, owner.runner = 0, self.runner
+        self._changed = False
+
+    def close(self) -> None:
+        self._end_work()
+        self.receiver.stop()
+
+    def _picking(self) -> Json:
+        source = self._ledger.source
+        assert source is not None
+        tables = {*self._ledger.tables, *self._ledger.staged}
+        return registry.stream_source(source.kind).picking(source.upstream, tables)
+
+    def _feed(self) -> Feed:
+        assert self._ledger.source is not None
+        return Feed(
+            self._ledger.source.kind,
+            self._session.address,
+            self._session.identity,
+            self._picking(),
+            self._place.spool,
+            streaming=self._place.config.streaming == "auto",
+            last=self._ledger.last_commits,
+        )
+
+    def _runner(self) -> EpochRunner:
+        assert self._ledger.source is not None
+        return EpochRunner(
+            spool=str(self._place.spool),
+            reader=SpoolReader(self._place.spool),
+            driver=self._place.driver,
+            spark=self._place.spark,
+            source=registry.by_kind(self._ledger.source.kind),
+            driver_epochs=self._place.config.driver_epochs,
+            ships_bytes=self._place.ships_bytes,
+        )
+
+    def _begin_work(self) -> None:
+        """Read the spool that the receiver writes now."""
+        eager = None
+        if self._place.config.streaming == "auto":
+            eager = _eager(self._place, self._ledger, self.runner.source.decoder())
+            eager.start()
+        self.runner = replace(self.runner, reader=SpoolReader(self._place.spool), eager=eager)
+
+    def _end_work(self) -> None:
+        if self.runner.eager is not None:
+            self.runner.eager.close()
+        self.runner = replace(self.runner, eager=None)
+
+
+def _eager(place: Place, ledger: Ledger, decoder: Decoder) -> EagerDecoding:
+    """Work ahead on transactions that still run."""
+
+    def tables() -> dict[int, TableTask]:
+        attached = [] if ledger.recovering else [r for r in ledger.tables.values() if r.state.follows]
+        return {record.number: ledger.outline(record) for record in attached}
+
+    site = Site(place.store, ledger.address, place.name, place.spool, place.spark, place.ships_bytes, decoder)
+    return EagerDecoding(site, tables)
