@@ -70,11 +70,11 @@ def main() -> int:
         runner, driver = Runner(session), DriverRunner()
         started = time.perf_counter()
         workers = warm(runner)
-        print(f"{workers} workers of {runner.slots} slots warm after {time.perf_counter() - started:.1f} s")
+        print(f"{workers} workers of {runner.at_once} slots warm after {time.perf_counter() - started:.1f} s")
         print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
         print(f"{'milliseconds':42} {'min':>8} {'median':>8} {'p95':>8}")
         median = report("one item, one job", measure(lambda: runner.run(same, [b"a"]), chosen.jobs))
-        slots = [b"a"] * runner.slots
+        slots = [b"a"] * runner.at_once
         report("an item for each slot, one job", measure(lambda: runner.run(same, slots), chosen.jobs))
         report("split, shuffle, merge, one job", measure(_grouped(runner), chosen.jobs))
         report("one item in the driver, no Spark", measure(lambda: driver.run(same, [b"a"]), chosen.jobs))

@@ -68,6 +68,11 @@ class ByPosition:
     def until(self) -> Position:
         return self.frontier
 
+    @property
+    def floor(self) -> None:
+        """It tells by times, not by names."""
+        return None
+
     def held(self, times: Any, names: Any) -> pa.BooleanArray:
         return self.frontier.mask(times)
 
@@ -155,13 +160,13 @@ ByName = ByXid | BySet
 AnySnapshot = ByPosition | ByName
 
 
-def by_name(handoff: Handoff) -> ByName:
+def by_name(handoff: Handoff) -> AnySnapshot:
     """The same test without its time: whom a snapshot shows, whenever he is said to have committed.
 
-    A snapshot that knows nothing but how far it reaches has no such test.
+    A snapshot that knows nothing but how far it reaches shows what lies before.
     """
-    assert isinstance(handoff, ByXid | BySet)
-    return replace(handoff, until=None)
+    assert isinstance(handoff, ByPosition | ByXid | BySet)
+    return handoff if isinstance(handoff, ByPosition) else replace(handoff, until=None)
 
 
 def moved(handoff: ByPosition | ByXid, by: int) -> ByPosition | ByXid:

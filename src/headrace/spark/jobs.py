@@ -58,6 +58,11 @@ _PARALLELISM: Final = "spark.sql.leafNodeDefaultParallelism"
 class Jobs(Protocol):
     """Runs functions over opaque items; the contract stands in the module's essay."""
 
+    @property
+    def at_once(self) -> int:
+        """The number of tasks that run at once."""
+        ...
+
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
         """The results of the task on every item, in item order."""
         ...
@@ -73,6 +78,8 @@ class Jobs(Protocol):
 
 class DriverRunner:
     """The functions of a job, run here and now: for tiny epochs."""
+
+    at_once: Final = sys.maxsize  # whoever calls runs his own
 
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
         """As `Jobs.run`."""
@@ -103,7 +110,7 @@ class Runner:
         self._last_used = time.monotonic()
 
     @property
-    def slots(self) -> int:
+    def at_once(self) -> int:
         """The number of tasks that run at once, as of the last job."""
         return self._slots
 

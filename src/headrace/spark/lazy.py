@@ -74,6 +74,11 @@ class Lazy(Generic[T]):
 class LazyJobs(Lazy[Jobs]):
     """A runner; the first job that is not for the driver waits for the session."""
 
+    @property
+    def at_once(self) -> int:
+        """As `Jobs.at_once`."""
+        return self.get().at_once
+
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
         """As `Jobs.run`."""
         return self.get().run(task, items)

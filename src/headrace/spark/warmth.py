@@ -41,7 +41,7 @@ Loader: TypeAlias = Callable[[], object]
 def warm(runner: Runner, loaders: Sequence[Loader] = ()) -> int:
     """Loads the libraries, and what `loaders` load, in every worker; how many workers answered."""
     task = partial(_load, tuple(loaders))
-    answers = [json.loads(raw) for raw in runner.run(task, [b""] * runner.slots)]
+    answers = [json.loads(raw) for raw in runner.run(task, [b""] * runner.at_once)]
     ours = _own_version()
     for answer in answers:
         if answer["headrace"] != ours:
@@ -104,7 +104,7 @@ class Heartbeat:
             if self._runner.idle_seconds() < self._every:
                 continue
             try:
-                self._runner.run(_beat, [b""] * self._runner.slots)
+                self._runner.run(_beat, [b""] * self._runner.at_once)
             except HeadraceError:
                 # Spark is gone or ailing: the next real job meets the same and says it better.
                 return

@@ -148,7 +148,8 @@ class Copying:
                 self.site.finished.put(Postponed(name, busy))
             self._measure(measured)
             tables = [table for table in same if table.name in measured.sizes]
-            order = CopyOrder(tables, self.site.connections, self._config.options)
+            readers = min(self.site.connections, self.site.jobs.at_once)
+            order = CopyOrder(tables, readers, self._config.options)
             return _Seen(tables, measured, contents.plan_copy(order))
 
     def _chunked(self, seen: _Seen) -> Set[TableName]:

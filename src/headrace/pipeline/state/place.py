@@ -88,7 +88,7 @@ def _start(store: Store, config: Config, spark: SparkSession | None, brief: bool
         depot.tidy()
         runner = Runner(session, depot)
         if isinstance(store, LocalStore):
-            prove_shared(runner, runner.slots, local_probe(Path(store.path)))
+            prove_shared(runner, runner.at_once, local_probe(Path(store.path)))
         warm(runner)
         stack.enter_context(Heartbeat(runner))
         return runner, stack.pop_all().close

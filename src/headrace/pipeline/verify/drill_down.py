@@ -9,6 +9,9 @@ without a key has no index to be asked by, and is read once more, for as many of
 these buckets. Only so many rows are looked into: of a table that differs throughout some examples are
 enough.
 
+A source whose snapshot lets nobody in later is compared once more under another one, and both sides bring
+these rows while they are summed up (`wanting`, `found_by_sums`).
+
 Called by `proof`, for tables whose sums differ.
 """
 
@@ -67,6 +70,24 @@ def drill_down(context: ProofContext, table: ComparedTable, *, values: bool) -> 
         len(wanted),
         tuple(differences(context.decoder, projection, net(projection, source, lake), values=values)),
     )
+
+
+def wanting(table: ComparedTable) -> ComparedTable | None:
+    """The table for another comparison, which brings the rows of its buckets that differ."""
+    wanted = _chosen(table)
+    if not wanted:
+        return None
+    return ComparedTable(table.record, replace(table.projection, wanted=wanted), table.pieces)
+
+
+def found_by_sums(decoder: Decoder, table: ComparedTable, *, values: bool) -> DrillDown:
+    """The rows that differ by what both sides brought of them while they were summed up."""
+    source, lake, projection = table.source, table.lake, table.projection
+    assert lake is not None
+    if source.overfull or lake.overfull:
+        return DrillDown(0)
+    rows = net(projection, source, lake)
+    return DrillDown(len(projection.wanted), tuple(differences(decoder, projection, rows, values=values)))
 
 
 def _chosen(table: ComparedTable) -> tuple[int, ...]:

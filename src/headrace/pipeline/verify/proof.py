@@ -1,7 +1,7 @@
 """Verify: the proof that a lake's tables are what their source holds, while both go on.
 
     source    a snapshot S, by transactions, held open ─── pieces of its tables ───────► sums ─┐
-              then: how far is the source?  = until                                            │
+              meanwhile: how far is the source?  = until                                       │
     mirror    wait for a mark at or after until ───── its files, minus history ────────► sums ─┴─► equal?
                                                                                                     │ no
                                                                      `drill_down` ◄──────────────────┘
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ import polars as pl
 from headrace.core.checksum import bucket_count
 from headrace.core.chunks import exact_from
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
-from headrace.core.handoff import by_name
+from headrace.core.handoff import Handoff, by_name
 from headrace.core.names import TableName
 from headrace.lake.format import layout
 from headrace.lake.log import catalog, errors_table, histories, horizon
@@ -49,7 +50,13 @@ from headrace.pipeline.tasks.compare.proofs import Answer, Projection, Reduced
 from headrace.pipeline.tasks.copy import FILE_BYTES
 from headrace.pipeline.tasks.source_access import SourceAccess
 from headrace.pipeline.tasks.table_task import from_ipc
-from headrace.pipeline.verify.drill_down import DrillDown, drill_down, text_differences
+from headrace.pipeline.verify.drill_down import (
+    DrillDown,
+    drill_down,
+    found_by_sums,
+    text_differences,
+    wanting,
+)
 from headrace.pipeline.verify.sides import ComparedTable, ProofContext, untold
 from headrace.pipeline.verify.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
 from headrace.sources import registry
@@ -116,11 +123,13 @@ def _of_source(place: Place, asked: Asked) -> Verdict:
         session.prove(source.identity)
         mirrored = session.tables(source.upstream)
         beside = {} if asked.tables else unmirrored(mirrored, place.config, tables_of(known))
-        defs, readers = [record.definition for record in chosen], place.config.snapshot_connections
+        defs = [record.definition for record in chosen]
+        readers = min(place.config.snapshot_connections, place.spark.at_once)
         with session.contents(source.upstream).snapshot(defs, readers, LEAD_SECONDS) as snapshot:
             comparison = Comparison(place, source, session, snapshot, newest)
             tables = tuple(comparison.compare(chosen, asked))
     handoff = comparison.handoff
+    assert handoff is not None
     position, seconds = str(exact_from(handoff)), time.monotonic() - begun
     return Verdict(place.name, str(handoff), position, seconds, tables, beside)
 
@@ -151,21 +160,48 @@ class Comparison:
         snapshot: Snapshot,
         before: Mark,
     ) -> None:
-        self.handoff = snapshot.handoff
         self._place = place
         self._source = source
         self._session = session
         self._snapshot = snapshot
         self._before = before  # a mark from before the snapshot was taken
+        self.handoff: Handoff | None = None  # of the snapshot, once it was read
 
     def compare(self, chosen: Sequence[TableRecord], asked: Asked) -> Iterator[TableVerdict]:
         """A verdict for each of the tables."""
-        context = self._context()
         tables = self._begun(chosen)
-        self._reach(context, [table for table in tables if table.error is None], asked.wait)
-        _sum_up(context, self._snapshot, [table for table in tables if table.error is None])
+        context = self.sum_up([table for table in tables if table.error is None], asked.wait)
         for table in tables:
-            yield _judged(context, table, asked)
+            yield self._judged(context, table, asked)
+
+    def sum_up(self, tables: Sequence[ComparedTable], seconds: float) -> ProofContext:
+        """Both sides of each table: the source by pieces, some at once; the lake once it is far enough.
+
+        Small tables share their tasks, on both sides.
+        """
+        context = self._context()
+        owners = {piece: (table, number) for table in tables for number, piece in enumerate(table.pieces)}
+        with ThreadPoolExecutor(context.connections, "headrace-verify") as pool:
+            reading = {
+                pool.submit(context.pieces, [(owners[piece][0].projection, piece) for piece in share]): share
+                for share in self._snapshot.shares(list(owners))
+            }
+            try:
+                self.handoff = self._snapshot.handoff
+                # Times do not matter where names are known: who is told by history and shown by the snapshot
+                # is so by his name.
+                context = replace(context, shown=by_name(self.handoff))
+                self._reach(context, self.handoff, tables, seconds)
+                _sum_up_lake(context, [table for table in tables if table.error is None])
+                for future, share in reading.items():
+                    for piece, answer in zip(share, _all(future.result, len(share)), strict=True):
+                        table, number = owners[piece]
+                        with _failing_alone(table):
+                            table.parts[number] = _good(answer)
+            finally:
+                for future in reading:
+                    future.cancel()
+        return context
 
     def _context(self) -> ProofContext:
         sealed, key = seal(self._session.address.text)
@@ -177,11 +213,31 @@ class Comparison:
                 self._source.kind, self._session.identity, sealed, self._snapshot.ticket, "verify"
             ),
             key=key,
-            # Times do not matter: who is told by history and shown by the snapshot is so by his name.
-            shown=by_name(self.handoff),
             connections=self._place.config.snapshot_connections,
             decoder=registry.by_kind(self._source.kind).decoder(),
         )
+
+    def _judged(self, context: ProofContext, table: ComparedTable, asked: Asked) -> TableVerdict:
+        """The verdict on a table whose sides are summed up."""
+        if table.error is None:
+            look = drill_down if self._snapshot.admits_later else self._looked_at_again
+            with _failing_alone(table):
+                return _compare(context, table, asked, partial(look, context, table, values=asked.values))
+        return TableVerdict(str(table.name), NOT_COMPARED, error=table.error)
+
+    def _looked_at_again(self, context: ProofContext, table: ComparedTable, *, values: bool) -> DrillDown:
+        """The rows of buckets that differ, under another snapshot: this one lets nobody in any more."""
+        again = wanting(table)
+        if again is None:
+            return DrillDown(0)
+        readers = min(context.connections, context.jobs.at_once)
+        contents = self._session.contents(self._source.upstream)
+        with contents.snapshot([table.record.definition], readers, LEAD_SECONDS) as snapshot:
+            look = Comparison(self._place, self._source, self._session, snapshot, self._before)
+            look.sum_up([again], WAIT_SECONDS)
+        if again.error is not None:
+            raise again.error
+        return found_by_sums(context.decoder, again, values=values)
 
     def _begun(self, chosen: Sequence[TableRecord]) -> list[ComparedTable]:
         """The tables, with what keeps some of them from being compared."""
@@ -196,14 +252,16 @@ class Comparison:
         errors |= measured.busy
         return [_begin(record, measured, errors[record.name]) for record in chosen]
 
-    def _reach(self, context: ProofContext, tables: Sequence[ComparedTable], seconds: float) -> None:
+    def _reach(
+        self, context: ProofContext, handoff: Handoff, tables: Sequence[ComparedTable], seconds: float
+    ) -> None:
         """Find for each table a mark that holds all that the snapshot shows."""
         wait = Wait(
             context.store,
             context.name,
             self._source,
             self._session.address,
-            exact_from(self.handoff),
+            exact_from(handoff),
             seconds,
             alive(self._snapshot.alive),
         )
@@ -292,29 +350,6 @@ def _placed(
     return True
 
 
-def _sum_up(context: ProofContext, snapshot: Snapshot, tables: Sequence[ComparedTable]) -> None:
-    """Both sides of each table: the source by pieces, some at once; the lake beside it, table by table.
-
-    Small tables share their tasks, on both sides.
-    """
-    owners = {piece: (table, number) for table in tables for number, piece in enumerate(table.pieces)}
-    with ThreadPoolExecutor(context.connections, "headrace-verify") as pool:
-        reading = {
-            pool.submit(context.pieces, [(owners[piece][0].projection, piece) for piece in share]): share
-            for share in snapshot.shares(list(owners))
-        }
-        try:
-            _sum_up_lake(context, tables)
-            for future, share in reading.items():
-                for piece, answer in zip(share, _all(future.result, len(share)), strict=True):
-                    table, number = owners[piece]
-                    with _failing_alone(table):
-                        table.parts[number] = _good(answer)
-        finally:
-            for future in reading:
-                future.cancel()
-
-
 def _sum_up_lake(context: ProofContext, tables: Sequence[ComparedTable]) -> None:
     small = [table for table in tables if table.small]
     for table, answer in zip(small, _all(lambda: context.lakes(small), len(small)), strict=True):
@@ -348,15 +383,9 @@ def _failing_alone(table: ComparedTable) -> Iterator[None]:
         table.error = table.error or error
 
 
-def _judged(context: ProofContext, table: ComparedTable, asked: Asked) -> TableVerdict:
-    """The verdict on a table whose sides are summed up."""
-    if table.error is None:
-        with _failing_alone(table):
-            return _compare(context, table, asked)
-    return TableVerdict(str(table.name), NOT_COMPARED, error=table.error)
-
-
-def _compare(context: ProofContext, table: ComparedTable, asked: Asked) -> TableVerdict:
+def _compare(
+    context: ProofContext, table: ComparedTable, asked: Asked, drilled: Callable[[], DrillDown]
+) -> TableVerdict:
     assert table.lake is not None
     assert table.mark is not None
     source, uneven = table.source, table.difference().uneven()
@@ -364,7 +393,7 @@ def _compare(context: ProofContext, table: ComparedTable, asked: Asked) -> Table
     lost = text_differences(
         table.projection.schema, texts, _standing(context, table), values=asked.values, most=asked.named
     )
-    found = _drill_down(context, table, asked) if len(uneven) else DrillDown(0)
+    found = _looked_into(table, drilled) if len(uneven) else DrillDown(0)
     differences = [*found.differences, *lost.named]
     return TableVerdict(
         name=str(table.name),
@@ -382,10 +411,10 @@ def _compare(context: ProofContext, table: ComparedTable, asked: Asked) -> Table
     )
 
 
-def _drill_down(context: ProofContext, table: ComparedTable, asked: Asked) -> DrillDown:
+def _looked_into(table: ComparedTable, drilled: Callable[[], DrillDown]) -> DrillDown:
     """The rows that differ; where they can't be had, that the tables differ is true all the same."""
     with _failing_alone(table):
-        return drill_down(context, table, values=asked.values)
+        return drilled()
     return DrillDown(0)
 
 

@@ -19,7 +19,7 @@ from functools import partial
 
 from headrace.core.checksum import Sums
 from headrace.core.errors import Definite, HeadraceError
-from headrace.core.handoff import ByName
+from headrace.core.handoff import AnySnapshot
 from headrace.core.names import TableName
 from headrace.lake.format import layout
 from headrace.lake.log import histories
@@ -104,9 +104,9 @@ class ProofContext:
     jobs: Jobs
     access: SourceAccess
     key: Key
-    shown: ByName
     connections: int
     decoder: Decoder  # prints what differs
+    shown: AnySnapshot | None = None  # whom the snapshot shows; not known before it is read
 
     # --- the source -----------------------------------------------------------------------------
 
@@ -133,6 +133,7 @@ class ProofContext:
 
     def place(self, table: ComparedTable, mark: Mark, since: int) -> None:
         """Find what the lake has of the table at a mark, and of its history; no row is read yet."""
+        assert self.shown is not None
         record, lake = table.record, LakeAddress(self.store.url)
         folder = layout.table_folder(self.name, record.name)
         live = LakeTable(self.store, folder).at(mark.versions[str(record.name)]).files()
@@ -157,6 +158,7 @@ class ProofContext:
 
     def _reaching(self, part: histories.Part) -> Sequence[str]:
         """The files that may have what the snapshot does not show."""
+        assert self.shown is not None
         floor = self.shown.floor
         return part.paths if floor is None else part.reaching(floor)
 

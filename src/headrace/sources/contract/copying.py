@@ -22,7 +22,7 @@ the life of the source that `upstream` is of. The laws:
   Whatever else is raised concerns the whole source.
 
 Who reads what is the source's to say (`shares`): one whose readers have to be there when the moment is taken
-gives each of them its share of the pieces. A copy does not ask for the handoff before they were begun.
+gives each of them its share of the pieces. Nobody asks for the handoff before they were begun.
 
 Called by `pipeline.copy`, `pipeline.verify` and their tasks. Nothing is written upstream.
 """
@@ -118,7 +118,11 @@ class Snapshot(AbstractContextManager["Snapshot"], Protocol):
 
     @property
     def handoff(self) -> Handoff:
-        """The test of which transactions it holds."""
+        """The test of which transactions it holds: asked for once whoever reads it was begun."""
+
+    @property
+    def admits_later(self) -> bool:
+        """Tell whether it can be read by those, too, who come after its handoff was asked for."""
 
     @property
     def ticket(self) -> Json:

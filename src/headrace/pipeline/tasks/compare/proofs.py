@@ -27,7 +27,7 @@ from headrace.core.checksum import Sums
 from headrace.core.collection import between, consolidate, negate, with_diff
 from headrace.core.columns import Ints, contiguous
 from headrace.core.errors import HeadraceError
-from headrace.core.handoff import ByName
+from headrace.core.handoff import AnySnapshot
 from headrace.core.schema import TableSchema
 from headrace.decode.copyrows import CopiedRows
 from headrace.lake.format import datafile
@@ -125,7 +125,7 @@ class HistoryTask:
     own: dict[str, str] = field(repr=False)
     after: int
     until: int
-    shown: ByName
+    shown: AnySnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,7 @@ class HeldSnapshot:
     leader: Leader
     handoff: ByPosition | ByXid
     readers: int
+    admits_later: bool = True
 
     def __enter__(self) -> HeldSnapshot:
         return self
