@@ -11,6 +11,7 @@ DECLARATION = Declaration(
     kind="tide",
     title="Tide",
     schemes=("tide",),
+    password="BASIN_PASSWORD",
     options=(
         Option("basin", "where it is measured", in_sql=True),
         Option("moon", "which one", default="new", choices=("new", "full")),

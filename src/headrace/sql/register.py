@@ -78,7 +78,7 @@ def _create_source(lake: Lake, statement: CreateSource) -> str:
         raise Misconfigured(
             "SQL_PASSWORD",
             "a connection with a password is not registered: everybody who reads the lake would read it",
-            hint="leave it out, and give it to the run: PGPASSWORD, ~/.pgpass, or passfile=... in it",
+            hint=f"leave it out, and give it to the run: {source.declaration.password}",
         )
     registry = Registry(lake.store)
     if statement.name in registry.views():

@@ -38,11 +38,11 @@ def test_an_unknown_source_is_refused_without_its_password(
     assert "secret" not in str(caught.value.as_record())
 
 
-def test_kinds_declare_options_of_different_names() -> None:
-    """Each has its flag on the command line, under the heading of its kind."""
+def test_an_option_of_several_kinds_is_the_same_one() -> None:
+    """Each has one flag on the command line, under the heading of its kinds."""
     declared = [registry.declaration(kind) for kind in registry.kinds()]
-    names = [option.name for each in declared for option in each.options]
-    assert len(names) == len(set(names))
+    options = {option for each in declared for option in each.options}
+    assert len(options) == len({option.name for option in options})
     assert [each.kind for each in declared] == list(registry.kinds())
     assert {each.declaration for each in map(registry.by_kind, registry.kinds())} == set(declared)
 

@@ -180,9 +180,10 @@ class Copying:
         with ThreadPoolExecutor(self.site.connections, "headrace-follower") as pool:
             started = [pool.submit(self._read, readers, share) for share in snapshot.shares(pieces)]
             try:
+                handoff = snapshot.handoff  # only now: its readers may have to be there first
                 for future in as_completed(started):
                     for piece, answer in future.result():
-                        self._take(piece.table, answer, snapshot.handoff)
+                        self._take(piece.table, answer, handoff)
             finally:
                 for future in started:
                     future.cancel()

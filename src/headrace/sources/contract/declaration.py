@@ -31,6 +31,7 @@ class Declaration:
     kind: str  # in the lake's records; in capitals after CREATE SOURCE ... FROM
     title: str  # for people
     schemes: tuple[str, ...]  # of its addresses
+    password: str  # where a password is found that the address leaves out, for a hint
     options: tuple[Option, ...] = ()
 
     @property

@@ -10,6 +10,7 @@ DECLARATION = Declaration(
     kind="postgres",
     title="PostgreSQL",
     schemes=("postgresql", "postgres"),
+    password="PGPASSWORD, ~/.pgpass, or passfile=... in it",
     options=(
         Option("publication", "one of yours, to be used as it is", in_sql=True),
         Option("slot", "one of yours, to be used as it is; needs a publication that is older"),

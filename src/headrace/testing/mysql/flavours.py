@@ -41,6 +41,7 @@ class Flavour:
     follow: str = field(repr=False)  # begins to replicate from {host}:{port}, by GTID
     executed: str = field(repr=False)  # the GTIDs of a server's log
     wait_executed: str = field(repr=False)  # 0 when these are executed within so many seconds
+    recursion: str  # the setting for how many rounds WITH RECURSIVE may have
 
     @property
     def is_mariadb(self) -> bool:
@@ -66,6 +67,7 @@ MYSQL = Flavour(
     " SOURCE_CONNECT_RETRY = 1, SOURCE_AUTO_POSITION = 1",
     executed="SELECT @@gtid_executed",
     wait_executed="SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)",
+    recursion="cte_max_recursion_depth",
 )
 MARIADB = Flavour(
     name="mariadb",
@@ -85,4 +87,5 @@ MARIADB = Flavour(
     " MASTER_CONNECT_RETRY = 1, MASTER_USE_GTID = slave_pos",
     executed="SELECT @@gtid_binlog_pos",
     wait_executed="SELECT MASTER_GTID_WAIT(%s, %s)",
+    recursion="max_recursive_iterations",
 )

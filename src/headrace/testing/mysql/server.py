@@ -74,7 +74,8 @@ class Server:
             password = self.password
         who = quote(user, safe="") + ("" if password is None else f":{quote(password, safe='')}")
         query = f"?{urlencode(options, quote_via=quote)}" if options else ""
-        return f"mysql://{who}@{host or self.host}:{port or self.port}/{quote(database, safe='')}{query}"
+        place = f"{host or self.host}:{port or self.port}"
+        return f"{self.flavour.name}://{who}@{place}/{quote(database, safe='')}{query}"
 
     def connect(
         self, database: str | None = None, *, user: str = "root", tcp: bool = False, **options: Any

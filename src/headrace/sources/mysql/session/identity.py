@@ -103,6 +103,17 @@ def prove(found: Identity, known: Json) -> None:
         raise another_server(f"{_shown(found)}, was {Flavour(known['flavour']).label} {known['server']}")
 
 
+def prove_kind(found: Identity, flavour: Flavour) -> None:
+    """Refuse a server of the other kind: a lake's positions are of the kind that its address names."""
+    if found.flavour != flavour.value:
+        there = Flavour(found.flavour)
+        raise Misconfigured(
+            "MY_ANOTHER_KIND",
+            f"the address says {flavour.label}, and a {there.label} server answers",
+            hint=f"write {there.value}://... instead of {flavour.value}://...",
+        )
+
+
 def _shown(identity: Identity) -> str:
     label = Flavour(identity.flavour).label
     return f"{label} {identity.server} on {identity.host}:{identity.port} in {identity.folder}"
