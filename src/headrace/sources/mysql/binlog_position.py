@@ -147,9 +147,14 @@ def count(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One life of a server's binlog: what is added to its counts to make times of them."""
+    """One life of a server's binlog: what is added to its counts to make times of them.
+
+    `unlogged` are the transactions that count as executed there and never were in it: those that did when the
+    stream began (`session.log_end`).
+    """
 
     base: int = 0
+    unlogged: str = ""
 
     def time(self, counted: int) -> int:
         return STEP * counted + self.base
@@ -161,7 +166,7 @@ class Log:
     def behind(self, reached: Position, start: str) -> Log:
         """The next life, whose binlog is read from `start` on: its times lie behind all that was reached."""
         missing = max(0, reached.time - self.position(start).time)
-        return Log(self.base + (missing // FURTHER + 1) * FURTHER)
+        return replace(self, base=self.base + (missing // FURTHER + 1) * FURTHER)
 
 
 def _only(gtid: Gtid) -> GtidSet:

@@ -17,22 +17,26 @@ from headrace.sources.mysql.binlog_position import Log
 class Upstream:
     """The tables that are picked out of the binlog, and what is added to counts to make times of them.
 
-    `base` makes times grow for ever though the server was set back.
+    `base` makes times grow for ever though the server was set back. `unlogged` are the transactions that
+    counted as executed and never were in the log, when the stream began (`session.log_end.unlogged`).
     """
 
     tables: tuple[tuple[str, str], ...] = ()  # database, table
     base: int = 0
+    unlogged: str = ""
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Upstream:
         """Read the record of it."""
-        return cls(tuple((database, table) for database, table in record["tables"]), record["base"])
+        tables = tuple((database, table) for database, table in record["tables"])
+        return cls(tables, record["base"], record["unlogged"])
 
     def as_record(self) -> Json:
         """The record that the lake stores and hands back."""
-        return {"tables": [list(table) for table in self.tables], "base": self.base}
+        tables = [list(table) for table in self.tables]
+        return {"tables": tables, "base": self.base, "unlogged": self.unlogged}
 
     @property
     def log(self) -> Log:
         """The server's binlog, in this life of it."""
-        return Log(self.base)
+        return Log(self.base, self.unlogged)

@@ -4,10 +4,11 @@
     connection   connect, pin the settings by which the server prints values, refuse a proxy
     login        PyMySQL says who we are, and never tells a stranger the password
     identity     the proof that two connections reached the same server
+    log_end      how far the server is, as a position of ours
     clock        the server's clock, held against its binlog
     statements   one question, one answer; each wait has an end, at the server too
     timeouts     how long what may last
     refusals     the coded error of a login that failed, or of a statement that the server did not run
 
-All other rooms of this source stand on this one. Nothing here knows a table or a position.
+All other rooms of this source stand on this one. Nothing here knows a table.
 """

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from headrace.sources.contract.session import Reading
 from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.mysql.session.log_end import position
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import Session, query
 
@@ -45,12 +46,12 @@ def read(session: Session, log: Log) -> Reading | None:
     [(running, longest, appliers)] = query(session, _RUNNING)
     if appliers:
         return None
-    [(executed,)] = query(session, f"SELECT @@global.{session.release.words.executed}")
+    reached = position(session, log)
     if running:
         at -= (_whole(longest) + 1) * _SECOND
     if session.release.is_mariadb:
         at -= at % _SECOND
-    return Reading(at - 1, log.position(str(executed)))
+    return Reading(at - 1, reached)
 
 
 def begun(session: Session) -> int:

@@ -63,6 +63,7 @@ class Session:
     interrupt: Callable[[], None] | None = field(repr=False)
     status: int = 0  # of the transaction, as the last answer said
     is_asked: bool = False  # and has not answered in full
+    purged: str | None = None  # the server's gtid_purged, as `log_end` last looked into it
 
     @property
     def closed(self) -> bool:

@@ -36,10 +36,11 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
 from headrace.sources.contract.waiting import ALONE, Waiting
-from headrace.sources.mysql.binlog_position import Log, parse
+from headrace.sources.mysql.binlog_position import Log
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, verify
+from headrace.sources.mysql.session.log_end import counted
 from headrace.sources.mysql.session.statements import Session, Value, query
 from headrace.sources.mysql.snapshot.locks import Locked, locked
 from headrace.sources.mysql.snapshot.ticket import Ticket
@@ -134,10 +135,11 @@ class Leader:
     def _close(self, locks: Locked, log: Log, executed: str) -> ByPosition:
         """Tell the members that they are; who is none may leave."""
         self.held = locks.held
+        handoff = ByPosition(counted(self._session, log, executed))
         _hold(self._session, [*map(self.ticket.member, self.members), self.ticket.closed])
         if not self.members:
             raise _missing("none of them opened its view in time")
-        return ByPosition(log.position(str(parse(executed))))
+        return handoff
 
     def _owners(self, names: Sequence[str]) -> tuple[Value, ...]:
         [row] = query(self._session, "SELECT " + ", ".join(f"IS_USED_LOCK('{name}')" for name in names))

@@ -36,6 +36,7 @@ from headrace.sources.mysql.protocol.server_error import ERR, server_error
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify, prove
+from headrace.sources.mysql.session.log_end import counted
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import Session, execute, query
 from headrace.sources.mysql.stream import dump_errors, events, unpacking
@@ -232,6 +233,7 @@ def _check_holds(session: Session, wanted: Wanted) -> None:
         )
     purged = GtidSet.parse(_text(session, "SELECT @@global.gtid_purged"))
     if isinstance(frontier, MysqlProgress) and not purged <= frontier.ended:
+        counted(session, wanted.log, str(executed))  # of what is purged some never was in the log
         raise dump_errors.purged(f"purged are {purged}, the lake holds {frontier.ended}")
 
 

@@ -1,0 +1,96 @@
+"""The transactions that a server has executed, as one of our positions: a count that its stream comes to.
+
+    executed    all that was committed on the server, or that it was told was
+    purged      of these, what is in no log any more, and what never was in one
+    unlogged    the second half of that: purged, but not said to lie before the oldest log
+
+A stream counts what the log brings, and a position counts what was executed. So the two agree only while
+nothing becomes executed without a log: by `SET GLOBAL gtid_purged = '+...'`, as in dumps of mysqldump, or by
+a server that ran for a while without its binlog. What was `unlogged` when the stream began is in the set that
+it began at, and stays as it is over purges and restarts; it stands in `upstream`. Whoever makes a position of
+what a server has executed asks here, where any other set is refused.
+
+The order of the questions matters: first what was executed, then what is purged, then where the oldest log
+begins. Of two transactions that were unlogged by then none is missed, and a purge in between hides nothing.
+
+MariaDB's position is of its log alone. Called by `clock`, by a session's own questions, and by the leader of
+a snapshot, once its tables are free again.
+"""
+
+from __future__ import annotations
+
+from headrace.core.errors import Definite, PositionLost
+from headrace.core.position import Position
+from headrace.sources.mysql.binlog_position import Log, parse
+from headrace.sources.mysql.gtid_set import GtidSet
+from headrace.sources.mysql.session.statements import Session, query
+
+
+class GtidsUnlogged(Definite, PositionLost):
+    """The server counts transactions as executed that no log of it ever held."""
+
+    codes = ("MY_GTIDS_UNLOGGED",)
+
+
+def executed(session: Session) -> str:
+    """Ask what the server has executed."""
+    [(text,)] = query(session, f"SELECT @@global.{session.release.words.executed}")
+    return str(text)
+
+
+def position(session: Session, log: Log) -> Position:
+    """Ask how far the server is."""
+    return counted(session, log, executed(session))
+
+
+def counted(session: Session, log: Log, text: str) -> Position:
+    """The position of what this server had executed a moment ago; refused where no stream counts so far."""
+    if not session.release.is_mariadb:
+        _refuse_unlogged(session, log)
+    return log.position(str(parse(text)))
+
+
+def unlogged(session: Session) -> GtidSet:
+    """Ask which transactions count as executed, and never were in a log; MariaDB has none."""
+    if session.release.is_mariadb:
+        return GtidSet()
+    return _unlogged(session, _purged(session))
+
+
+def _refuse_unlogged(session: Session, log: Log) -> None:
+    purged = _purged(session)
+    if purged == session.purged:
+        return
+    found, known = _unlogged(session, purged), GtidSet.parse(log.unlogged)
+    if found != known:
+        raise gtids_unlogged(found, known)
+    session.purged = purged
+
+
+def _purged(session: Session) -> str:
+    [(purged,)] = query(session, "SELECT @@global.gtid_purged")
+    return str(purged)
+
+
+def _unlogged(session: Session, purged: str) -> GtidSet:
+    if not purged:
+        return GtidSet()
+    # The second event of a file; where there is none the file begins with the first transaction.
+    events = query(session, "SHOW BINLOG EVENTS LIMIT 2")
+    before = next((str(event[5]) for event in events if event[2] == "Previous_gtids"), "")
+    [(rest,)] = query(session, "SELECT GTID_SUBTRACT(%s, %s)", [purged, before])
+    return GtidSet.parse(str(rest))
+
+
+def gtids_unlogged(found: GtidSet, known: GtidSet) -> GtidsUnlogged:
+    return GtidsUnlogged(
+        "MY_GTIDS_UNLOGGED",
+        "the server counts transactions as executed that never were in its log",
+        detail=f"executed and in no log: {_shown(found)}; when the stream began: {_shown(known)}",
+        hint="somebody has set gtid_purged, as dumps of mysqldump do (--set-gtid-purged=OFF leaves it out), "
+        "or the server ran without its log: headrace run --reconcile",
+    )
+
+
+def _shown(gtids: GtidSet) -> str:
+    return str(gtids) or "none"
