@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -18,41 +16,17 @@ from headrace.sources.contract.waiting import Waiting
 from headrace.sources.mysql.binlog_position import Log
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity, identify
-from headrace.sources.mysql.session.statements import query
+from headrace.sources.mysql.session.identity import Identity
 from headrace.sources.mysql.snapshot import locks
 from headrace.sources.mysql.snapshot.leader import Leader, ReadersMissing, lead
 from headrace.sources.mysql.snapshot.locks import TablesHeld
 from headrace.testing.mysql import Database, Server
+from tests.integration.mysql.snapshot.moments import SECONDS, TOTAL, Transfers, executed, identity_of, until
 from tests.integration.mysql.snapshot.readers import Reader
 
 pytestmark = pytest.mark.server
 
-SECONDS = 60.0
-TOTAL = 20_000
 SEEN = "SELECT (SELECT SUM(v) FROM {0}.a) + (SELECT SUM(v) FROM {0}.b), (SELECT COUNT(*) FROM {0}.moves)"
-
-
-@pytest.fixture(params=["mysql", "mariadb"])
-def database(request: pytest.FixtureRequest) -> Database:
-    """A fresh database on a server of either kind."""
-    made: Database = request.getfixturevalue(f"{request.param}_database")
-    return made
-
-
-@pytest.fixture
-def bank(database: Database) -> Database:
-    """Two tables of accounts, and one that counts the transfers between them."""
-    for name in ("a", "b"):
-        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, v int NOT NULL)")
-        database.execute(f"INSERT INTO {name} VALUES " + ", ".join(f"({i}, 1000)" for i in range(10)))
-    database.execute("CREATE TABLE moves (id int AUTO_INCREMENT PRIMARY KEY)")
-    return database
-
-
-def identity_of(url: str) -> Identity:
-    with connect(Address.parse(url), role="test") as session:
-        return identify(session)
 
 
 @contextmanager
@@ -65,54 +39,6 @@ def leading(database: Database, readers: int) -> Iterator[tuple[Leader, Identity
 
 def names(database: Database, *tables: str) -> list[TableName]:
     return [TableName(database.name, table) for table in tables]
-
-
-def executed(database: Database) -> int:
-    """The time of all that the server has executed."""
-    with connect(Address.parse(database.url()), role="test") as session:
-        [(text,)] = query(session, f"SELECT @@global.{session.release.words.executed}")
-    return Log().position(str(text)).time
-
-
-def until(condition: object, what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    assert callable(condition)
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
-class Transfers:
-    """Writers that move money from table to table, each transfer one transaction."""
-
-    def __init__(self, database: Database, writers: int) -> None:
-        self._database = database
-        self._over = threading.Event()
-        self.longest = 0.0
-        self.done = 0
-        self._threads = [threading.Thread(target=self._write, args=(i,)) for i in range(writers)]
-
-    def __enter__(self) -> Transfers:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _write(self, number: int) -> None:
-        with self._database.connect() as connection, connection.cursor() as cursor:
-            while not self._over.is_set():
-                began = time.monotonic()
-                cursor.execute("BEGIN")
-                cursor.execute("UPDATE a SET v = v - 1 WHERE id = %s", [number])
-                cursor.execute("UPDATE b SET v = v + 1 WHERE id = %s", [number])
-                cursor.execute("INSERT INTO moves VALUES ()")
-                cursor.execute("COMMIT")
-                self.longest = max(self.longest, time.monotonic() - began)
-                self.done += 1
 
 
 def test_all_readers_see_the_moment_of_the_handoff_while_others_write(bank: Database) -> None:

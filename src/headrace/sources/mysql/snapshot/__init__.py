@@ -1,9 +1,16 @@
 """snapshot: one moment of a MySQL or MariaDB server, which several readers see.
 
-    locks      the read locks on the tables of a copy, and what is in their way
-    ticket     the names by which a leader and its readers meet at the server
-    leader     the moment, taken in the driver
-    follower   a connection, on an executor, that sees it
+    contents      the contract, implemented
+    plan          the moment under the contract's names, taken when its readers were begun
+    measure       how big tables are, and where they can be cut
+    leader        the moment, taken in the driver
+    locks         the read locks on the tables of a copy, and what is in their way
+    reader        pieces of it as rows of the lake, read on executors
+    follower      a connection, on an executor, that sees it
+    ticket        the names by which a leader and its readers meet at the server
+    index_ranges  the pieces: from one value of the key's first column to another, one SELECT
+    key_range     single keys, as literals
+    table_access  the proof that a table is the one that is meant
 
 No server exports a snapshot. While nobody may write the tables, every reader opens one of its own: all show
 the same rows of these tables, and `gtid_executed` says which transactions those are (`core.handoff`).

@@ -8,14 +8,15 @@ it would read is of another moment, so it reads nothing (`leader` says why a mem
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from headrace.core.errors import Transient
+from headrace.core.names import TableName
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, verify
-from headrace.sources.mysql.session.statements import Session, execute, query
+from headrace.sources.mysql.session.statements import Row, Session, execute, query
 from headrace.sources.mysql.session.timeouts import nobody
 from headrace.sources.mysql.snapshot.ticket import Ticket
 
@@ -44,6 +45,8 @@ class Follower:
         self._ticket = ticket
         self._role = role
         self._session: Session | None = None
+        self._witness: Session | None = None
+        self.executed = ""  # what the server had executed while the view was opened: all that it shows
 
     def __enter__(self) -> Follower:
         return self
@@ -59,7 +62,7 @@ class Follower:
             session = self._session = connect(self._address, role=self._role)
             try:
                 verify(identify(session), self._identity)
-                _join(session, self._ticket, check)
+                self.executed = _join(session, self._ticket, check)
             except BaseException:
                 self.close()
                 raise
@@ -67,21 +70,50 @@ class Follower:
             raise _late("its connection ended, and its view with it")
         return self._session
 
+    def reading(self, table: TableName, check: Callable[[], None] = nobody) -> Session:
+        """The same, for a table that was locked when the moment was taken."""
+        session = self.join(check)
+        names = (self._ticket.unlocked(table), self._ticket.leader)
+        # The leader is looked at last: it was there when the other name was asked for.
+        unlocked, leader = _owners(session, names)
+        if leader != self._ticket.connection:
+            raise _gone()
+        if unlocked is not None:
+            raise _late(f"{table} was not there when the snapshot was taken")
+        return session
+
+    def witness(self) -> Session:
+        """A connection that sees tables as they are now.
+
+        MySQL's catalog is a part of the view: who asks within it hears of the table of then.
+        """
+        if self._session is not None and self._session.release.is_mariadb:
+            return self._session
+        if self._witness is None or self._witness.closed:
+            self._witness = connect(self._address, role=self._role)
+            verify(identify(self._witness), self._identity)
+        return self._witness
+
     def close(self) -> None:
         """Hang up: what was held is let go of."""
-        if self._session is not None:
-            self._session.close()
+        for session in (self._session, self._witness):
+            if session is not None:
+                session.close()
 
 
-def _join(session: Session, ticket: Ticket, check: Callable[[], None]) -> None:
+def _join(session: Session, ticket: Ticket, check: Callable[[], None]) -> str:
     number = _place(session, ticket)
     _wait_at_gate(session, ticket, number, check)
     execute(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-    if not _got(session, ticket.view(number), 0, nobody):
+    # From the left to the right: who sees our view knows that we asked before.
+    executed = f"@@global.{session.release.words.executed}"
+    [(brought, got)] = query(session, f"SELECT {executed}, GET_LOCK('{ticket.view(number)}', 0)")
+    if got != 1:
         raise _late("its place was another's before")
     while not _is_member(session, ticket):
         check()
         time.sleep(_GLANCE)
+    return str(brought)
 
 
 def _place(session: Session, ticket: Ticket) -> int:
@@ -105,20 +137,27 @@ def _is_member(session: Session, ticket: Ticket) -> bool:
     The names are looked at from the left to the right: the leader holds members before it closes.
     """
     names = (ticket.leader, ticket.closed, ticket.member(session.connection_id))
-    [(leader, closed, member)] = query(
-        session, "SELECT " + ", ".join(f"IS_USED_LOCK('{name}')" for name in names)
-    )
+    leader, closed, member = _owners(session, names)
     if member == ticket.connection:
         return True
     if leader != ticket.connection:
-        raise LeaderGone(
-            "MY_SNAPSHOT_GONE",
-            "nobody holds the snapshot that is to be read",
-            hint="nothing to do: what is missing is copied from a new snapshot",
-        )
+        raise _gone()
     if closed is not None:
         raise _late("the tables were locked and let go of without it")
     return False
+
+
+def _owners(session: Session, names: Sequence[str]) -> Row:
+    [row] = query(session, "SELECT " + ", ".join(f"IS_USED_LOCK('{name}')" for name in names))
+    return row
+
+
+def _gone() -> LeaderGone:
+    return LeaderGone(
+        "MY_SNAPSHOT_GONE",
+        "nobody holds the snapshot that is to be read",
+        hint="nothing to do: what is missing is copied from a new snapshot",
+    )
 
 
 def _got(session: Session, name: str, seconds: int, check: Callable[[], None]) -> bool:

@@ -5,11 +5,12 @@
                                              hold place N; wait for gate N
     wait until the places are held
     LOCK TABLES ... READ
-    read gtid_executed; let go of the gates
-                                             START TRANSACTION WITH CONSISTENT SNAPSHOT; hold view N
-    see who holds views              (*)
+    let go of the gates
+                                             START TRANSACTION WITH CONSISTENT SNAPSHOT
+                                             read gtid_executed; hold view N
+    see who holds views, read gtid_executed (*)
     UNLOCK TABLES
-    hold member C for each of them, closed
+    hold unlocked T for each that was gone, member C for each of them, closed
                                              member: read.   closed, and no member: left out
 
 The equation: a gate is free only after the tables were locked, and (*) is answered by the very session that
@@ -18,8 +19,11 @@ the transactions of `gtid_executed` and no others. A leader that dies, between t
 never answers (*), and then there are no members.
 
 Why the set is the right one: a transaction that has written one of the tables keeps it from being locked
-until it has ended in the log and in the engine. Of other tables the set may name transactions that a view
-does not show: it is the handoff of the locked ones alone.
+until it has ended in the log and in the engine. So every set that is read while the locks hold is right for
+the locked tables, and for them alone. A reader knows its own, which the leader's, read later, holds.
+
+A table that is gone when the others are locked is left out: no view is right of it, though it should come
+back under its name (`ticket.unlocked`).
 
 The locks are held for no longer than `VIEW_SECONDS` and the two answers around them; who is not in time is
 left out. `held` is that time, on our clock. Called by who plans a copy, in the driver.
@@ -40,12 +44,13 @@ from headrace.sources.mysql.binlog_position import Log
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, verify
-from headrace.sources.mysql.session.log_end import counted
+from headrace.sources.mysql.session.log_end import counted, position
 from headrace.sources.mysql.session.statements import Session, Value, query
 from headrace.sources.mysql.snapshot.locks import Locked, locked
 from headrace.sources.mysql.snapshot.ticket import Ticket
 
 VIEW_SECONDS = 0.08  # for the readers to open their views, while the tables are locked
+ARRIVAL_SECONDS = 600.0  # for the first reader to come
 PLACE_SECONDS = 30.0  # from the first reader's arrival, for the others to come
 _GLANCE = 0.004  # between two looks at the views
 _LOOK = 0.05  # between two looks at the places
@@ -72,21 +77,40 @@ class Leader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the moment; members that have their views go on by themselves."""
         self._session.close()
 
     def take(
-        self, tables: Sequence[TableName], log: Log, seconds: float, waiting: Waiting = ALONE
+        self,
+        tables: Sequence[TableName],
+        log: Log,
+        seconds: float,
+        waiting: Waiting = ALONE,
+        readers: int | None = None,
     ) -> ByPosition:
         """Take the moment, once: as soon as the readers are there and the tables can be locked.
 
-        Waits for the readers so many seconds, and then for the locks so many.
+        Waits for the readers, as many as the ticket's or fewer, so many seconds, and then for the locks.
         """
-        self._wait_for_readers(seconds, waiting)
+        self._wait_for_readers(self.ticket.readers if readers is None else readers, seconds, waiting)
         with locked(self._session, tables, waiting, seconds) as locks:
-            executed, present = self._open_gates()
-            self.members = self._views(present, locks.since + VIEW_SECONDS)
+            present = self._open_gates()
+            self.members, executed = self._views(present, locks.since + VIEW_SECONDS)
             locks.release(self._session)
-        return self._close(locks, log, executed)
+        handoff = ByPosition(counted(self._session, log, executed))
+        self._close(locks)
+        return handoff
+
+    def executed(self, log: Log) -> ByPosition:
+        """The handoff of no table at all."""
+        return ByPosition(position(self._session, log))
+
+    @property
+    def _executed(self) -> str:
+        return f"@@global.{self._session.release.words.executed}"
 
     def alive(self) -> bool:
         """Tell whether the readers still have a leader; asking also keeps its connection awake."""
@@ -98,10 +122,10 @@ class Leader:
             return False
         return True
 
-    def _wait_for_readers(self, seconds: float, waiting: Waiting) -> None:
+    def _wait_for_readers(self, wanted: int, seconds: float, waiting: Waiting) -> None:
         places = [self.ticket.place(number) for number in range(self.ticket.readers)]
-        deadline, first = time.monotonic() + seconds, True
-        while (there := sum(one is not None for one in self._owners(places))) < len(places):
+        deadline, first = time.monotonic() + min(seconds, ARRIVAL_SECONDS), True
+        while (there := sum(one is not None for one in self._owners(places))) < wanted:
             waiting.check()
             if there and first:
                 first, deadline = False, min(deadline, time.monotonic() + PLACE_SECONDS)
@@ -111,35 +135,34 @@ class Leader:
                 return
             time.sleep(_LOOK)
 
-    def _open_gates(self) -> tuple[str, list[int]]:
-        """Read what the server has executed while nobody may write, and open the gates; who waits there."""
+    def _open_gates(self) -> list[int]:
+        """Open the gates; who waits there."""
         ticket, numbers = self.ticket, range(self.ticket.readers)
         places = ", ".join(f"IS_USED_LOCK('{ticket.place(number)}')" for number in numbers)
         gates = ", ".join(f"RELEASE_LOCK('{ticket.gate(number)}')" for number in numbers)
-        executed = f"@@global.{self._session.release.words.executed}"
-        [row] = query(self._session, f"SELECT {executed}, {places}, {gates}")
-        there = row[1 : 1 + len(numbers)]
-        return str(row[0]), [number for number in numbers if there[number] is not None]
+        [row] = query(self._session, f"SELECT {places}, {gates}")
+        return [number for number in numbers if row[number] is not None]
 
-    def _views(self, present: Sequence[int], deadline: float) -> tuple[int, ...]:
-        """The connections that have opened their views by now, as the session that holds the locks sees."""
-        if not present:
-            return ()
+    def _views(self, present: Sequence[int], deadline: float) -> tuple[tuple[int, ...], str]:
+        """The connections that have opened their views by now, as the session that holds the locks sees;
+        and what the server has executed, asked for after them.
+        """
         views = [self.ticket.view(number) for number in present]
+        looks = "".join(f"IS_USED_LOCK('{view}'), " for view in views)
         while True:
-            found = [one for one in self._owners(views) if isinstance(one, int)]
+            [(*owners, executed)] = query(self._session, f"SELECT {looks}{self._executed}")
+            found = tuple(one for one in owners if isinstance(one, int))
             if len(found) == len(views) or time.monotonic() + _GLANCE >= deadline:
-                return tuple(found)
+                return found, str(executed)
             time.sleep(_GLANCE)
 
-    def _close(self, locks: Locked, log: Log, executed: str) -> ByPosition:
-        """Tell the members that they are; who is none may leave."""
+    def _close(self, locks: Locked) -> None:
+        """Tell the members that they are, and of which tables their views are not right; others may leave."""
         self.held = locks.held
-        handoff = ByPosition(counted(self._session, log, executed))
-        _hold(self._session, [*map(self.ticket.member, self.members), self.ticket.closed])
+        unlocked = map(self.ticket.unlocked, locks.missing)
+        _hold(self._session, [*unlocked, *map(self.ticket.member, self.members), self.ticket.closed])
         if not self.members:
             raise _missing("none of them opened its view in time")
-        return handoff
 
     def _owners(self, names: Sequence[str]) -> tuple[Value, ...]:
         [row] = query(self._session, "SELECT " + ", ".join(f"IS_USED_LOCK('{name}')" for name in names))

@@ -29,7 +29,13 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.mysql.session.refusals import Cancelled, LockTimeout, Overruled, PrivilegeMissing
+from headrace.sources.mysql.session.refusals import (
+    Cancelled,
+    LockTimeout,
+    Overruled,
+    PrivilegeMissing,
+    TableGone,
+)
 from headrace.sources.mysql.session.statements import Session, execute, query, quoted
 
 ATTEMPT_SECONDS = 1.0
@@ -51,6 +57,7 @@ class Locked:
 
     since: float  # of time.monotonic
     held: float | None = None
+    missing: tuple[TableName, ...] = ()  # those that were not there
 
     def release(self, session: Session) -> None:
         """Let the writers go on."""
@@ -63,24 +70,31 @@ class Locked:
 def locked(
     session: Session, tables: Sequence[TableName], waiting: Waiting, seconds: float
 ) -> Iterator[Locked]:
-    """Lock the tables, however many attempts that takes within so many seconds.
+    """Lock the tables that are there, however many attempts that takes within so many seconds.
 
     The block releases them; if it fails before that, the session is closed and the server does.
     """
     deadline = time.monotonic() + seconds
+    there = list(tables)
     while True:
         waiting.check()
         try:
-            locks = _attempt(session, tables)
+            locks = _attempt(session, there)
             break
         except TablesHeld as error:
             if time.monotonic() >= deadline:
                 raise
             waiting.tell(error)
+        except TableGone as error:
+            there, before = _lockable(session, there), there
+            if there != before:
+                continue
+            waiting.tell(_held(None, error.detail))
         except BaseException:
             session.close()  # it may hold them
             raise
         _pause(waiting, min(PAUSE_SECONDS, max(0.0, deadline - time.monotonic())))
+    locks.missing = tuple(table for table in tables if table not in there)
     try:
         yield locks
     finally:
@@ -88,9 +102,38 @@ def locked(
             session.close()
 
 
+def _lockable(session: Session, tables: Sequence[TableName]) -> list[TableName]:
+    """Those that are there, of tables one of which is gone, so that they cannot be locked together."""
+    return [table for table in tables if _is_there(session, table)]
+
+
+def _is_there(session: Session, table: TableName) -> bool:
+    try:
+        query(session, f"SELECT 1 FROM {quoted(table.schema)}.{quoted(table.name)} LIMIT 0")
+    except TableGone:
+        return False
+    except (LockTimeout, Cancelled, Overruled, PrivilegeMissing):
+        return True
+    return True
+
+
 def idle(session: Session, seconds: int | None) -> None:
     """Have the server end the session after so many seconds of silence; None: after the usual time."""
     execute(session, f"SET SESSION wait_timeout = {28800 if seconds is None else seconds}")
+
+
+def _still_there(session: Session, tables: Sequence[TableName]) -> list[TableName]:
+    """Those that can be locked, of tables that cannot be locked together since one is gone."""
+    found: list[TableName] = []
+    for table in tables:
+        try:
+            query(session, f"SELECT 1 FROM {quoted(table.schema)}.{quoted(table.name)} LIMIT 0")
+        except TableGone:
+            continue
+        except (LockTimeout, Cancelled, Overruled, PrivilegeMissing):
+            pass  # it is there
+        found.append(table)
+    return found
 
 
 def _attempt(session: Session, tables: Sequence[TableName]) -> Locked:
@@ -99,10 +142,14 @@ def _attempt(session: Session, tables: Sequence[TableName]) -> Locked:
     idle(session, _IDLE_SECONDS)
     begun = time.monotonic()
     try:
-        query(session, f"LOCK TABLES {names}", seconds=ATTEMPT_SECONDS)
+        if tables:
+            query(session, f"LOCK TABLES {names}", seconds=ATTEMPT_SECONDS)
     except (LockTimeout, Cancelled, Overruled) as error:
         idle(session, None)
         raise _held(_prepared(session), error.detail) from None
+    except TableGone:
+        idle(session, None)
+        raise
     except PrivilegeMissing as error:
         raise _privilege(tables, error) from None
     locks = Locked(time.monotonic())

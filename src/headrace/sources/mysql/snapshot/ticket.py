@@ -9,6 +9,7 @@ frees what a session holds when it ends, however it ends, so nobody is waited fo
     view N               held by a reader that has opened its snapshot behind the gate
     member CONNECTION    held by the leader: it saw that connection's view while the tables were locked
     closed               held by the leader after all members: who is none by then is left out
+    unlocked TABLE       held by the leader: the table was not there to be locked, so that no view is right
 
 Names are 64 characters at most, and letter case means nothing in them. Only what the leader's own connection
 holds counts as the leader's. A ticket travels as JSON.
@@ -19,7 +20,9 @@ from __future__ import annotations
 import secrets
 from dataclasses import asdict, dataclass
 
+from headrace.core.names import TableName
 from headrace.sources.contract.record import Json
+from headrace.sources.mysql.table_number import table_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,9 @@ class Ticket:
 
     def member(self, connection: int) -> str:
         return self._lock(f"in:{connection}")
+
+    def unlocked(self, table: TableName) -> str:
+        return self._lock(f"un:{table_number(table)}")
 
     def _lock(self, what: str) -> str:
         return f"headrace:{self.name}:{what}"

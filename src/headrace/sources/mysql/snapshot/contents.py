@@ -1,0 +1,29 @@
+"""The contents of tables as `sources.contract` asks for them, by the modules beside this one. No logic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.sources.contract.copying import CopyOrder
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.snapshot.measure import MeasuredTables, measure
+from headrace.sources.mysql.snapshot.plan import HeldSnapshot, Plan, Server, plan, to_compare
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The contents of the tables of one mirror."""
+
+    connection: Session
+    server: Server
+
+    def measure(self, tables: Sequence[TableDef]) -> MeasuredTables:
+        return measure(self.connection, tables)
+
+    def plan_copy(self, order: CopyOrder) -> Plan:
+        return plan(self.server, order)
+
+    def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> HeldSnapshot:
+        return to_compare(self.server, tables, readers, seconds)

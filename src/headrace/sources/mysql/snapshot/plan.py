@@ -1,0 +1,143 @@
+"""The plan of a copy: a moment whose readers are begun before it is taken.
+
+    snapshot    a leader under the contract's names, for a copy or to compare with
+    shares      a share of the pieces for each reader, all of which are to be there
+    handoff     asked for when they were begun: now the moment is taken
+
+Nothing has to be foreseen: the locks wait for every transaction that has written one of the tables. A reader
+that was left out gives its tables back (`TableBusy`), and so does one whose table was gone by then.
+
+Called by `contents`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from headrace.core.handoff import ByPosition, BySet
+from headrace.core.names import TableName
+from headrace.sources.contract.copying import CopyOrder, KeyWalk, Piece
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.mysql.binlog_position import Log, MariadbProgress, parse
+from headrace.sources.mysql.gtid_set import GtidSet
+from headrace.sources.mysql.mariadb_position import MariadbPosition
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.identity import Identity
+from headrace.sources.mysql.snapshot.index_ranges import shares
+from headrace.sources.mysql.snapshot.leader import Leader, lead
+from headrace.sources.mysql.upstream import Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The place that a copy reads: which server, and which life of its binlog."""
+
+    address: Address
+    identity: Identity
+    upstream: Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A copy of tables that can be read; none is read in ranges of keys that have moments of their own."""
+
+    server: Server
+    order: CopyOrder
+    by_ranges: frozenset[TableName] = frozenset()
+
+    def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> HeldSnapshot:
+        """Begin a snapshot of the tables, whose readers may come."""
+        return _begun(self.server, tables, self.order.readers, math.inf, waiting)
+
+    def key_walk(self, waiting: Waiting) -> KeyWalk:
+        raise AssertionError("no table is read in ranges of its keys")
+
+
+def plan(server: Server, order: CopyOrder) -> Plan:
+    """Foresee a copy of these tables, which can be read."""
+    return Plan(server, order)
+
+
+def to_compare(server: Server, tables: Sequence[TableDef], readers: int, seconds: float) -> HeldSnapshot:
+    """Begin a snapshot to compare with; it says by their names which transactions it shows."""
+    return _begun(server, tables, readers, seconds, ALONE, named=True)
+
+
+def _begun(
+    server: Server,
+    tables: Sequence[TableDef],
+    readers: int,
+    seconds: float,
+    waiting: Waiting,
+    *,
+    named: bool = False,
+) -> HeldSnapshot:
+    leader = lead(server.address, server.identity, readers)
+    names = tuple(table.name for table in tables)
+    return HeldSnapshot(leader, server.upstream.log, names, seconds, waiting, named)
+
+
+@dataclass(slots=True)
+class HeldSnapshot:
+    """A leader's snapshot, in the life of the server that the mirror is in."""
+
+    leader: Leader
+    log: Log
+    tables: tuple[TableName, ...]
+    seconds: float
+    waiting: Waiting
+    named: bool  # its handoff tells transactions by their names
+    admits_later: bool = False  # no reader sees the moment who was not there
+    _begun: int | None = None  # readers that have a share
+    _handoff: ByPosition | BySet | None = None
+
+    def __enter__(self) -> HeldSnapshot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leader.close()
+
+    @property
+    def handoff(self) -> ByPosition | BySet:
+        """What it holds: taken now, the first time."""
+        if self._handoff is None:
+            try:
+                self._handoff = self._taken()
+            except BaseException:
+                self.leader.close()  # those who wait for it learn that it will not come
+                raise
+        return self._handoff
+
+    @property
+    def ticket(self) -> Json:
+        return {"leader": self.leader.ticket.as_record(), "base": self.log.base}
+
+    def shares(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
+        dealt = shares(pieces, self.leader.ticket.readers)
+        self._begun = len(dealt)
+        return dealt
+
+    def alive(self) -> bool:
+        return self.leader.alive()
+
+    def _taken(self) -> ByPosition | BySet:
+        if self._begun == 0:
+            found = self.leader.executed(self.log)
+        else:
+            found = self.leader.take(self.tables, self.log, self.seconds, self.waiting, self._begun)
+        if not self.named:
+            return found
+        return BySet(names_of(found.frontier.text), found.frontier)
+
+
+def names_of(text: str) -> GtidSet | MariadbPosition:
+    """The names of the transactions that a server has executed."""
+    progress = parse(text)
+    return progress.read if isinstance(progress, MariadbProgress) else progress.ended

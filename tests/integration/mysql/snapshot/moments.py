@@ -1,0 +1,69 @@
+"""Accounts between which money is moved: the sum, and the number of moves, tell a moment from a mixture."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import Identity, identify
+from headrace.sources.mysql.session.statements import query
+from headrace.testing.mysql import Database
+
+SECONDS = 60.0
+TOTAL = 20_000
+
+
+def identity_of(url: str) -> Identity:
+    with connect(Address.parse(url), role="test") as session:
+        return identify(session)
+
+
+def executed(database: Database) -> int:
+    """The time of all that the server has executed."""
+    with connect(Address.parse(database.url()), role="test") as session:
+        [(text,)] = query(session, f"SELECT @@global.{session.release.words.executed}")
+    return Log().position(str(text)).time
+
+
+def until(condition: object, what: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    assert callable(condition)
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+class Transfers:
+    """Writers that move money from table to table, each transfer one transaction."""
+
+    def __init__(self, database: Database, writers: int) -> None:
+        self._database = database
+        self._over = threading.Event()
+        self.longest = 0.0
+        self.done = 0
+        self._threads = [threading.Thread(target=self._write, args=(i,)) for i in range(writers)]
+
+    def __enter__(self) -> Transfers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _write(self, number: int) -> None:
+        with self._database.connect() as connection, connection.cursor() as cursor:
+            while not self._over.is_set():
+                began = time.monotonic()
+                cursor.execute("BEGIN")
+                cursor.execute("UPDATE a SET v = v - 1 WHERE id = %s", [number])
+                cursor.execute("UPDATE b SET v = v + 1 WHERE id = %s", [number])
+                cursor.execute("INSERT INTO moves VALUES ()")
+                cursor.execute("COMMIT")
+                self.longest = max(self.longest, time.monotonic() - began)
+                self.done += 1
