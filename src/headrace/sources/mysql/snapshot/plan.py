@@ -106,7 +106,7 @@ class HeldSnapshot:
 
     @property
     def handoff(self) -> ByPosition | BySet:
-        """What it holds: taken now, the first time."""
+        """The test of which transactions it holds; the moment is taken when this is asked for first."""
         if self._handoff is None:
             try:
                 self._handoff = self._taken()
