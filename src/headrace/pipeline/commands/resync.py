@@ -100,6 +100,8 @@ def prepare(address: Address, source: SourceRecord, names: Sequence[TableName]) 
 
 def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord:
     """The record of the new copy of a table."""
+    if record.name in found.errors:
+        raise found.errors[record.name]
     table = found.defs.get(record.name)
     if table is None:
         raise Definite(
@@ -107,8 +109,6 @@ def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord
             f"{record.name} is not at the source any more",
             hint=f"headrace tables drop {record.name}: it is left out of the marks, the old ones keep it",
         )
-    if record.name in found.errors:
-        raise found.errors[record.name]
     replacement.refuse_other_columns(record.name, record.schema, table.schema)
     fresh = record.defined(replace(table, schema=replace(table.schema, version=record.schema.version)))
     return replacement.staged(fresh, stage_of(ledger, record.name), ledger.position)

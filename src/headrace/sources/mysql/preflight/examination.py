@@ -19,7 +19,7 @@ from headrace.sources.mysql.catalog.busy import busy
 from headrace.sources.mysql.catalog.candidates import Candidate, candidates
 from headrace.sources.mysql.catalog.definitions import look
 from headrace.sources.mysql.catalog.sizes import sizes
-from headrace.sources.mysql.catalog.table_def import TableLook, definition
+from headrace.sources.mysql.catalog.table_def import TableLook, definition, schema_of
 from headrace.sources.mysql.preflight.grants import Rights, check_locking, check_reading, rights
 from headrace.sources.mysql.preflight.server import as_integer, check_server, check_version
 from headrace.sources.mysql.preflight.tables import Chosen, check_numbers, check_table, choose
@@ -74,7 +74,16 @@ def examine_tables(connection: Session, names: Sequence[TableName], wish: MysqlW
     fit = [looks[name] for name in chosen.names]
     findings = [*chosen.findings, *_of_tables(connection, fit, rights(connection), chosen.meant, wish)]
     errors = _reasons(findings)
-    return Examined({each.name: definition(each) for each in fit if each.name not in errors}, errors)
+    return Examined({each.name: definition(each) for each in fit if _is_definable(each)}, errors)
+
+
+def _is_definable(each: TableLook) -> bool:
+    """Tell whether the lake has columns for all of the table's; else an error stands against it."""
+    try:
+        schema_of(each)
+    except HeadraceError:
+        return False
+    return True
 
 
 def unmirrored(
