@@ -24,6 +24,7 @@ from typing import Any
 
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
+from headrace.core.transaction_id import TransactionId
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.mysql.catalog.column_row import ColumnRow
@@ -66,7 +67,7 @@ def keeps_apart(column: ColumnRow) -> bool:
 def schema_of(look: TableLook) -> TableSchema:
     """The table's columns and identity, as the lake will know them; one that it cannot hold is refused."""
     columns = tuple(column_of(row.name, row.column_type, row.charset) for row in look.columns)
-    return TableSchema(columns=columns, key=look.key, full=True)
+    return TableSchema(columns=columns, key=look.key, full=True, transaction=TransactionId.GTID)
 
 
 def to_record(look: TableLook) -> Json:
