@@ -10,7 +10,13 @@
     catalog/           tables as information_schema describes them
     preflight/         everything that would go wrong later, found before anything is made
     stream_source      the half of the contract that a receiver needs
-    upstream           the record of the tables that are followed
+    declaration        the two kinds as they introduce themselves
+    upstream           the record of what is followed
+    origin             where a stream begins, and whether the server still is as one needs it
+    health             how long the server keeps its log
+    tables             the contract's tables, over these:
+      capture            the tables that may be followed
+      schema_check       whether they are what was recorded of them
     snapshot/          one moment, seen by several readers under table locks
     stream/            from the binlog to whole transactions of the wanted tables
     decoder            the contract's decoder, over these:

@@ -145,6 +145,16 @@ def count(text: str) -> int:
     return parse(text).count
 
 
+def holds(text: str, other: str) -> bool:
+    """Tell whether one position has brought all that the other one has, of one history."""
+    one, another = parse(text), parse(other)
+    if isinstance(one, MysqlProgress) and isinstance(another, MysqlProgress):
+        return another.brought <= one.brought
+    if isinstance(one, MariadbProgress) and isinstance(another, MariadbProgress):
+        return another.read <= one.read
+    return not another.count  # of an empty text nobody can tell which kind it is
+
+
 @dataclass(frozen=True, slots=True)
 class Log:
     """One life of a server's binlog: what is added to its counts to make times of them.

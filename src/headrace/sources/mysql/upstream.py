@@ -1,6 +1,8 @@
 """The record of what a mirror follows at its server: which tables, and which life of the binlog.
 
-A lake stores it, and hands it back with whatever it asks for. Nothing of ours exists at the server.
+A lake stores it, and hands it back with whatever it asks for. Nothing of ours exists at the server, so there
+is nothing to make, and nothing to remove. The tables are named for a receiver alone, by the lake's own
+records; where it is stored there are none.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Any
 
 from headrace.sources.contract.record import Json
 from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,25 +21,41 @@ class Upstream:
     """The tables that are picked out of the binlog, and what is added to counts to make times of them.
 
     `base` makes times grow for ever though the server was set back. `unlogged` are the transactions that
-    counted as executed and never were in the log, when the stream began (`session.log_end.unlogged`).
+    counted as executed and never were in the log, when the stream began (`session.log_end.unlogged`). By
+    `accepts_cascades` somebody says that no foreign key ever changes a row unlogged.
     """
 
     tables: tuple[tuple[str, str], ...] = ()  # database, table
     base: int = 0
     unlogged: str = ""
+    accepts_cascades: bool = False
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Upstream:
         """Read the record of it."""
         tables = tuple((database, table) for database, table in record["tables"])
-        return cls(tables, record["base"], record["unlogged"])
+        return cls(tables, record["base"], record["unlogged"], record["accepts_cascades"])
 
     def as_record(self) -> Json:
         """The record that the lake stores and hands back."""
-        tables = [list(table) for table in self.tables]
-        return {"tables": tables, "base": self.base, "unlogged": self.unlogged}
+        return {
+            "tables": [list(table) for table in self.tables],
+            "base": self.base,
+            "unlogged": self.unlogged,
+            "accepts_cascades": self.accepts_cascades,
+        }
 
     @property
     def log(self) -> Log:
         """The server's binlog, in this life of it."""
         return Log(self.base, self.unlogged)
+
+
+def planned(options: Mapping[str, str]) -> Upstream:
+    """The record of a mirror that is to be, by the options of its user."""
+    return Upstream(accepts_cascades=options.get(UNLOGGED_CASCADES.name) == ACCEPT)
+
+
+def options(upstream: Upstream) -> dict[str, str]:
+    """The options that say the same."""
+    return {UNLOGGED_CASCADES.name: ACCEPT} if upstream.accepts_cascades else {}

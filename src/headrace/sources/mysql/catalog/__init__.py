@@ -4,6 +4,7 @@
     questions     about tables that are known by name, in few statements
     busy          the error of a table that the server cannot show now
     definitions   looking: tables as they are now
+    alteration    what lies between two looks at a table, and whether it matters
     table_def     a look at a table, its record, and what of it the lake is told
     column_row    one column as the server describes it
     types         from that to a column of the lake, and how a copy selects it

@@ -34,7 +34,7 @@ _COPY_RATE = 50_000_000
 
 def check_retention(flavour: Flavour, known: Variables, copy_bytes: int) -> Iterator[Finding]:
     """Find out whether the log outlasts the copy, and a day in which nobody mirrors."""
-    seconds = _lasts(known)
+    seconds = lasts(known)
     copy_seconds = copy_bytes / _COPY_RATE
     if seconds is not None and seconds < max(_DAY, 2 * copy_seconds):
         mend = (setting(flavour, "binlog_expire_logs_seconds", _KEPT),)
@@ -42,9 +42,9 @@ def check_retention(flavour: Flavour, known: Variables, copy_bytes: int) -> Iter
             Level.WARNING,
             Misconfigured(
                 "MY_RETENTION",
-                f"the server removes its log after {_long(seconds)}: "
+                f"the server removes its log after {long(seconds)}: "
                 "a mirror that rests for longer has to be reconciled",
-                detail=f"copying the tables takes about {_long(copy_seconds)}, at 50 MB/s",
+                detail=f"copying the tables takes about {long(copy_seconds)}, at 50 MB/s",
                 hint=f"{mended(mend)}{remark(flavour)}",
             ),
             mend=mend,
@@ -62,7 +62,7 @@ def check_retention(flavour: Flavour, known: Variables, copy_bytes: int) -> Iter
         )
 
 
-def _lasts(known: Variables) -> float | None:
+def lasts(known: Variables) -> float | None:
     """The seconds after which the server removes a file of the log; None: it never does."""
     if known.get("binlog_expire_logs_auto_purge", ON) != ON:
         return None
@@ -70,7 +70,7 @@ def _lasts(known: Variables) -> float | None:
     return seconds or float(known.get("expire_logs_days", 0)) * _DAY or None
 
 
-def _long(seconds: float) -> str:
+def long(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:

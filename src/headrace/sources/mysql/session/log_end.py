@@ -13,8 +13,11 @@ what a server has executed asks here, where any other set is refused.
 The order of the questions matters: first what was executed, then what is purged, then where the oldest log
 begins. Of two transactions that were unlogged by then none is missed, and a purge in between hides nothing.
 
-MariaDB's position is of its log alone. Called by `clock`, by a session's own questions, and by the leader of
-a snapshot, once its tables are free again.
+MySQL counts a transaction as executed once it is in the log, and visible; MariaDB's position is of its log
+alone. So DDL before the end is seen in the catalog by whoever looks afterwards (`schema_check`).
+
+Called by `clock`, by a session's own questions, and by the leader of a snapshot, once its tables are free
+again.
 """
 
 from __future__ import annotations
@@ -48,6 +51,11 @@ def counted(session: Session, log: Log, text: str) -> Position:
     if not session.release.is_mariadb:
         _refuse_unlogged(session, log)
     return log.position(str(parse(text)))
+
+
+def is_quiet(reached: Position, wanted: Position) -> bool:
+    """Tell whether no transaction at all lies in between: whose tables one is of only the log tells."""
+    return not reached < wanted
 
 
 def unlogged(session: Session) -> GtidSet:
