@@ -24,17 +24,14 @@ Called before each mark; it takes no lock, and waits a moment for those of other
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from headrace.core.errors import HeadraceError
-from headrace.core.names import TableName
 from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
 from headrace.sources.mysql.catalog.alteration import differs, is_news
-from headrace.sources.mysql.catalog.busy import TableBusy
-from headrace.sources.mysql.catalog.definitions import look
+from headrace.sources.mysql.catalog.definitions import look_apart
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, to_record
 from headrace.sources.mysql.session import log_end
-from headrace.sources.mysql.session.refusals import LockTimeout, Overruled, TableGone
 from headrace.sources.mysql.session.statements import Session
 from headrace.sources.mysql.upstream import Upstream
 
@@ -42,7 +39,7 @@ from headrace.sources.mysql.upstream import Upstream
 def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]) -> SchemaCheck:
     """Look how far the server is, then at these tables."""
     end = log_end.position(connection, upstream.log)
-    looks, hidden = _looks(connection, sorted({table.name for table in known.values()}))
+    looks, hidden = look_apart(connection, sorted({table.name for table in known.values()}))
     changes, news = {}, {}
     for key, table in known.items():
         if table.name in hidden:
@@ -61,23 +58,6 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
         news=news,
         locked=frozenset(key for key, table in known.items() if table.name in hidden),
     )
-
-
-def _looks(
-    connection: Session, names: Sequence[TableName]
-) -> tuple[dict[TableName, TableLook], frozenset[TableName]]:
-    """The tables as they are, and those of them that the server does not show now."""
-    try:
-        return look(connection, names), frozenset()
-    except (TableBusy, LockTimeout, Overruled, TableGone):
-        if len(names) == 1:
-            return {}, frozenset(names)
-    looks: dict[TableName, TableLook] = {}
-    hidden: frozenset[TableName] = frozenset()
-    for half in (names[: len(names) // 2], names[len(names) // 2 :]):
-        found, unseen = _looks(connection, half)
-        looks, hidden = looks | found, hidden | unseen
-    return looks, hidden
 
 
 def _defined(seen: TableLook) -> TableDef | None:

@@ -30,12 +30,16 @@ class Candidate:
     unopened: str | None = None  # why not, in the server's words
 
 
-def candidates(connection: Session, patterns: Sequence[str]) -> list[Candidate]:
-    """Every table and view of the databases that the patterns may mean; system databases are none."""
+def candidates(connection: Session, patterns: Sequence[str], *, whole: bool = True) -> list[Candidate]:
+    """Every table and view of the databases that the patterns may mean; system databases are none.
+
+    Raises where the server leaves out a table that it cannot show now, if the `whole` is wanted.
+    """
+    put = ask if whole else query
     rows = [
         row
         for database in _meant(patterns, _databases(connection))
-        for row in ask(
+        for row in put(
             connection,
             "SELECT table_schema, table_name, table_type, engine, IF(engine IS NULL, table_comment, '')"
             " FROM information_schema.tables WHERE table_schema = %s",

@@ -16,10 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.core.names import TableName
+from headrace.sources.mysql.catalog.busy import TableBusy
 from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.catalog.questions import number, of_tables, text
 from headrace.sources.mysql.catalog.table_def import TableLook
 from headrace.sources.mysql.flavour import Flavour
+from headrace.sources.mysql.session.refusals import LockTimeout, Overruled, TableGone
 from headrace.sources.mysql.session.statements import Session, Value, query, quoted
 
 _COLUMNS = """
@@ -76,6 +78,23 @@ def look(connection: Session, names: Iterable[TableName]) -> dict[TableName, Tab
         )
         for name, (kind, engine) in tables.items()
     }
+
+
+def look_apart(
+    connection: Session, names: Sequence[TableName]
+) -> tuple[dict[TableName, TableLook], frozenset[TableName]]:
+    """The tables as they are, and those that the server does not show now: these keep back no other."""
+    try:
+        return look(connection, names), frozenset()
+    except (TableBusy, LockTimeout, Overruled, TableGone):
+        if len(names) == 1:
+            return {}, frozenset(names)
+    looks: dict[TableName, TableLook] = {}
+    hidden: frozenset[TableName] = frozenset()
+    for half in (names[: len(names) // 2], names[len(names) // 2 :]):
+        found, unseen = look_apart(connection, half)
+        looks, hidden = looks | found, hidden | unseen
+    return looks, hidden
 
 
 def _columns(

@@ -17,7 +17,7 @@ from headrace.sources.contract.findings import Finding, Level, Report, in_order
 from headrace.sources.contract.tables import Examined, Size
 from headrace.sources.mysql.catalog.busy import busy
 from headrace.sources.mysql.catalog.candidates import Candidate, candidates
-from headrace.sources.mysql.catalog.definitions import look
+from headrace.sources.mysql.catalog.definitions import look, look_apart
 from headrace.sources.mysql.catalog.sizes import sizes
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, schema_of
 from headrace.sources.mysql.preflight.grants import Rights, check_locking, check_reading, rights
@@ -42,6 +42,8 @@ def examine(address: Address, wish: MysqlWish) -> Report:
         findings += _identity(connection, wish)
         ours = rights(connection)
         chosen = _chosen(connection, wish.patterns)
+        for error in chosen.unopened.values():
+            raise error
         looks, known = _looked(connection, chosen.names)
         findings += [*chosen.findings, *_of_tables(connection, looks, ours, chosen.meant, wish)]
         refused = _refused(findings)
@@ -89,17 +91,30 @@ def _is_definable(each: TableLook) -> bool:
 def unmirrored(
     connection: Session, wish: MysqlWish, mirrored: Collection[TableName]
 ) -> dict[TableName, HeadraceError | None]:
-    """Find what patterns match and nobody mirrors, with what stands against it; None: nothing does."""
-    chosen = _chosen(connection, wish.patterns, without=mirrored)
-    looks, _ = _looked(connection, chosen.names)
-    findings = [*chosen.findings, *_of_tables(connection, looks, rights(connection), frozenset(), wish)]
-    return dict(sorted({**{each.name: None for each in looks}, **_reasons(findings)}.items()))
+    """Find what patterns match and nobody mirrors, with what stands against it; None: nothing does.
+
+    A mirror asks this beside its work: of a table that the server does not show now it is told, or later.
+    """
+    chosen = _chosen(connection, wish.patterns, without=mirrored, whole=False)
+    looks, hidden = look_apart(connection, chosen.names)
+    there = list(looks.values())
+    findings = [*chosen.findings, *_of_tables(connection, there, rights(connection), frozenset(), wish)]
+    found: dict[TableName, HeadraceError | None] = dict.fromkeys(looks)
+    found |= {**chosen.unopened, **{name: busy(name, None) for name in hidden}}
+    return dict(sorted({**found, **_reasons(findings)}.items()))
 
 
-def _chosen(connection: Session, patterns: Sequence[str], without: Collection[TableName] = ()) -> Chosen:
+def _chosen(
+    connection: Session,
+    patterns: Sequence[str],
+    *,
+    without: Collection[TableName] = (),
+    whole: bool = True,
+) -> Chosen:
     """Find the tables that the patterns name, but for those that are known already."""
     lower = variables(connection, [_CASE])[_CASE] != "0"
-    among = candidates(connection, [pattern.lower() for pattern in patterns] if lower else patterns)
+    spelled = [pattern.lower() for pattern in patterns] if lower else patterns
+    among = candidates(connection, spelled, whole=whole)
     return choose(patterns, among, lower=lower, without=without)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -41,6 +41,7 @@ class Chosen:
     names: tuple[TableName, ...]
     meant: frozenset[TableName]  # of these, those that a pattern without wildcards names
     findings: tuple[Finding, ...]
+    unopened: Mapping[TableName, HeadraceError]  # what these are the server does not say now
 
 
 def choose(
@@ -50,25 +51,24 @@ def choose(
     lower: bool,
     without: Collection[TableName] = (),
 ) -> Chosen:
-    """Match the patterns; `lower`: the server keeps all names in lower case, or compares them so.
-
-    Raises of a table that the server cannot open at this moment: what it is cannot be told.
-    """
+    """Match the patterns; `lower`: the server keeps all names in lower case, or compares them so."""
     by_name = {each.name: each for each in among}
     selection = _selected(patterns, by_name, lower=lower)
     findings = [Finding(Level.ERROR, error) for error in selection.errors]
     findings += [_nothing(pattern) for pattern in selection.empty]
     chosen: list[TableName] = []
+    unopened: dict[TableName, HeadraceError] = {}
     for name in sorted(set(selection.names) - set(without)):
         candidate = by_name[name]
         if candidate.unopened is not None:
-            raise busy(name, candidate.unopened)
+            unopened[name] = busy(name, candidate.unopened)
+            continue
         why = _unfollowed(candidate)
         if why is None:
             chosen.append(name)
         else:
             findings.append(_refusal(candidate, why).for_swept(selection.meant))
-    return Chosen(tuple(chosen), selection.meant, tuple(findings))
+    return Chosen(tuple(chosen), selection.meant, tuple(findings), unopened)
 
 
 def _selected(patterns: Sequence[str], names: Iterable[TableName], *, lower: bool) -> Selection:
