@@ -17,6 +17,14 @@ its end. Until then its text says so, and from where on the server has to send i
 
 Without prepared transactions a text is the server's own spelling alone. `count` is of all that was brought.
 
+Names do not tell one life of a server from another that gave them out again. So a text of the stream's says
+behind it where the last transaction stands in the log, on MariaDB that of each domain:
+
+    uuid:1-5 last uuid:5@1763856000123456@1234@6f2c01aa@binlog.000002
+                  its name, its time, its place in the file, whose file, the file
+
+It means nothing to the order of positions, and a text that a person types has none.
+
 A server that was set back, or replaced by another, counts from a smaller number on: `Log` holds the base that
 lets times grow on, as PostgreSQL's does (`sources.postgres.lsn`). Nothing here may round a set to its
 greatest number.
@@ -24,7 +32,10 @@ greatest number.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from typing import NamedTuple
+from urllib.parse import quote, unquote
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import STEP, Position
@@ -32,8 +43,32 @@ from headrace.sources.mysql.gtid_set import Gtid, GtidSet, Origin
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 
 FURTHER = 1 << 32  # by multiples of this a base grows
-_OPEN, _READ = " open ", " read "
+_OPEN, _READ, _LAST = " open ", " read ", " last "
+_ESCAPES = "surrogateescape"  # a file may be called anything
+_LOGGED = re.compile(r"([^@\s]*)@(\d+)@(\d+)@([0-9a-f]*)@([^@\s]+)\Z")
 _NO_GTIDS, _NOWHERE = GtidSet(), MariadbPosition()
+
+
+class Logged(NamedTuple):
+    """A transaction as it stands in a file of its server's log; without a name the end of what was there."""
+
+    gtid: str
+    commit_ts: int
+    at: int
+    server: str  # a digest of its identity: another server has other files
+    file: str
+
+    def __str__(self) -> str:
+        return f"{self.gtid}@{self.commit_ts}@{self.at}@{self.server}@{quote(self.file, errors=_ESCAPES)}"
+
+    @classmethod
+    def parse(cls, text: str) -> Logged:
+        """Read what `str` makes."""
+        found = _LOGGED.match(text)
+        if found is None:
+            raise _malformed(text)
+        gtid, commit_ts, at, server, file = found.groups()
+        return cls(gtid, int(commit_ts), int(at), server, unquote(file, errors=_ESCAPES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +77,21 @@ class MysqlProgress:
 
     ended: GtidSet = _NO_GTIDS
     prepared: GtidSet = _NO_GTIDS
+    last: tuple[Logged, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> MysqlProgress:
         """Read `SET` or `SET open SET`."""
-        ended, found, prepared = f" {text}".partition(_OPEN)
-        progress = cls(GtidSet.parse(ended), GtidSet.parse(prepared))
+        brought, last = _parted(text)
+        ended, found, prepared = brought.partition(_OPEN)
+        progress = cls(GtidSet.parse(ended), GtidSet.parse(prepared), last)
         if (found and not progress.prepared.parts) or _overlap(progress.ended, progress.prepared):
             raise _malformed(text)
         return progress
 
     def __str__(self) -> str:
-        return f"{self.ended}{_OPEN}{self.prepared}".lstrip() if self.prepared.parts else str(self.ended)
+        opened = f"{_OPEN}{self.prepared}" if self.prepared.parts else ""
+        return f"{self.ended}{opened}{_printed(self.last)}".lstrip()
 
     @property
     def resume(self) -> str:
@@ -82,7 +120,7 @@ class MysqlProgress:
             origin: [piece for span in spans for piece in _cut(span, gtid, origin)]
             for origin, spans in self.prepared.parts
         }
-        return MysqlProgress(self.ended | _only(gtid), GtidSet.of(kept))
+        return replace(self, ended=self.ended | _only(gtid), prepared=GtidSet.of(kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,28 +133,31 @@ class MariadbProgress:
     read: MariadbPosition = _NOWHERE
     start: MariadbPosition = _NOWHERE
     prepared: tuple[MariadbGtid, ...] = ()
+    last: tuple[Logged, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> MariadbProgress:
         """Read `POSITION`, or `POSITION read POSITION open GTID,...`."""
-        whole, found, opened = f" {text}".partition(_OPEN)
+        brought, last = _parted(text)
+        whole, found, opened = brought.partition(_OPEN)
         start, also, read = whole.partition(_READ)
         if bool(found) != bool(also):
             raise _malformed(text)
         place = MariadbPosition.parse(start)
         if not found:
-            return cls(place, place)
+            return cls(place, place, last=last)
         prepared = tuple(sorted(MariadbGtid.parse(name) for name in opened.split(",")))
-        progress = cls(MariadbPosition.parse(read), place, prepared)
+        progress = cls(MariadbPosition.parse(read), place, prepared, last)
         fits = all(gtid in progress.read and gtid not in place for gtid in prepared)
         if not place <= progress.read or not fits or len(set(prepared)) != len(prepared):
             raise _malformed(text)
         return progress
 
     def __str__(self) -> str:
+        last = _printed(self.last)
         if not self.prepared:
-            return str(self.read)
-        return f"{self.start}{_READ}{self.read}{_OPEN}{','.join(map(str, self.prepared))}".lstrip()
+            return f"{self.read}{last}".lstrip()
+        return f"{self.start}{_READ}{self.read}{_OPEN}{','.join(map(str, self.prepared))}{last}".lstrip()
 
     @property
     def resume(self) -> str:
@@ -135,9 +176,13 @@ def parse(text: str) -> BinlogProgress:
     """Read a text of either kind; of an empty one, which is of both, as MySQL's."""
     # The first part of a set begins with a server's UUID, that of a position with two short numbers.
     first = text.strip().split(",")[0]
-    if first.startswith("read ") or (first and ":" not in first):
-        return MariadbProgress.parse(text.strip())
-    return MysqlProgress.parse(text.strip())
+    mariadb = first.startswith("read ") or ":" not in f" {first}".partition(_LAST)[0]
+    return parse_of(text, mariadb=mariadb and bool(_parted(text.strip())[0].strip()))
+
+
+def parse_of(text: str, *, mariadb: bool) -> BinlogProgress:
+    """Read a text of a server of one kind, which may have executed nothing yet."""
+    return (MariadbProgress if mariadb else MysqlProgress).parse(text.strip())
 
 
 def count(text: str) -> int:
@@ -177,6 +222,16 @@ class Log:
         """The next life, whose binlog is read from `start` on: its times lie behind all that was reached."""
         missing = max(0, reached.time - self.position(start).time)
         return replace(self, base=self.base + (missing // FURTHER + 1) * FURTHER)
+
+
+def _parted(text: str) -> tuple[str, tuple[Logged, ...]]:
+    """A text without its last transactions, and these."""
+    brought, _, last = f" {text}".partition(_LAST)
+    return brought, tuple(map(Logged.parse, last.split()))
+
+
+def _printed(last: tuple[Logged, ...]) -> str:
+    return f"{_LAST}{' '.join(map(str, last))}" if last else ""
 
 
 def _only(gtid: Gtid) -> GtidSet:

@@ -33,6 +33,7 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, verify
 from headrace.sources.mysql.session.statements import Session
 from headrace.sources.mysql.snapshot.locks import TablesHeld, locked
+from headrace.sources.mysql.stream import history
 from headrace.sources.mysql.upstream import Upstream
 
 
@@ -58,9 +59,10 @@ def establish(
     with closing(connect(address, role="begin")) as session:
         verify(identify(session), identity)
         upstream = replace(upstream, unlogged=str(log_end.unlogged(session)))
+        end = history.end_of_log(session, identity)
         executed, fresh = _executed(session, names, waiting)
         # The other order would take what is unlogged from now on for something that the start holds.
-        position = log_end.counted(session, upstream.log, executed)
+        position = history.start(session, log_end.counted(session, upstream.log, executed), end)
         begun = clock.begun(session)
     return origin_of(Start(identity, upstream, position, reached), fresh=fresh, begun=begun)
 

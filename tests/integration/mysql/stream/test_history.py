@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from headrace.core.errors import HeadraceError, PositionLost
 from headrace.core.names import TableName
 from headrace.core.position import STEP
-from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.contract.waiting import ALONE
+from headrace.sources.mysql.binlog_position import Log, count
+from headrace.sources.mysql.origin import establish
 from headrace.sources.mysql.session import clock
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
@@ -17,7 +22,8 @@ from headrace.sources.mysql.session.identity import identify
 from headrace.sources.mysql.session.log_end import position as executed
 from headrace.sources.mysql.session.log_end import unlogged
 from headrace.sources.mysql.snapshot.leader import lead
-from headrace.testing.mysql import Database, Server, mysql
+from headrace.sources.mysql.upstream import Upstream
+from headrace.testing.mysql import Database, Server, mariadb, mysql
 from tests.integration.mysql.snapshot.readers import Reader as ViewReader
 from tests.integration.mysql.stream.reading import LOG, position, reading
 from tests.integration.mysql.stream.test_dump import run
@@ -84,3 +90,101 @@ def test_what_was_unlogged_at_the_beginning_stays_so_over_purges_and_restarts(da
         server.execute(f"SET GLOBAL gtid_purged = '+{ELSEWHERE}:6'")
         with pytest.raises(PositionLost):
             executed(session, log)
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def table(request: pytest.FixtureRequest) -> Iterator[Database]:
+    """A table on a server of its own."""
+    with (mysql if request.param == "mysql" else mariadb)() as server, server.database() as made:
+        run(made, "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY)")
+        yield made
+
+
+def _streamed(database: Database, start: str | None = None) -> str:
+    """The text of the place behind some writes, as a stream says it."""
+    with reading(database.server, [(database.name, "t")], start) as reader:
+        for _ in range(3):
+            run(database, "INSERT INTO t VALUES ()")
+        reader.catch_up()
+        return reader.position.text
+
+
+def _begin(database: Database) -> str:
+    """The text of the place where a stream begins that has brought nothing yet."""
+    with connect(Address.parse(database.server.url()), role="test") as session:
+        return establish(session.address, identify(session), Upstream(), [], ALONE).start.text
+
+
+def _write_past(database: Database, text: str) -> None:
+    """Write until the server has executed as much as that, and more."""
+    second = int(time.time())
+    while count(position(database.server)) < count(text) + 2 or int(time.time()) == second:
+        run(database, "INSERT INTO t VALUES ()")
+
+
+def _refused(database: Database, text: str) -> str:
+    with pytest.raises(HeadraceError) as refused, reading(database.server, [], text):
+        pass
+    assert isinstance(refused.value, PositionLost)
+    return refused.value.code
+
+
+def test_a_server_that_was_reset_and_has_written_as_much_again_is_refused(table: Database) -> None:
+    server = table.server
+    began = _begin(table)
+    reached = _streamed(table, began)
+    reset = "RESET MASTER" if server.flavour.is_mariadb else "RESET BINARY LOGS AND GTIDS"
+    server.execute(reset)
+    _write_past(table, reached)
+    assert [_refused(table, text) for text in (began, reached)] == ["MY_HISTORY_CHANGED"] * 2
+    server.execute("FLUSH BINARY LOGS")
+    _purge(server)  # of what was written since, so that the file of that name is gone
+    server.execute(reset)
+    _write_past(table, reached)
+    assert _refused(table, reached) == "MY_HISTORY_CHANGED"
+
+
+def test_a_server_goes_on_whose_newest_file_was_purged_behind_us(table: Database) -> None:
+    server, began = table.server, _begin(table)
+    with reading(server, [(table.name, "t")], began) as reader:
+        run(table, "INSERT INTO t VALUES ()")
+        assert len(reader.catch_up()) == 3
+    reached = _streamed(table)
+    server.restart()
+    _purge(server)
+    files = [name for name, *_ in server.execute("SHOW BINARY LOGS")]
+    assert not any(name in reached for name in files)
+    with reading(server, [(table.name, "t")], reached) as reader:
+        run(table, "INSERT INTO t VALUES ()")
+        assert len(reader.catch_up()) == 3
+        again = reader.position.text
+    with reading(server, [(table.name, "t")], again) as reader:
+        run(table, "INSERT INTO t VALUES ()")
+        assert len(reader.catch_up()) == 3
+
+
+def test_a_stream_begins_where_nothing_was_executed_since_a_reset(table: Database) -> None:
+    table.server.execute("RESET MASTER" if table.server.flavour.is_mariadb else "RESET BINARY LOGS AND GTIDS")
+    began = _begin(table)
+    assert began.startswith("last ")
+    reached = _streamed(table, began)
+    with reading(table.server, [(table.name, "t")], reached) as reader:
+        run(table, "INSERT INTO t VALUES ()")
+        assert len(reader.catch_up()) == 3
+
+
+@pytest.mark.full
+def test_a_server_whose_volume_was_set_back_is_refused_once_it_has_written_as_much(
+    table: Database, tmp_path: Path
+) -> None:
+    server = table.server
+    server.stop()
+    shutil.copytree(server.process.data, tmp_path / "before")
+    server.start()
+    reached = _streamed(table)
+    server.stop()
+    shutil.rmtree(server.process.data)
+    shutil.copytree(tmp_path / "before", server.process.data)
+    server.start()
+    _write_past(table, reached)
+    assert _refused(table, reached) == "MY_HISTORY_CHANGED"

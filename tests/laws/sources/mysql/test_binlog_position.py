@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import STEP, Position
-from headrace.sources.mysql.binlog_position import Log, MariadbProgress, MysqlProgress, count, parse
+from headrace.sources.mysql.binlog_position import Log, Logged, MariadbProgress, MysqlProgress, count, parse
 from headrace.sources.mysql.gtid_set import Gtid, GtidSet, Origin
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.spelling import SPELLING
@@ -18,6 +20,16 @@ UUIDS = [f"{digit * 8}-71ca-11e1-9e33-c80aa9429562" for digit in "0af"]
 ORIGINS = st.builds(Origin, st.sampled_from(UUIDS), st.sampled_from(["", "blue", "red_1"]))
 GTIDS = st.builds(Gtid, ORIGINS, st.integers(1, 12))
 BASES = st.integers(0, 1 << 61)
+
+
+LOGGED = st.builds(
+    Logged,
+    st.sampled_from(["", f"{UUIDS[0]}:blue:5", "0-1-7"]),
+    st.integers(0, 1 << 55),
+    st.integers(0, 1 << 32),
+    st.sampled_from(["6f2c01aa", ""]),
+    st.sampled_from(["binlog.000001", "my last, log: 100%@home.000002", "\u00fc.000001"]),
+)
 
 
 @st.composite
@@ -47,10 +59,13 @@ def mariadb(draw: st.DrawFn) -> MariadbProgress:
 
 
 @LAWS
-@given(mysql() | mariadb(), BASES)
-def test_a_time_follows_from_a_text(progress: MysqlProgress | MariadbProgress, base: int) -> None:
-    text = str(progress)
+@given(mysql() | mariadb(), BASES, st.lists(LOGGED, max_size=2))
+def test_a_time_follows_from_a_text(
+    progress: MysqlProgress | MariadbProgress, base: int, last: list[Logged]
+) -> None:
+    text = str(replace(progress, last=tuple(last)))
     assert str(parse(text)) == text
+    assert parse(text).last == tuple(last)
     assert parse(text).resume == progress.resume
     position = Log(base).position(text)
     assert position == Position(STEP * progress.count + base, text)

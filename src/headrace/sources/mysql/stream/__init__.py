@@ -1,6 +1,7 @@
 """The stream of a MySQL or MariaDB server: from its binlog to whole transactions of the wanted tables.
 
     dump           the connection on which the server sends its binlog: checked, begun, read
+    history        what was read last still stands in the server's log
     dump_errors    the coded errors of that
     transactions   from events to whole transactions of the wanted tables, as the receiver takes them
     gathering      the bytes and records of one read

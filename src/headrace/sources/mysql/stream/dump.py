@@ -1,11 +1,12 @@
 """A binlog dump: a connection on which the server sends its log as it grows, from a set of GTIDs on.
 
     connect ─► who answers? does it hold all that was received, and still have what follows? ─► dump
+               does what was received last still stand in its log? (`history`)                   │
                                                                                                  │
                Received ◄── transactions ◄── events ◄── packets ◄────────────────────────────────┘
 
 Called by `stream_source`. The server remembers nothing of us: it is told each time where to begin, and purges
-what it likes. So the two questions are asked before anything is read, and the server's own refusal later on
+what it likes. So these questions are asked before anything is read, and the server's own refusal later on
 means the same. It ends an older dump of the same server id (MariaDB) or the same uuid (MySQL): ours are new
 with each connection and nobody else's, so that no replica is ever thrown out, nor one of another mirror.
 
@@ -27,8 +28,13 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Position
 from headrace.sources.contract.arrival import Received
 from headrace.sources.contract.record import Json
-from headrace.sources.mysql import binlog_position
-from headrace.sources.mysql.binlog_position import BinlogProgress, Log, MariadbProgress, MysqlProgress
+from headrace.sources.mysql.binlog_position import (
+    BinlogProgress,
+    Log,
+    MariadbProgress,
+    MysqlProgress,
+    parse_of,
+)
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbPosition
 from headrace.sources.mysql.protocol.packets import Batch
@@ -39,7 +45,7 @@ from headrace.sources.mysql.session.identity import identify, prove
 from headrace.sources.mysql.session.log_end import counted
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import Session, execute, query
-from headrace.sources.mysql.stream import dump_errors, events, unpacking
+from headrace.sources.mysql.stream import dump_errors, events, history, unpacking
 from headrace.sources.mysql.stream.events import Event, EventReader
 from headrace.sources.mysql.stream.gathering import Table
 from headrace.sources.mysql.stream.transactions import TransactionFinder, WantedTables
@@ -74,15 +80,15 @@ class BinlogDump:
 
     pause = 1.0  # nothing is ever told to the server
 
-    def __init__(self, session: Session, wanted: Wanted, *, folded: bool, clock: int) -> None:
-        progress = binlog_position.parse(wanted.frontier.text)
+    def __init__(self, session: Session, wanted: Wanted, *, server: str, folded: bool, clock: int) -> None:
+        progress = _progress(session, wanted.frontier)
         self.server_id = 0
         self._session = session
         self._silence = wanted.silence or SILENCE
         self._silent = 0.0
         self._clock = clock * 1000 - time.monotonic_ns()  # the server's, behind ours
         self._reader = EventReader()
-        self._finder = TransactionFinder(WantedTables(wanted.tables, folded), progress, wanted.log)
+        self._finder = TransactionFinder(WantedTables(wanted.tables, folded), progress, wanted.log, server)
         self.start = Position(self._finder.time, wanted.frontier.text)
         self._events: Iterator[Event] | None = None
         self._backlog = False  # the last read brought a lot
@@ -93,12 +99,14 @@ class BinlogDump:
         """Connect, prove who answers, see that nothing is missing, and begin."""
         session = connect(address, role="receiver")
         try:
+            identity = identify(session)
             if wanted.identity is not None:
-                prove(identify(session), wanted.identity)
+                prove(identity, wanted.identity)
             _check_holds(session, wanted)
+            history.check(session, address, identity, _progress(session, wanted.reached))
             clock, folded = _settings(session)
-            dump = cls(session, wanted, folded=folded, clock=clock)
-            dump.server_id = _begin(session, binlog_position.parse(wanted.frontier.text))
+            dump = cls(session, wanted, server=history.mark(identity), folded=folded, clock=clock)
+            dump.server_id = _begin(session, _progress(session, wanted.frontier))
         except BaseException:
             session.close()
             raise
@@ -214,10 +222,13 @@ def _ended(packet: bytes) -> HeadraceError:
     return dump_errors.lost("the server ended the dump")
 
 
+def _progress(session: Session, place: Position) -> BinlogProgress:
+    return parse_of(place.text, mariadb=session.release.is_mariadb)
+
+
 def _check_holds(session: Session, wanted: Wanted) -> None:
     """Refuse a server that lacks what was received, or that has purged what follows."""
-    reached = binlog_position.parse(wanted.reached.text)
-    frontier = binlog_position.parse(wanted.frontier.text)
+    reached, frontier = (_progress(session, place) for place in (wanted.reached, wanted.frontier))
     if session.release.is_mariadb:
         at = MariadbPosition.parse(_text(session, "SELECT @@global.gtid_binlog_pos"))
         if isinstance(reached, MariadbProgress) and not reached.read <= at:

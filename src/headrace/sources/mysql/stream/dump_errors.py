@@ -69,6 +69,16 @@ def history_changed(sent: int, again: int) -> PositionGone:
     )
 
 
+def replaced(detail: str) -> PositionGone:
+    """Other transactions stand where those stood that were read last."""
+    return PositionGone(
+        "MY_HISTORY_CHANGED",
+        "the server has another history than when it was followed",
+        detail=detail,
+        hint="it was reset or set back (RESET MASTER, a restored volume): headrace run --reconcile",
+    )
+
+
 def gtids_off(mode: str) -> GtidsOff:
     return GtidsOff(
         "MY_GTID_MODE_OFF",

@@ -30,6 +30,7 @@ INCIDENT, HEARTBEAT, IGNORABLE, ROWS_QUERY, GTID, ANONYMOUS, PREVIOUS_GTIDS = 26
 TRANSACTION_CONTEXT, VIEW_CHANGE, XA_PREPARE, PARTIAL_UPDATE, PAYLOAD = 36, 37, 38, 39, 40
 HEARTBEAT_2, GTID_TAGGED = 41, 42
 ANNOTATE, CHECKPOINT, MARIADB_GTID, GTID_LIST, ENCRYPTION, QUERY_COMPRESSED = 160, 161, 162, 163, 164, 165
+NAMES = frozenset({GTID, GTID_TAGGED, MARIADB_GTID})
 ROWS = frozenset({23, 24, 25, 30, 31, 32, PARTIAL_UPDATE})
 ROWS_COMPRESSED = {166: 23, 167: 24, 168: 25, 169: 30, 170: 31, 171: 32}  # and what they are unpacked
 
@@ -64,6 +65,12 @@ class Event(NamedTuple):
     position: int
     flags: int
     body: memoryview
+    size: int = 0  # in the file
+
+    @property
+    def at(self) -> int:
+        """The place in its file where it begins."""
+        return self.position - self.size
 
 
 class Named(NamedTuple):
@@ -111,9 +118,9 @@ class EventReader:
         if self._checksums:
             data = _verified(data, kind, flags)
         elif self._checksums is None and kind == ROTATE:
-            return None  # the name of the first file, before anybody says whether a checksum follows
+            data = _without_checksum(data)  # nobody has said yet whether there is one
         if kind in _READ:
-            return Event(kind, timestamp, server, position, flags, data[HEADER.size :])
+            return Event(kind, timestamp, server, position, flags, data[HEADER.size :], size)
         if kind not in _PASSED_OVER and not flags & _FLAG_IGNORABLE:
             raise errors.unknown(kind)
         return None
@@ -137,6 +144,11 @@ def _checksums(data: memoryview) -> bool:
     return checksums
 
 
+def _without_checksum(data: memoryview) -> memoryview:
+    body = data[:-_CHECKSUM]
+    return body if _U32.pack(zlib.crc32(body)) == data[-_CHECKSUM:] else data
+
+
 def _verified(data: memoryview, kind: int, flags: int) -> memoryview:
     """The event without its checksum, which fits."""
     body = data[:-_CHECKSUM]
@@ -148,6 +160,11 @@ def _verified(data: memoryview, kind: int, flags: int) -> memoryview:
         if kind != FORMAT or zlib.crc32(unused) != said:
             raise errors.damaged(f"the checksum of an event of kind {kind} does not fit")
     return body
+
+
+def file_name(event: Event) -> str:
+    """The name of the file that follows a ROTATE."""
+    return bytes(event.body[8:]).decode("utf-8", "surrogateescape")
 
 
 def named(event: Event) -> Named:

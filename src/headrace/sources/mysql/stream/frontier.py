@@ -10,10 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Protocol
 
-from headrace.sources.mysql.binlog_position import BinlogProgress, MariadbProgress, MysqlProgress
+from headrace.sources.mysql.binlog_position import BinlogProgress, Logged, MariadbProgress, MysqlProgress
 from headrace.sources.mysql.gtid_set import Gtid, GtidSet, Origin
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.stream import errors
+
+_NO_DOMAIN = -1  # of the end of a log
 
 
 class Frontier(Protocol):
@@ -21,10 +23,10 @@ class Frontier(Protocol):
 
     count: int  # as `binlog_position` counts
 
-    def bring(self, gtid: Gtid | MariadbGtid) -> None:
-        """A transaction has ended."""
+    def bring(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
+        """A transaction has ended, which stands there in the log."""
 
-    def prepare(self, gtid: Gtid | MariadbGtid) -> None:
+    def prepare(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
         """An XA transaction is prepared, and has to come again where the stream is begun anew."""
 
     def end(self, gtid: Gtid | MariadbGtid) -> None:
@@ -59,8 +61,9 @@ class MysqlFrontier:
         self._again = set(self._prepared)  # what is prepared comes again, and is counted already
         self._since: list[Gtid] = []  # what came behind the remembered place
         self._prepared_then = self._prepared
+        self._last = self._last_then = progress.last[0] if progress.last else None
 
-    def bring(self, gtid: Gtid | MariadbGtid) -> None:
+    def bring(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
         assert isinstance(gtid, Gtid)
         if gtid in self._again:
             self._again.discard(gtid)
@@ -73,9 +76,10 @@ class MysqlFrontier:
             _insert(spans, gtid)
         self.count += 1
         self._since.append(gtid)
+        self._last = place or self._last
 
-    def prepare(self, gtid: Gtid | MariadbGtid) -> None:
-        self.bring(gtid)
+    def prepare(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
+        self.bring(gtid, place)
         self._prepared.add(gtid)
 
     def end(self, gtid: Gtid | MariadbGtid) -> None:
@@ -84,18 +88,20 @@ class MysqlFrontier:
     def remember(self) -> None:
         self._since.clear()
         self._prepared_then = set(self._prepared)
+        self._last_then = self._last
 
     @property
     def text(self) -> str:
-        return self._text(self._prepared, set())
+        return self._text(self._prepared, set(), self._last)
 
     @property
     def remembered(self) -> str:
-        return self._text(self._prepared_then, set(self._since))
+        return self._text(self._prepared_then, set(self._since), self._last_then)
 
-    def _text(self, prepared: set[Gtid | MariadbGtid], later: set[Gtid]) -> str:
+    def _text(self, prepared: set[Gtid | MariadbGtid], later: set[Gtid], last: Logged | None) -> str:
         opened = {gtid for gtid in prepared if isinstance(gtid, Gtid)}
-        return str(MysqlProgress(self._without(opened | later), _set(opened)))
+        places = () if last is None else (last,)
+        return str(MysqlProgress(self._without(opened | later), _set(opened), places))
 
     def _without(self, opened: set[Gtid]) -> GtidSet:
         spans: dict[Origin, list[tuple[int, int]]] = {}
@@ -118,9 +124,10 @@ class MariadbFrontier:
         self.count = progress.start.count
         self._newest = {gtid.domain: gtid for gtid in progress.start.newest}
         self._before: dict[MariadbGtid, MariadbPosition] = {}  # of those that are prepared, oldest first
+        self._last = {_domain(each): each for each in progress.last}
         self.remember()
 
-    def bring(self, gtid: Gtid | MariadbGtid) -> None:
+    def bring(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
         assert isinstance(gtid, MariadbGtid)
         last = self._newest.get(gtid.domain)
         before = 0 if last is None else last.number
@@ -128,11 +135,14 @@ class MariadbFrontier:
             raise errors.out_of_order(f"{gtid} came behind {last}")
         self._newest[gtid.domain] = gtid
         self.count += gtid.number - before
+        if place is not None:
+            self._last.pop(_NO_DOMAIN, None)
+            self._last[gtid.domain] = place
 
-    def prepare(self, gtid: Gtid | MariadbGtid) -> None:
+    def prepare(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
         assert isinstance(gtid, MariadbGtid)
         before = MariadbPosition.of(self._newest.values())
-        self.bring(gtid)
+        self.bring(gtid, place)
         self._before[gtid] = before
 
     def end(self, gtid: Gtid | MariadbGtid) -> None:
@@ -140,21 +150,28 @@ class MariadbFrontier:
         self._before.pop(gtid, None)
 
     def remember(self) -> None:
-        self._then = (dict(self._newest), dict(self._before))
+        self._then = (dict(self._newest), dict(self._before), dict(self._last))
 
     @property
     def text(self) -> str:
-        return _text(self._newest, self._before)
+        return _text(self._newest, self._before, self._last)
 
     @property
     def remembered(self) -> str:
         return _text(*self._then)
 
 
-def _text(newest: dict[int, MariadbGtid], before: dict[MariadbGtid, MariadbPosition]) -> str:
+def _text(
+    newest: dict[int, MariadbGtid], before: dict[MariadbGtid, MariadbPosition], last: dict[int, Logged]
+) -> str:
     read = MariadbPosition.of(newest.values())
     start = next(iter(before.values()), read)
-    return str(MariadbProgress(read, start, tuple(sorted(before))))
+    places = tuple(last[domain] for domain in sorted(last))
+    return str(MariadbProgress(read, start, tuple(sorted(before)), places))
+
+
+def _domain(place: Logged) -> int:
+    return MariadbGtid.parse(place.gtid).domain if place.gtid else _NO_DOMAIN
 
 
 def _insert(spans: list[list[int]], gtid: Gtid) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from headrace.core.position import Position
 from headrace.decode.kernel import Bytes
 from headrace.sources.contract.arrival import TRANSACTION, Open, Received
+from headrace.sources.mysql.binlog_position import Logged
 from headrace.sources.mysql.gtid_set import Gtid
 from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.stream import frames
@@ -38,6 +39,7 @@ class Group:
     alone: bool
     opened: bool
     xa: bool
+    place: Logged | None = None  # of its name in the log
     number: int = 0
     written: bool = False
     start: int = -1  # of its bytes in this read

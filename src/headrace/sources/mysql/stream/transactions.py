@@ -26,15 +26,14 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
 from headrace.sources.contract.arrival import Received
-from headrace.sources.mysql.binlog_position import BinlogProgress, Log
+from headrace.sources.mysql.binlog_position import BinlogProgress, Log, Logged
 from headrace.sources.mysql.stream import errors, events, statements, unpacking
 from headrace.sources.mysql.stream.alterations import Effect
-from headrace.sources.mysql.stream.events import Event, Query
+from headrace.sources.mysql.stream.events import Event, Named, Query
 from headrace.sources.mysql.stream.frontier import frontier
 from headrace.sources.mysql.stream.gathering import Gathering, Group, Table, map_frame
 from headrace.sources.mysql.stream.statements import Server
 
-_NAMES = frozenset({events.GTID, events.GTID_TAGGED, events.MARIADB_GTID})
 _STATEMENTS = frozenset({events.QUERY, events.QUERY_COMPRESSED, events.EXECUTE_LOAD})
 _END_OF_STATEMENT = b"\xff\xff\xff\0\0\0"  # the table's number in rows that are none
 _THREAD_SPECIFIC = 0x04
@@ -69,12 +68,13 @@ class WantedTables:
 class TransactionFinder:
     """Finds the transactions of one connection in its events."""
 
-    def __init__(self, wanted: WantedTables, progress: BinlogProgress, log: Log) -> None:
+    def __init__(self, wanted: WantedTables, progress: BinlogProgress, log: Log, server: str = "") -> None:
         self._wanted = wanted
         self._keys = wanted.by_key()
         self._log = log
         self.frontier = frontier(progress)
         self._server = Server(mariadb=False, version=0)
+        self._mark, self._file = server, ""  # whose log it is, and which file of it
         self._group: Group | None = None
         self._prepared: dict[bytes, Group] = {}  # by their XA names
         self.gathering = Gathering()
@@ -103,7 +103,7 @@ class TransactionFinder:
             self._take_rows(event)
         elif kind == events.TABLE_MAP:
             self._take_map(event)
-        elif kind in _NAMES:
+        elif kind in events.NAMES:
             self._begin(event)
         elif kind == events.XID:
             self._commit(self._open_group())
@@ -115,6 +115,8 @@ class TransactionFinder:
             if self._group is not None:
                 raise errors.disorder("a file begins within a transaction")
             self._server = _server(event)
+        elif kind == events.ROTATE:
+            self._file = events.file_name(event)
         elif kind in (events.ANONYMOUS, events.INCIDENT):
             raise _refusal(event)
 
@@ -138,6 +140,7 @@ class TransactionFinder:
             alone=named.alone,
             opened=named.opened,
             xa=named.xa,
+            place=_place(event, named, self._mark, self._file),
         )
 
     def _open_group(self) -> Group:
@@ -202,7 +205,7 @@ class TransactionFinder:
         self._group = None
         if group.written and group.xa:
             raise errors.disorder("an XA transaction that ends without its PREPARE")
-        self.frontier.bring(group.gtid)
+        self.frontier.bring(group.gtid, group.place)
         if group.written:
             self.gathering.end(group, self.time)
             self.frontier.remember()
@@ -212,11 +215,11 @@ class TransactionFinder:
         self._group = None
         group.maps.clear()
         if not group.written or prepared.one_phase:
-            self.frontier.bring(group.gtid)
+            self.frontier.bring(group.gtid, group.place)
             if group.written:
                 self._end_running(group, group)
             return
-        self.frontier.prepare(group.gtid)
+        self.frontier.prepare(group.gtid, group.place)
         self._prepared[prepared.xid] = group
 
     def _end_prepared(self, group: Group, text: bytes) -> None:
@@ -228,7 +231,7 @@ class TransactionFinder:
         xid = events.xid(int(form), *(bytes.fromhex(part.decode()) for part in (first, second)))
         prepared = self._prepared.pop(xid, None)
         self._group = None
-        self.frontier.bring(group.gtid)
+        self.frontier.bring(group.gtid, group.place)
         if prepared is None:
             return  # nothing of it was ours
         self.frontier.end(prepared.gtid)
@@ -240,6 +243,13 @@ class TransactionFinder:
     def _end_running(self, end: Group, own: Group) -> None:
         self.gathering.end_running(end, own, self.time)
         self.frontier.remember()
+
+
+def _place(event: Event, named: Named, server: str, file: str) -> Logged | None:
+    """The place of a transaction's name; None where no file was named."""
+    if not file or event.at <= 0:
+        return None
+    return Logged(str(named.gtid), named.commit_ts, event.at, server, file)
 
 
 def _server(event: Event) -> Server:

@@ -1,0 +1,140 @@
+"""A server's history held against what was read of it: the last transactions have to stand where they stood.
+
+    uuid:5@1763856000123456@1234@6f2c01aa@binlog.000002       what a position says of them (`binlog_position`)
+
+    the file is there      from that place on it is sent again: the same name, and the same time of commit
+    it is purged           only later files are left, and on MariaDB the oldest of them begins behind it
+    another server's       a file's name says nothing; what was executed and purged is compared, as ever
+
+A server that was reset, or whose volume was set back, gives out the same names again for other transactions;
+once it has as many as before its sets tell nothing. Times of commits differ, by the microsecond on MySQL and
+the second on MariaDB.
+
+`dump` calls `check` before it begins, over a connection of its own. Who begins a stream makes its `start`:
+there is no transaction yet, and only the end of the log is known, where other transactions would hardly end
+as well. In a file of more than 4 GB nothing can be asked for by its place, so that nothing is compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import struct
+import time
+import uuid
+from contextlib import closing
+from dataclasses import replace
+
+from headrace.core.position import Position
+from headrace.sources.mysql.binlog_position import BinlogProgress, Logged, MariadbProgress, parse_of
+from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
+from headrace.sources.mysql.protocol.server_error import ERR, server_error
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import Identity, identify, verify
+from headrace.sources.mysql.session.statements import Session, execute, query
+from headrace.sources.mysql.stream import dump_errors, events
+from headrace.sources.mysql.stream.errors import EventDamaged, EventUnknown
+from headrace.sources.mysql.stream.events import Event, EventReader
+
+_COM_BINLOG_DUMP = 0x12
+_TO_THE_END = 1  # a dump that ends with the file, and does not wait for more
+_END = 0xFE
+_LARGEST_PLACE = (1 << 32) - 1
+_ANSWER_WITHIN = 30.0
+_NUMBER = re.compile(r"(.*\.)(\d+)\Z", re.DOTALL)
+
+
+def mark(identity: Identity) -> str:
+    """A digest that tells whose log a file belongs to."""
+    return hashlib.sha256(identity.server.encode()).hexdigest()[:8]
+
+
+def end_of_log(session: Session, identity: Identity) -> Logged:
+    """The end of the log by now, to be asked before what was executed."""
+    [(file, at, *_)] = query(session, session.release.words.log_status)
+    return Logged("", 0, int(str(at)), mark(identity), str(file))
+
+
+def start(session: Session, here: Position, end: Logged) -> Position:
+    """The position of a stream that begins here and has brought nothing: it knows where the log ended."""
+    progress = parse_of(here.text, mariadb=session.release.is_mariadb)
+    return Position(here.time, str(replace(progress, last=(end,))))
+
+
+def check(session: Session, address: Address, identity: Identity, reached: BinlogProgress) -> None:
+    """Refuse a server that has other transactions where those stood that were read last."""
+    places = [place for place in reached.last if place.server == mark(identity)]
+    if not places:
+        return
+    files = {str(row[0]): int(str(row[1])) for row in query(session, "SHOW BINARY LOGS")}
+    for place in places:
+        size = files.get(place.file)
+        if size is None:
+            _check_purged(session, list(files), place, reached)
+        elif size <= _LARGEST_PLACE:
+            _check_same(address, identity, place)
+
+
+def _check_purged(session: Session, files: list[str], place: Logged, reached: BinlogProgress) -> None:
+    """Only files behind that of the place are there, and they say that they come behind it."""
+    first, gone = _NUMBER.match(files[0]), _NUMBER.match(place.file)
+    later = first is not None and gone is not None and first[1] == gone[1] and int(first[2]) > int(gone[2])
+    if not later:
+        raise dump_errors.replaced(f"{place.file} is not there, and {files[0]} is")
+    if not isinstance(reached, MariadbProgress) or not place.gtid:
+        return
+    lists = [row for row in query(session, "SHOW BINLOG EVENTS LIMIT 4") if row[2] == "Gtid_list"]
+    before = MariadbPosition.parse(str(lists[0][5]).strip("[]") if lists else "")
+    if MariadbGtid.parse(place.gtid) not in before:
+        raise dump_errors.replaced(f"{place.gtid} is purged, and {files[0]} begins behind {before}")
+
+
+def _check_same(address: Address, identity: Identity, place: Logged) -> None:
+    try:
+        event = _event_at(address, identity, place)
+    except (dump_errors.BinlogUnreadable, EventDamaged, EventUnknown) as error:
+        raise dump_errors.replaced(f"nothing begins at {place.at} in {place.file}") from error
+    if not place.gtid:
+        return
+    found = None
+    if event is not None and event.kind in events.NAMES:
+        name = events.named(event)
+        found = (str(name.gtid), name.commit_ts)
+    if found != (place.gtid, place.commit_ts):
+        raise dump_errors.replaced(f"{place.gtid} does not stand where it stood in {place.file}")
+
+
+def _event_at(address: Address, identity: Identity, place: Logged) -> Event | None:
+    """The event at a place; None where the file ends there."""
+    with closing(connect(address, role="receiver")) as session:
+        verify(identify(session), identity)
+        execute(
+            session,
+            "SET @source_binlog_checksum = @@global.binlog_checksum, @replica_uuid = %s, @slave_uuid = %s, "
+            "@master_binlog_checksum = @@global.binlog_checksum, @mariadb_slave_capability = 4",
+            [str(uuid.uuid4())] * 2,
+        )
+        server_id = 1 << 31 | secrets.randbits(31)
+        file = place.file.encode("utf-8", "surrogateescape")
+        head = struct.pack("<IHI", place.at, _TO_THE_END, server_id)
+        session.packets.send(_COM_BINLOG_DUMP, head + file)
+        return _first_of_file(session)
+
+
+def _first_of_file(session: Session) -> Event | None:
+    """The first event that a dump sends of the file itself."""
+    reader, deadline = EventReader(), time.monotonic() + _ANSWER_WITHIN
+    while time.monotonic() < deadline:
+        batch = session.packets.receive(1.0)
+        for start, stop in zip(batch.starts.tolist(), batch.stops.tolist(), strict=True):
+            packet = memoryview(batch.data)[start:stop]  # type: ignore[arg-type]
+            if packet[0] == ERR:
+                raise dump_errors.refusal(server_error(bytes(packet)))
+            if packet[0] == _END:
+                return None
+            event = reader.read(packet[1:])
+            if event is not None and event.kind not in (events.ROTATE, events.FORMAT):
+                return event
+    raise dump_errors.lost("the server did not answer")
