@@ -26,6 +26,7 @@ from numba import types
 
 from headrace.core.errors import Definite
 from headrace.decode.kernel import Bytes, Flags, Ints, filled, given, kernel, several
+from headrace.decode.text import TEXT, TextColumn
 
 HEADER = 19
 TABLE_MAP = 19
@@ -268,7 +269,7 @@ class Begins:
     row: Ints
     time: Ints
     commit_ts: Ints
-    name: tuple[str, ...]
+    name: TextColumn
 
 
 def begins(data: Bytes, events: Events) -> Begins:
@@ -278,11 +279,10 @@ def begins(data: Bytes, events: Events) -> Begins:
     numbers = (
         data[at[:, None] + np.arange(16)].view("<i8").reshape(-1, 2) if len(rows) else np.empty((0, 2), "<i8")
     )
-    names = [
-        data[body + 18 : stop].tobytes().decode("ascii")
-        for body, stop in zip(at, events.stop[rows], strict=True)
-    ]
-    return Begins(rows, numbers[:, 0].astype(np.int64), numbers[:, 1].astype(np.int64), tuple(names))
+    first = at + 18
+    lengths = (events.stop[rows] - first).astype(np.int32)
+    names = TextColumn(np.full(len(rows), TEXT, np.uint8), first, lengths, data)
+    return Begins(rows, numbers[:, 0].astype(np.int64), numbers[:, 1].astype(np.int64), names)
 
 
 def table_named(data: Bytes, at: int, stop: int) -> tuple[str, str]:

@@ -33,7 +33,6 @@ from headrace.decode.mysql import table_map
 from headrace.decode.mysql.framing import ALTERED, HEADER, TRUNCATE, Events, begins, scan, table_named
 from headrace.decode.mysql.rows import ChangeMeta, changes, counts
 from headrace.decode.mysql.table_map import Layout
-from headrace.decode.text import TextColumn
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
 from headrace.sources.mysql.context import OpenTransaction, StreamContext, number_of
 from headrace.sources.mysql.layouts import positions
@@ -76,7 +75,7 @@ class Stretch:
         return _Heads(
             np.concatenate([np.array([inside.time], np.int64), found.time]),
             np.concatenate([np.array([inside.commit_ts], np.int64), found.commit_ts]),
-            TextColumn.of([name.encode("ascii") for name in (inside.name, *found.name)]),
+            pa.concat_arrays([pa.array([inside.name], pa.string()), found.name.binary(pa.string())]),
         )
 
     @cached_property
@@ -113,10 +112,10 @@ class _Heads:
 
     time: Ints
     commit_ts: Ints
-    name: TextColumn
+    name: pa.StringArray
 
     def name_of(self, number: int) -> str:
-        return str(self.name.take(np.array([number])).binary(pa.string())[0])
+        return str(self.name[number])
 
 
 def _layout(frame: bytes, mariadb: bool) -> Layout | Definite:
@@ -245,7 +244,7 @@ class _Table:
         return ChangeMeta(
             time=heads.time[head],
             ordinal=first[each] + within,
-            transaction=heads.name.take(head).binary(pa.string()),
+            transaction=heads.name.take(pa.array(head)),
             commit_ts=heads.commit_ts[head],
         )
 
