@@ -24,9 +24,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.core.chunks import ByChunk
 from headrace.core.errors import HeadraceError
@@ -97,6 +97,7 @@ class Copying:
         self._records = {record.name: record for record in records}
         self._tables = {record.name: _Table(tasks(record), 0) for record in records}
         self._config = config
+        self._started: Sequence[Future[list[tuple[Piece, Answer]]]] = ()
         self._thread = threading.Thread(target=self._work, name="headrace-copying", daemon=True)
 
     def start(self) -> None:
@@ -128,8 +129,8 @@ class Copying:
         chunked = self._chunked(seen)
         whole = [table for table in seen.tables if table.name not in chunked]
         if whole:
-            with seen.plan.snapshot(whole, self.site.waiting) as snapshot:
-                self.site.waits_for = None
+            waiting = replace(self.site.waiting, check=self._check)
+            with seen.plan.snapshot(whole, waiting) as snapshot:
                 pieces = seen.measured.pieces([table.name for table in whole], FILE_BYTES)
                 self._copy(snapshot, pieces)
         if chunked:
@@ -179,14 +180,23 @@ class Copying:
             self._tables[name].left, self._tables[name].done = count, []
         with ThreadPoolExecutor(self.site.connections, "headrace-follower") as pool:
             started = [pool.submit(self._read, readers, share) for share in snapshot.shares(pieces)]
+            self._started = started
             try:
                 handoff = snapshot.handoff  # only now: its readers may have to be there first
+                self.site.waits_for = None
                 for future in as_completed(started):
                     for piece, answer in future.result():
                         self._take(piece.table, answer, handoff)
             finally:
                 for future in started:
                     future.cancel()
+
+    def _check(self) -> None:
+        """Raise what ends the wait for a moment: the copy is stopped, or one of its readers failed."""
+        self.site.check_stop()
+        for future in self._started:
+            if future.done():
+                future.result()
 
     def _read(self, readers: Readers, share: Sequence[Piece]) -> list[tuple[Piece, Answer]]:
         self.site.check_stop()

@@ -7,7 +7,7 @@ with copied(database, "a", "b") as copy:      a snapshot whose readers were begu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,6 +88,7 @@ def copied(
     target: int = 1 << 20,
     waiting: Waiting = ALONE,
     compare: bool = False,
+    before: Callable[[Piece], None] = lambda _: None,
 ) -> Iterator[Copy]:
     """Plan a copy and begin its readers; the moment is taken when somebody asks for the handoff."""
     address = Address.parse(database.url())
@@ -102,11 +103,12 @@ def copied(
             if compare
             else contents.plan_copy(CopyOrder(fit, readers, {})).snapshot(fit, waiting)
         )
-    with taken as snapshot, ThreadPoolExecutor(readers) as pool:
+    # In this order: readers that wait for a moment that fails learn it from its end.
+    with ThreadPoolExecutor(readers) as pool, taken as snapshot:
         shares = snapshot.shares(measured.pieces([table.name for table in fit], target))
         handoffs: list[Handoff] = []
         started = [
-            pool.submit(_read, address, identity, snapshot.ticket, tables, share, handoffs)
+            pool.submit(_read, address, identity, snapshot.ticket, tables, share, handoffs, before)
             for share in shares
         ]
         yield Copy(address, identity, tables, measured, snapshot, shares, started, handoffs)
@@ -119,10 +121,12 @@ def _read(
     tables: dict[TableName, TableDef],
     share: Sequence[Piece],
     handoffs: list[Handoff],
+    before: Callable[[Piece], None],
 ) -> list[tuple[Piece, Answer]]:
     found: list[tuple[Piece, Answer]] = []
     with reader(address, identity, ticket, role="copy") as reading:
         for piece in share:
+            before(piece)
             schema = tables[piece.table].schema
             try:
                 with reading.read(schema.columns, piece) as one:

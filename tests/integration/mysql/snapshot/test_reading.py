@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from headrace.core.position import STEP
+from headrace.sources.contract.copying import Piece
+from headrace.sources.mysql.snapshot import measure
 from headrace.testing.mysql import Database
 from tests.integration.mysql.snapshot.copies import BASE, copied
-from tests.integration.mysql.snapshot.moments import TOTAL, Transfers, executed, until
+from tests.integration.mysql.snapshot.moments import SECONDS, TOTAL, Transfers, executed, until
 
 pytestmark = pytest.mark.server
 
@@ -29,3 +33,126 @@ def test_all_pieces_show_the_moment_of_the_handoff_while_others_write(
     for own in copy.handoffs:
         assert own.until is not None
         assert own.until == frontier
+
+
+# A key of each kind that a table is cut by, and values of it in no order of any of our types.
+KEYS = {
+    "signed": ("int", lambda n: n * 7919 % 3001 - 1500),
+    "unsigned": ("bigint unsigned", lambda n: (1 << 64) - 1 - n * 7919 % 3001),
+    "text": ("varchar(40) COLLATE utf8mb4_unicode_ci", lambda n: f"{'aÄzßÅ'[n % 5]}{n * 7919 % 3001}"),
+    "latin": ("varchar(40) CHARACTER SET latin1", lambda n: f"{'éÿa '[n % 4]}x{n}"),
+    "bytes": ("varbinary(40)", lambda n: bytes([n * 7 % 256, 0, 39, 92, n % 256, n // 256])),
+    "decimals": ("decimal(30,10)", lambda n: f"{n - 200}.{n:010d}"),
+    "dates": ("date", lambda n: f"{1000 + n}-0{1 + n % 9}-11"),
+    "moments": ("datetime(6)", lambda n: f"{1000 + n}-12-31 23:59:59.{n:06d}"),
+    "stamps": ("timestamp(3)", lambda n: f"2001-01-01 00:{n // 60:02d}:{n % 60:02d}.{n % 1000:03d}"),
+}
+HOSTILE = "we`ird \"t'able% \N{SNOWMAN}\\"
+ROWS = 400
+
+
+def test_each_row_is_in_one_piece_whatever_its_key_is(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "STEP_BYTES", 1 << 14)
+    expected = {}
+    with database.connect() as connection, connection.cursor() as cursor:
+        for name, (type_of, key) in KEYS.items():
+            cursor.execute(
+                f"CREATE TABLE `{name}` (k {type_of} NOT NULL, n int, v char(250), PRIMARY KEY (k, n))"
+            )
+            rows = [(key(n), n) for n in range(ROWS)]
+            cursor.executemany(f"INSERT INTO `{name}` VALUES (%s, %s, REPEAT('v', 240))", rows)
+            expected[name] = set(range(ROWS))
+        hostile = "`{}`".format(HOSTILE.replace("`", "``"))
+        cursor.execute(f"CREATE TABLE {hostile} (`k%` int PRIMARY KEY, n int, v char(250))")
+        values = ", ".join(f"({n}, {n}, REPEAT('v', 240))" for n in range(ROWS))
+        cursor.execute(f"INSERT INTO {hostile} VALUES {values}")
+        cursor.execute("CREATE TABLE keyless (n int, v char(250))")
+        cursor.executemany("INSERT INTO keyless VALUES (%s, REPEAT('v', 240))", [(n,) for n in range(ROWS)])
+        cursor.execute("CREATE TABLE nothing (n int PRIMARY KEY)")
+        connection.commit()
+        tables = [*KEYS, HOSTILE, "keyless", "nothing"]
+        spelled = ", ".join("`{}`".format(name.replace("`", "``")) for name in tables)
+        cursor.execute(f"ANALYZE TABLE {spelled}")
+    expected |= {HOSTILE: set(range(ROWS)), "keyless": set(range(ROWS)), "nothing": set()}
+    with copied(database, *tables, target=1 << 14) as copy:
+        assert copy.snapshot.handoff.until is not None
+        rows = copy.rows()
+        assert copy.codes() == {}
+    assert {name: sorted(found["n"].to_pylist()) for name, found in rows.items()} == {
+        name: sorted(numbers) for name, numbers in expected.items()
+    }
+    pieces = [piece.table.name for share in copy.shares for piece in share]
+    assert all(pieces.count(name) > 3 for name in (*KEYS, HOSTILE)), pieces
+    assert [pieces.count(name) for name in ("keyless", "nothing")] == [1, 1]
+
+
+def test_rows_whose_keys_move_are_in_one_piece(bank: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "STEP_BYTES", 1 << 14)
+    with bank.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE moving (id int PRIMARY KEY, v char(250))")
+        cursor.executemany("INSERT INTO moving VALUES (%s, REPEAT('v', 240))", [(n,) for n in range(ROWS)])
+        connection.commit()
+        cursor.execute("ANALYZE TABLE moving")
+    over = threading.Event()
+    moves = 0
+
+    def move() -> None:
+        nonlocal moves
+        with bank.connect() as connection, connection.cursor() as cursor:
+            while not over.is_set():
+                at = moves % ROWS
+                cursor.execute("UPDATE moving SET id = -id - 1 WHERE id = %s OR id = %s", [at, -at - 1])
+                connection.commit()
+                moves += 1
+
+    thread = threading.Thread(target=move)
+    thread.start()
+    try:
+        until(lambda: moves > 20, "nobody moves")
+        with copied(bank, "moving", target=1 << 14) as copy:
+            assert copy.snapshot.handoff.until is not None
+            found = copy.rows()["moving"]["id"].to_pylist()
+        assert len(copy.shares[0]) + len(copy.shares[1]) > 3
+    finally:
+        over.set()
+        thread.join()
+    assert sorted(n if n >= 0 else -n - 1 for n in found) == list(range(ROWS))
+
+
+def test_a_table_that_is_gone_when_the_others_are_locked_is_left_out_alone(bank: Database) -> None:
+    with copied(bank, "a", "b", readers=1) as copy:
+        bank.execute("RENAME TABLE b TO away")
+        assert copy.snapshot.handoff.until is not None
+        bank.execute("RENAME TABLE away TO b")
+        assert copy.codes() == {"b": "MY_READER_LATE"}
+        assert copy.rows()["a"].num_rows == 10
+
+
+def test_what_happens_to_a_table_behind_the_moment_is_seen_when_it_is_read(bank: Database) -> None:
+    tables = ("altered", "dropped", "emptied", "replaced", "swapped")
+    for name in tables:
+        bank.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)")
+        bank.execute(f"INSERT INTO {name} VALUES (1, 1)")
+    made = bank.execute("SELECT NOW()")
+    until(lambda: bank.execute("SELECT NOW()") != made, "the clock stands still")
+    bank.execute("CREATE TABLE other (id int PRIMARY KEY, v int)")
+    bank.execute("INSERT INTO other VALUES (2, 2)")
+    going_on = threading.Event()
+
+    def wait(piece: Piece) -> None:
+        assert piece.table.name == "a" or going_on.wait(SECONDS)
+
+    with copied(bank, "a", *tables, readers=1, before=wait) as copy:
+        assert copy.snapshot.handoff.until is not None
+        bank.execute("ALTER TABLE altered DROP COLUMN v")
+        bank.execute("ALTER TABLE altered ADD COLUMN v int DEFAULT 77")
+        bank.execute("DROP TABLE dropped")
+        bank.execute("TRUNCATE TABLE emptied")
+        bank.execute("DROP TABLE replaced")
+        bank.execute("CREATE TABLE replaced (id int PRIMARY KEY, v int)")
+        bank.execute("RENAME TABLE swapped TO away, other TO swapped")
+        going_on.set()
+        assert copy.rows().keys() == {"a"}
+        assert set(copy.codes().values()) <= {"MY_COPY_OVERTAKEN", "MY_STATEMENT_OVERRULED", "MY_TABLE_GONE"}

@@ -26,4 +26,4 @@ class Contents:
         return plan(self.server, order)
 
     def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> HeldSnapshot:
-        return to_compare(self.server, tables, readers, seconds)
+        return to_compare(self.server, readers, seconds)

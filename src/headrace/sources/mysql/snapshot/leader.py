@@ -32,7 +32,7 @@ left out. `held` is that time, on our clock. Called by who plans a copy, in the 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -90,12 +90,17 @@ class Leader:
         seconds: float,
         waiting: Waiting = ALONE,
         readers: int | None = None,
+        marks: Collection[str] = (),
     ) -> ByPosition:
         """Take the moment, once: as soon as the readers are there and the tables can be locked.
 
-        Waits for the readers, as many as the ticket's or fewer, so many seconds, and then for the locks.
+        Waits for the readers, as many as the ticket's or fewer, so many seconds, and then for the locks. It
+        is a later second than those of the marks, so that whatever is done to a table from here on leaves
+        another one.
         """
         self._wait_for_readers(self.ticket.readers if readers is None else readers, seconds, waiting)
+        while query(self._session, "SELECT NOW()")[0][0] in marks:
+            time.sleep(_LOOK)
         with locked(self._session, tables, waiting, seconds) as locks:
             present = self._open_gates()
             self.members, executed = self._views(present, locks.since + VIEW_SECONDS)

@@ -13,8 +13,8 @@ Called by `contents`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from headrace.core.handoff import ByPosition, BySet
@@ -28,7 +28,7 @@ from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbPosition
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.identity import Identity
-from headrace.sources.mysql.snapshot.index_ranges import shares
+from headrace.sources.mysql.snapshot.index_ranges import IndexRange, shares
 from headrace.sources.mysql.snapshot.leader import Leader, lead
 from headrace.sources.mysql.upstream import Upstream
 
@@ -52,7 +52,7 @@ class Plan:
 
     def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> HeldSnapshot:
         """Begin a snapshot of the tables, whose readers may come."""
-        return _begun(self.server, tables, self.order.readers, math.inf, waiting)
+        return _begun(self.server, self.order.readers, math.inf, waiting)
 
     def key_walk(self, waiting: Waiting) -> KeyWalk:
         raise AssertionError("no table is read in ranges of its keys")
@@ -63,14 +63,13 @@ def plan(server: Server, order: CopyOrder) -> Plan:
     return Plan(server, order)
 
 
-def to_compare(server: Server, tables: Sequence[TableDef], readers: int, seconds: float) -> HeldSnapshot:
+def to_compare(server: Server, readers: int, seconds: float) -> HeldSnapshot:
     """Begin a snapshot to compare with; it says by their names which transactions it shows."""
-    return _begun(server, tables, readers, seconds, ALONE, named=True)
+    return _begun(server, readers, seconds, ALONE, named=True)
 
 
 def _begun(
     server: Server,
-    tables: Sequence[TableDef],
     readers: int,
     seconds: float,
     waiting: Waiting,
@@ -78,8 +77,7 @@ def _begun(
     named: bool = False,
 ) -> HeldSnapshot:
     leader = lead(server.address, server.identity, readers)
-    names = tuple(table.name for table in tables)
-    return HeldSnapshot(leader, server.upstream.log, names, seconds, waiting, named)
+    return HeldSnapshot(leader, server.upstream.log, seconds, waiting, named)
 
 
 @dataclass(slots=True)
@@ -88,12 +86,13 @@ class HeldSnapshot:
 
     leader: Leader
     log: Log
-    tables: tuple[TableName, ...]
     seconds: float
     waiting: Waiting
     named: bool  # its handoff tells transactions by their names
     admits_later: bool = False  # no reader sees the moment who was not there
-    _begun: int | None = None  # readers that have a share
+    _begun: int = 0  # readers that have a share
+    # Of the tables that they read; no others are locked.
+    _marks: Mapping[TableName, str] = field(default_factory=dict)
     _handoff: ByPosition | BySet | None = None
 
     def __enter__(self) -> HeldSnapshot:
@@ -122,16 +121,24 @@ class HeldSnapshot:
     def shares(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
         dealt = shares(pieces, self.leader.ticket.readers)
         self._begun = len(dealt)
+        self._marks = {piece.table: piece.mark for piece in pieces if isinstance(piece, IndexRange)}
         return dealt
 
     def alive(self) -> bool:
         return self.leader.alive()
 
     def _taken(self) -> ByPosition | BySet:
-        if self._begun == 0:
+        if not self._begun:
             found = self.leader.executed(self.log)
         else:
-            found = self.leader.take(self.tables, self.log, self.seconds, self.waiting, self._begun)
+            found = self.leader.take(
+                sorted(self._marks),
+                self.log,
+                self.seconds,
+                self.waiting,
+                self._begun,
+                set(self._marks.values()),
+            )
         if not self.named:
             return found
         return BySet(names_of(found.frontier.text), found.frontier)

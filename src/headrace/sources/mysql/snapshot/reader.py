@@ -32,7 +32,7 @@ from headrace.sources.mysql.session.statements import Session, query, rows
 from headrace.sources.mysql.snapshot import index_ranges, key_range
 from headrace.sources.mysql.snapshot.follower import Follower
 from headrace.sources.mysql.snapshot.index_ranges import IndexRange
-from headrace.sources.mysql.snapshot.table_access import held, of_table, spelled
+from headrace.sources.mysql.snapshot.table_access import held, of_table, prove_columns, prove_mark, spelled
 from headrace.sources.mysql.snapshot.ticket import Ticket
 
 _NUMBER = Column("\0number", pa.int32(), "int", "int")  # no identifier of a source holds a NUL
@@ -44,6 +44,7 @@ class Reader:
     def __init__(self, follower: Follower, log: Log) -> None:
         self._follower = follower
         self._log = log
+        self._proved: set[TableName] = set()
 
     def __enter__(self) -> Reader:
         return self
@@ -61,30 +62,46 @@ class Reader:
             session = self._follower.reading(part.table)
             handoff = ByPosition(self._log.position(str(parse(self._follower.executed))))
             statement = f"SELECT {_listed(columns)} FROM {spelled(part.table)}{index_ranges.where(part)}"
-            with (
-                held(session, self._follower.witness(), part.table, part.mark, columns),
-                _whole(session, part.table, statement) as answer,
-            ):
-                yield Reading(handoff, _decoded(columns, answer))
+            with held(session, part.table):
+                self._prove(session, part, columns)
+                with _whole(session, part.table, statement) as answer:
+                    yield Reading(handoff, _decoded(columns, answer))
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]
     ) -> Generator[tuple[int, pa.Table], None, None]:
         """Find the rows with these keys by the key's index, and the piece of each by its bounds."""
         ranges = [_range(piece) for piece in pieces]
-        table, mark = ranges[0].table, ranges[0].mark
+        table = ranges[0].table
         listed = f"{index_ranges.numbered(ranges)}, {_listed(schema.columns)}"
         statement = f"SELECT {listed} FROM {spelled(table)} WHERE {key_range.where(schema, keys)}"
         with of_table(table):
             session = self._follower.reading(table)
-            with (
-                held(session, self._follower.witness(), table, mark, schema.columns),
-                _whole(session, table, statement) as answer,
-            ):
-                for copied in _decoded((_NUMBER, *schema.columns), answer):
-                    which = copied.rows.column(0).to_numpy()
-                    for number in sorted(set(which.tolist())):
-                        yield number, copied.rows.filter(pa.array(which == number)).remove_column(0)
+            with held(session, table):
+                self._prove(session, ranges[0], schema.columns)
+                with _whole(session, table, statement) as answer:
+                    yield from _by_number(_decoded((_NUMBER, *schema.columns), answer))
+
+    def _prove(self, session: Session, part: IndexRange, columns: Sequence[Column]) -> None:
+        """The table is the one that was planned, as long as it is held.
+
+        MySQL itself refuses a view of columns that came later, and lets go of a table between two ranges.
+        """
+        known = part.table in self._proved
+        if known and session.release.is_mariadb:
+            return
+        witness = self._follower.witness()
+        prove_mark(witness, part.table, part.mark)
+        if not known:
+            prove_columns(witness, part.table, columns)
+            self._proved.add(part.table)
+
+
+def _by_number(found: Iterator[CopiedRows]) -> Iterator[tuple[int, pa.Table]]:
+    for copied in found:
+        which = copied.rows.column(0).to_numpy()
+        for number in sorted(set(which.tolist())):
+            yield number, copied.rows.filter(pa.array(which == number)).remove_column(0)
 
 
 def reader(address: Address, identity: Identity, ticket: Json, *, role: str) -> Reader:

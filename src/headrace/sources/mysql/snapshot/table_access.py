@@ -1,15 +1,19 @@
 """Reading one table: the proof that it is the one that is meant, what is said when it can't be read.
 
     with of_table(name):                   what goes wrong is said of the table
-        with held(session, ...):           nobody alters, swaps or empties it in the block
+        with held(session, name):          nobody alters, swaps or empties it in the block
+            prove_mark, prove_columns      it is the one that is meant
             SELECT ...
 
 A view is of rows, not of tables: who asks for a name gets what bears it by now, with rows that may be older
 than the swap. So the table is held by a metadata lock, as every SELECT in a transaction holds its own, and
-then its mark and its columns are compared with those that were planned. A savepoint lets the lock go at the
-end of a range: DDL waits for one range at most.
+then its mark and its columns are compared with those that were planned. On MySQL a savepoint lets the lock go
+at the end of a range: DDL waits for one range at most.
 
-The mark is the moment at which the server says that the table was made, or altered by being made anew.
+The mark is the second at which the table was made. On MariaDB whatever is done to a table renews it, and one
+that is swapped in as well. MySQL keeps it, and refuses by itself to read what was altered or emptied since
+the view (error 1412); another table in its place has another mark, unless both were made in one second.
+MariaDB lets go of metadata locks at the end of the transaction only: there DDL waits for a reader.
 
     TableBusy   held, altered, swapped, or its reader has lost the moment    it is tried again, alone
     Definite    no privilege, a damaged row                                  it stops, alone
@@ -27,8 +31,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import Column
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.mysql.catalog import busy as catalog
-from headrace.sources.mysql.catalog.definitions import look
-from headrace.sources.mysql.catalog.questions import of_tables
+from headrace.sources.mysql.catalog.questions import of_tables, text
 from headrace.sources.mysql.catalog.types import column_of
 from headrace.sources.mysql.session.refusals import (
     Cancelled,
@@ -44,6 +47,10 @@ from headrace.sources.mysql.snapshot.follower import LeftOut
 _MARKS = """
 SELECT table_schema, table_name, create_time
   FROM information_schema.tables WHERE {named} AND table_type <> 'VIEW'
+"""
+_COLUMNS = """
+SELECT table_schema, table_name, column_name, column_type, character_set_name
+  FROM information_schema.columns WHERE {named}
 """
 _MOMENTARY = (LockTimeout, Cancelled, Overruled, TableGone, LeftOut, catalog.TableBusy)
 
@@ -95,26 +102,29 @@ def overtaken(primary: str) -> TableBusy:
 
 
 @contextmanager
-def held(
-    session: Session, witness: Session, name: TableName, mark: str, columns: Sequence[Column]
-) -> Iterator[None]:
-    """Keep the table as it is, and prove that it is what was planned, with these columns."""
+def held(session: Session, name: TableName) -> Iterator[None]:
+    """Keep the table as it is: nobody alters, swaps or empties it in the block."""
     execute(session, "SAVEPOINT headrace")
     try:
         query(session, f"SELECT 1 FROM {spelled(name)} LIMIT 0")
-        _prove(witness, name, mark, columns)
         yield
     finally:
         if not session.closed:
             execute(session, "ROLLBACK TO SAVEPOINT headrace")
 
 
-def _prove(witness: Session, name: TableName, mark: str, columns: Sequence[Column]) -> None:
-    seen = look(witness, [name]).get(name)
-    if seen is None or marks(witness, [name]).get(name) != mark:
+def prove_mark(witness: Session, name: TableName, mark: str) -> None:
+    """A table that is held is the one that was measured."""
+    if marks(witness, [name]).get(name) != mark:
         raise overtaken(f"{name} is not what it was a moment ago: it was altered, or another took its name")
-    rows = {row.name: row for row in seen.columns}
+
+
+def prove_columns(witness: Session, name: TableName, columns: Sequence[Column]) -> None:
+    """A table that is held has these columns."""
+    seen = {
+        str(column): (str(kind), text(charset))
+        for _, (column, kind, charset) in of_tables(witness, _COLUMNS, [name])
+    }
     for column in columns:
-        row = rows.get(column.name)
-        if row is None or column_of(row.name, row.column_type, row.charset) != column:
+        if column.name not in seen or column_of(column.name, *seen[column.name]) != column:
             raise overtaken(f'column "{column.name}" of {name} is another than a moment ago')
