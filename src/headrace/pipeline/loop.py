@@ -152,6 +152,7 @@ class Run:
                 self.place.config,
                 self.ledger.mark.epoch + 1,
                 self.copies.room,
+                self.ledger.frontier,
             )
         )
 

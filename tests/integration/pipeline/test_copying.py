@@ -85,6 +85,7 @@ class Scene:
             SourceConfig(url="", options={"handoff": self.handoff}, chunk_bytes=self.chunk_bytes),
             1,
             Room(connections),
+            self.source.start,
         )
 
     def run(self, copying: Copying, meanwhile: Callable[[], None] = lambda: None) -> CopyScheduler:

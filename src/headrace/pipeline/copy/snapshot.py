@@ -33,6 +33,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
+from headrace.core.position import Position
 from headrace.pipeline.copy.by_chunks import Chunking, Wanted
 from headrace.pipeline.copy.context import (
     Broken,
@@ -90,6 +91,7 @@ class Copying:
         config: SourceConfig,
         epoch: int,
         room: Room,
+        reached: Position,
     ) -> None:
         self.names = frozenset(record.name for record in records)
         self.site = Site(source.kind, address, identity, lake, jobs, room, epoch)
@@ -97,6 +99,7 @@ class Copying:
         self._records = {record.name: record for record in records}
         self._tables = {record.name: _Table(tasks(record), 0) for record in records}
         self._config = config
+        self._reached = reached
         self._started: Sequence[Future[list[tuple[Piece, Answer]]]] = ()
         self._thread = threading.Thread(target=self._work, name="headrace-copying", daemon=True)
 
@@ -150,7 +153,7 @@ class Copying:
             self._measure(measured)
             tables = [table for table in same if table.name in measured.sizes]
             readers = min(self.site.connections, self.site.jobs.at_once)
-            order = CopyOrder(tables, readers, self._config.options)
+            order = CopyOrder(tables, readers, self._config.options, self._reached)
             return _Seen(tables, measured, contents.plan_copy(order))
 
     def _chunked(self, seen: _Seen) -> Set[TableName]:

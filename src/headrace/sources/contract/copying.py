@@ -39,6 +39,7 @@ import pyarrow as pa
 from headrace.core.chunks import Bound, Span
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
+from headrace.core.position import Position
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.copyrows import CopiedRows
 from headrace.sources.contract.errors import TableBusy
@@ -156,6 +157,7 @@ class CopyOrder:
     tables: Sequence[TableDef]
     readers: int
     options: Mapping[str, str]  # the source's own
+    reached: Position | None = None  # how far its stream has been read
 
 
 class CopyPlan(Protocol):

@@ -18,7 +18,8 @@ import pyarrow as pa
 from headrace.core.errors import Definite
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
-from headrace.sources.contract.copying import CopyOrder, Piece, Snapshot
+from headrace.core.position import Position
+from headrace.sources.contract.copying import CopyOrder, Piece, Reader, Snapshot
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
@@ -40,6 +41,7 @@ BASE = 8 << 40  # of a later life of the binlog
 SECONDS = 60.0
 
 Answer: TypeAlias = pa.Table | str
+Before = Callable[[Reader, Piece], None]  # called by a reader before each piece
 
 
 @dataclass
@@ -88,7 +90,9 @@ def copied(
     target: int = 1 << 20,
     waiting: Waiting = ALONE,
     compare: bool = False,
-    before: Callable[[Piece], None] = lambda _: None,
+    reached: Position | None = None,
+    dealt: list[Piece] | None = None,
+    before: Before = lambda _, __: None,
 ) -> Iterator[Copy]:
     """Plan a copy and begin its readers; the moment is taken when somebody asks for the handoff."""
     address = Address.parse(database.url())
@@ -101,11 +105,14 @@ def copied(
         taken = (
             contents.snapshot(fit, readers, SECONDS)
             if compare
-            else contents.plan_copy(CopyOrder(fit, readers, {})).snapshot(fit, waiting)
+            else contents.plan_copy(CopyOrder(fit, readers, {}, reached)).snapshot(fit, waiting)
         )
     # In this order: readers that wait for a moment that fails learn it from its end.
     with ThreadPoolExecutor(readers) as pool, taken as snapshot:
-        shares = snapshot.shares(measured.pieces([table.name for table in fit], target))
+        pieces = measured.pieces([table.name for table in fit], target)
+        if dealt is not None:
+            dealt += pieces
+        shares = snapshot.shares(pieces)
         handoffs: list[Handoff] = []
         started = [
             pool.submit(_read, address, identity, snapshot.ticket, tables, share, handoffs, before)
@@ -121,12 +128,12 @@ def _read(
     tables: dict[TableName, TableDef],
     share: Sequence[Piece],
     handoffs: list[Handoff],
-    before: Callable[[Piece], None],
+    before: Before,
 ) -> list[tuple[Piece, Answer]]:
     found: list[tuple[Piece, Answer]] = []
     with reader(address, identity, ticket, role="copy") as reading:
         for piece in share:
-            before(piece)
+            before(reading, piece)
             schema = tables[piece.table].schema
             try:
                 with reading.read(schema.columns, piece) as one:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
+import pyarrow as pa
 import pytest
 
 from headrace.core.position import STEP
-from headrace.sources.contract.copying import Piece
+from headrace.core.schema import TableSchema
+from headrace.sources.contract.copying import Piece, Reader
+from headrace.sources.mysql.binlog_position import Log
 from headrace.sources.mysql.snapshot import measure
+from headrace.sources.mysql.snapshot.plan import DomainForgotten
+from headrace.sources.mysql.values import printed
 from headrace.testing.mysql import Database
-from tests.integration.mysql.snapshot.copies import BASE, copied
+from tests.integration.mysql.snapshot.copies import BASE, copied, defined
 from tests.integration.mysql.snapshot.moments import SECONDS, TOTAL, Transfers, executed, until
 
 pytestmark = pytest.mark.server
@@ -36,7 +43,7 @@ def test_all_pieces_show_the_moment_of_the_handoff_while_others_write(
 
 
 # A key of each kind that a table is cut by, and values of it in no order of any of our types.
-KEYS = {
+KEYS: Mapping[str, tuple[str, Callable[[int], object]]] = {
     "signed": ("int", lambda n: n * 7919 % 3001 - 1500),
     "unsigned": ("bigint unsigned", lambda n: (1 << 64) - 1 - n * 7919 % 3001),
     "text": ("varchar(40) COLLATE utf8mb4_unicode_ci", lambda n: f"{'aÄzßÅ'[n % 5]}{n * 7919 % 3001}"),
@@ -55,7 +62,7 @@ def test_each_row_is_in_one_piece_whatever_its_key_is(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "STEP_BYTES", 1 << 14)
-    expected = {}
+    expected: dict[str, set[int]] = {}
     with database.connect() as connection, connection.cursor() as cursor:
         for name, (type_of, key) in KEYS.items():
             cursor.execute(
@@ -78,9 +85,9 @@ def test_each_row_is_in_one_piece_whatever_its_key_is(
     expected |= {HOSTILE: set(range(ROWS)), "keyless": set(range(ROWS)), "nothing": set()}
     with copied(database, *tables, target=1 << 14) as copy:
         assert copy.snapshot.handoff.until is not None
-        rows = copy.rows()
+        tables_read = copy.rows()
         assert copy.codes() == {}
-    assert {name: sorted(found["n"].to_pylist()) for name, found in rows.items()} == {
+    assert {name: sorted(found["n"].to_pylist()) for name, found in tables_read.items()} == {
         name: sorted(numbers) for name, numbers in expected.items()
     }
     pieces = [piece.table.name for share in copy.shares for piece in share]
@@ -141,7 +148,7 @@ def test_what_happens_to_a_table_behind_the_moment_is_seen_when_it_is_read(bank:
     bank.execute("INSERT INTO other VALUES (2, 2)")
     going_on = threading.Event()
 
-    def wait(piece: Piece) -> None:
+    def wait(_: Reader, piece: Piece) -> None:
         assert piece.table.name == "a" or going_on.wait(SECONDS)
 
     with copied(bank, "a", *tables, readers=1, before=wait) as copy:
@@ -156,3 +163,70 @@ def test_what_happens_to_a_table_behind_the_moment_is_seen_when_it_is_read(bank:
         going_on.set()
         assert copy.rows().keys() == {"a"}
         assert set(copy.codes().values()) <= {"MY_COPY_OVERTAKEN", "MY_STATEMENT_OVERRULED", "MY_TABLE_GONE"}
+
+
+def test_a_domain_that_the_server_has_forgotten_is_no_place_to_join(mariadb_database: Database) -> None:
+    mariadb_database.execute("CREATE TABLE a (id int PRIMARY KEY)")
+    with mariadb_database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION gtid_domain_id = 77")
+        cursor.execute("INSERT INTO a VALUES (1)")
+        connection.commit()
+        cursor.execute("SELECT @@global.gtid_binlog_pos")
+        reached = Log(BASE).position(str(cursor.fetchall()[0][0]))
+        with copied(mariadb_database, "a", reached=reached) as copy:
+            assert copy.snapshot.handoff.until == reached
+        cursor.execute("FLUSH BINARY LOGS")
+        cursor.execute("SHOW MASTER STATUS")
+        cursor.execute("PURGE BINARY LOGS TO %s", [cursor.fetchall()[0][0]])
+        cursor.execute("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (77)")
+    with copied(mariadb_database, "a", reached=reached) as copy, pytest.raises(DomainForgotten) as refused:
+        assert copy.snapshot.handoff
+    assert refused.value.detail == "domains: 77"
+
+
+def test_keys_are_found_with_the_pieces_that_hold_them(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "STEP_BYTES", 1 << 14)
+    database.execute(
+        "CREATE TABLE t (k varchar(20) COLLATE utf8mb4_unicode_ci, b varbinary(9), f double, d datetime(6),"
+        " v char(250), PRIMARY KEY (k, b, f, d))"
+    )
+    rows = [
+        (f"{'aÄ%'[n % 3]}{n}", bytes([0, n % 256]), n / 7, f"2001-01-01 00:00:00.{n:06d}")
+        for n in range(ROWS)
+    ]
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO t VALUES (%s, %s, %s, %s, REPEAT('v', 240))", rows)
+        connection.commit()
+        cursor.execute("ANALYZE TABLE t")
+    [table] = defined(database, "t").values()
+    columns = [column.combine_chunks() for column in _keys(table.schema, rows).columns]
+    keys = list(zip(*(printed(column).to_pylist() for column in columns), strict=True))
+    # The last one's letters are in another case: the collation finds it, and it is another key.
+    asked = [keys[3], keys[130], keys[371], (keys[6][0].upper(), *keys[6][1:])]
+    found: list[tuple[int, pa.Table]] = []
+
+    def look_up(reading: Reader, _: Piece) -> None:
+        if not found:
+            found.extend(reading.look_up(table.schema, pieces, asked))
+
+    pieces: list[Piece] = []
+    with copied(database, "t", readers=1, target=1 << 14, before=look_up, dealt=pieces) as copy:
+        assert copy.snapshot.handoff.until is not None
+        tables = [answer for _, answer in copy.answers() if isinstance(answer, pa.Table)]
+        held = [each["k"].to_pylist() for each in tables]
+    texts = [(number, text) for number, some in found for text in some["k"].to_pylist()]
+    assert sorted(text for _, text in texts) == sorted(rows[n][0] for n in (3, 130, 371))
+    assert len(held) > 3
+    assert all(text in held[number] for number, text in texts)
+
+
+def _keys(schema: TableSchema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    """The keys of rows as the lake has them."""
+    dates = [datetime.fromisoformat(str(row[3])) for row in rows]
+    values = [*zip(*(row[:3] for row in rows), strict=True), dates]
+    arrow = schema.arrow()
+    return pa.table(
+        {name: pa.array(list(v), arrow.field(name).type) for name, v in zip(schema.key, values, strict=True)}
+    )

@@ -69,7 +69,7 @@ def measure(connection: Session, tables: Sequence[TableDef]) -> MeasuredTables:
                 cuts[table.name] = _cuts(connection, table, found[table.name])
         except (TableBusy, TableGone) as error:
             held[table.name] = busy(table.name, error)
-    there = {name: size for name, size in found.items() if name in known and name not in held}
+    there = {name: found[name] for name in names if name in found and name in known and name not in held}
     for name in names:
         if name not in there and name not in held:
             held[name] = overtaken(f"{name} was dropped, or somebody alters it just now")

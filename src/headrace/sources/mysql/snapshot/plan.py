@@ -17,8 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from headrace.core.errors import Definite, PositionLost
 from headrace.core.handoff import ByPosition, BySet
 from headrace.core.names import TableName
+from headrace.core.position import Position
 from headrace.sources.contract.copying import CopyOrder, KeyWalk, Piece
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
@@ -31,6 +33,12 @@ from headrace.sources.mysql.session.identity import Identity
 from headrace.sources.mysql.snapshot.index_ranges import IndexRange, shares
 from headrace.sources.mysql.snapshot.leader import Leader, lead
 from headrace.sources.mysql.upstream import Upstream
+
+
+class DomainForgotten(Definite, PositionLost):
+    """The server has forgotten a domain of its log that was received from it."""
+
+    codes = ("MY_DOMAIN_FORGOTTEN",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class Plan:
 
     def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> HeldSnapshot:
         """Begin a snapshot of the tables, whose readers may come."""
-        return _begun(self.server, self.order.readers, math.inf, waiting)
+        return _begun(self.server, self.order.readers, math.inf, waiting, reached=self.order.reached)
 
     def key_walk(self, waiting: Waiting) -> KeyWalk:
         raise AssertionError("no table is read in ranges of its keys")
@@ -75,9 +83,10 @@ def _begun(
     waiting: Waiting,
     *,
     named: bool = False,
+    reached: Position | None = None,
 ) -> HeldSnapshot:
     leader = lead(server.address, server.identity, readers)
-    return HeldSnapshot(leader, server.upstream.log, seconds, waiting, named)
+    return HeldSnapshot(leader, server.upstream.log, seconds, waiting, named, reached)
 
 
 @dataclass(slots=True)
@@ -89,6 +98,7 @@ class HeldSnapshot:
     seconds: float
     waiting: Waiting
     named: bool  # its handoff tells transactions by their names
+    reached: Position | None  # of the stream that it is joined to
     admits_later: bool = False  # no reader sees the moment who was not there
     _begun: int = 0  # readers that have a share
     # Of the tables that they read; no others are locked.
@@ -139,9 +149,31 @@ class HeldSnapshot:
                 self._begun,
                 set(self._marks.values()),
             )
+        refuse_forgetful(found.frontier, self.reached)
         if not self.named:
             return found
         return BySet(names_of(found.frontier.text), found.frontier)
+
+
+def refuse_forgetful(executed: Position, reached: Position | None) -> None:
+    """Refuse a server that does not count a domain that its stream has brought: its times are too small.
+
+    Of MySQL nothing is told by this: a transaction may be sent before it counts as executed.
+    """
+    forgotten = set() if reached is None else _domains(reached.text) - _domains(executed.text)
+    if forgotten:
+        raise DomainForgotten(
+            "MY_DOMAIN_FORGOTTEN",
+            "the server does not count a GTID domain any more that was received from it",
+            detail="domains: " + ", ".join(map(str, sorted(forgotten))),
+            hint="FLUSH BINARY LOGS DELETE_DOMAIN_ID has removed it, or the server was set back: "
+            "headrace run --reconcile",
+        )
+
+
+def _domains(text: str) -> set[int]:
+    progress = parse(text)
+    return {gtid.domain for gtid in progress.read.newest} if isinstance(progress, MariadbProgress) else set()
 
 
 def names_of(text: str) -> GtidSet | MariadbPosition:
