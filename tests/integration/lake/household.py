@@ -127,6 +127,7 @@ class Household:
         made.files = {name: dict(files) for name, files in self.files.items()}
         made.place = _Place(open_store(path), LakeConfig(str(path)))
         made.ledger = made._owned()
+        made.ledger.sync()  # as a run does with what it found, before it acknowledges any of it
         return made
 
     @property
