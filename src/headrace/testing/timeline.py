@@ -68,6 +68,26 @@ class TravelledLake(Lake, Protocol):
     ) -> Cut: ...
 
 
+class Remembered:
+    """A lake whose cuts and marks are looked up once, for one judgement: a cut never changes."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._marks: dict[str | None, Sequence[Mark]] = {}
+        self._cuts: dict[tuple[Any, ...], Cut] = {}
+
+    def marks(self, source: str | None = None) -> Sequence[Mark]:
+        if source not in self._marks:
+            self._marks[source] = self._lake.marks(source)
+        return self._marks[source]
+
+    def at(self, *, source: str | None = None, **place: Any) -> Cut:
+        named = (source, *place.items())
+        if named not in self._cuts:
+            self._cuts[named] = self._lake.at(source=source, **place)
+        return self._cuts[named]
+
+
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """A table, the marks that have it, and everything that its history says."""

@@ -31,7 +31,7 @@ from headrace.core.position import Position
 from headrace.testing.canonical import counted, difference, lake_rows
 from headrace.testing.oracle.contract import Recording
 from headrace.testing.oracle.registry import oracle_of
-from headrace.testing.timeline import Lake, Mark, Timeline, TravelledLake, spread
+from headrace.testing.timeline import Lake, Mark, Remembered, Timeline, TravelledLake, spread
 from headrace.testing.violation import Show, Violation
 from headrace.testing.wholeness import whole
 
@@ -73,7 +73,7 @@ def exact_at(
     lake: Lake, recordings: Iterable[Recording], *, source: str | None = None, values: bool = False
 ) -> list[Violation]:
     """Compare the lake at past positions with what the source held there."""
-    recordings = list(recordings)
+    lake, recordings = Remembered(lake), list(recordings)
     found: list[Violation] = []
     for name in sorted({name for recording in recordings for name in recording.rows}):
         timeline = Timeline.read(lake, name, source)
@@ -93,6 +93,7 @@ def definite(
     show: Show | None = None,
 ) -> list[Violation]:
     """Everything that history and marks say of each other agrees."""
+    lake = Remembered(lake)
     marks = lake.marks(source)
     found = list(_marks_go_forward(marks))
     names = sorted({name for mark in marks for name in mark.versions}) if tables is None else tables
@@ -112,6 +113,7 @@ def travelled(
     lake: TravelledLake, *, source: str | None = None, tables: Iterable[str] | None = None, sample: int = 6
 ) -> list[Violation]:
     """The reader's time travel against the same sum made here, at some times of each table's history."""
+    lake = Remembered(lake)
     marks = lake.marks(source)
     found = []
     for name in sorted({name for mark in marks for name in mark.versions} if tables is None else tables):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from headrace.core.names import TableName
-from headrace.testing.timeline import Cut, Lake, Mark, history_table, runs_of, spread
+from headrace.testing.timeline import Cut, Lake, Mark, Remembered, history_table, runs_of, spread
 from headrace.testing.violation import Violation
 
 BALANCES = {
@@ -100,7 +100,7 @@ def _judge(
     at_times: Callable[[Rows, Rows], pl.DataFrame],
     options: _Options,
 ) -> Verdict:
-    verdict = Verdict()
+    verdict, lake = Verdict(), Remembered(lake)
     names = {table: str(TableName(options.schema, table)) for table in tables}
     label = " + ".join(names.values())
     for number, run in enumerate(runs_of(lake.marks(options.source), *names.values())):
