@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.fold import Folded, fold
@@ -15,6 +15,7 @@ from headrace.core.key_events import events
 from headrace.core.keycode import keycode
 from headrace.core.multiset import fold_multiset, net, net_schema
 from headrace.core.schema import TableSchema
+from tests.effort import examples
 from tests.laws.core.worlds import (
     BAG,
     FULL,
@@ -30,7 +31,7 @@ from tests.laws.core.worlds import (
 )
 
 SCHEMAS = st.sampled_from([KEYED, FULL])
-LAWS = settings(max_examples=100, deadline=None)
+LAWS = examples(50)
 
 
 def _nothing_reported(folded: Folded) -> None:

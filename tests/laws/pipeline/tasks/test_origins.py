@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.chunks import Bound, ByChunk, Chunk, Span
@@ -19,11 +19,12 @@ from headrace.core.key_events import events
 from headrace.core.keycode import keycode
 from headrace.core.origins import origins, traces, with_origins
 from headrace.pipeline.tasks.table_task import from_ipc
+from tests.effort import examples
 from tests.laws.core.worlds import KEYED, Row, Side, World, changes, rows, sides, table, time_of, worlds
 from tests.laws.pipeline.tasks.merged import merged
 from tests.places import place_at
 
-LAWS = settings(max_examples=60, deadline=None)
+LAWS = examples(30)
 MOVING = worlds(min_transactions=2)
 
 

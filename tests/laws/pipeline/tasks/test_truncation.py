@@ -8,17 +8,18 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.pipeline.tasks.routing import WIDTH
+from tests.effort import examples
 from tests.laws.core.worlds import BAG, FULL, KEYED, Row, Side, World, table, with_copies, worlds
 from tests.laws.pipeline.tasks.merged import Merged, merged
 
-LAWS = settings(max_examples=150, deadline=None)
+LAWS = examples(60)
 EMPTYING = worlds(min_transactions=3, truncates=True)
 FULL_BY_GTID, BAG_BY_GTID = (replace(each, transaction=TransactionId.GTID) for each in (FULL, BAG))
 
