@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.cli import main as cli
 from headrace.core.failpoint import VARIABLE
 from headrace.lake.log import horizon
 from headrace.lake.store.open import open_store
@@ -76,12 +77,13 @@ def test_maintenance_that_is_killed_anywhere_loses_nothing_and_is_begun_again(
         (("--source", "other"), "LAKE_SOURCE_UNKNOWN"),
     ],
 )
-def test_the_command_refuses_what_it_cannot_do(tmp_path: Path, arguments: tuple[str, ...], code: str) -> None:
+def test_the_command_refuses_what_it_cannot_do(
+    tmp_path: Path, arguments: tuple[str, ...], code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     household = Household(tmp_path / "lake")
     before = household.place.store.list("")
-    refused = _maintain(household.path, *arguments)
-    assert refused.returncode == 2, refused.stdout
-    assert code in refused.stderr
+    assert cli.main(["maintain", "--lake", str(household.path), *arguments]) == 2
+    assert code in capsys.readouterr().err
     assert household.place.store.list("") == before
 
 
