@@ -18,7 +18,26 @@ from tests.laws.lake.scenes import CASTS, Cast, Scene, play
 from tests.laws.lake.schedule import CRASH, FAIL, LOST, Choices, RandomChoices, run
 from tests.laws.lake.writers import contents, folder
 
+
+def _full(rare: bool) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.full] if rare else []
+
+
 casts = pytest.mark.parametrize("cast", CASTS.values(), ids=CASTS.keys())
+
+# What S3 does otherwise is in the store's operations, which these two use all of.
+_ON_S3 = ("two writers and an intruder", "two writers that clean up")
+places = pytest.mark.parametrize(
+    ("any_store", "cast"),
+    [
+        *(pytest.param("local", cast, id=f"local-{name}") for name, cast in CASTS.items()),
+        *(
+            pytest.param("s3", cast, id=f"s3-{name}", marks=[pytest.mark.server, *_full(name not in _ON_S3)])
+            for name, cast in CASTS.items()
+        ),
+    ],
+    indirect=["any_store"],
+)
 
 
 def _same(cast: Cast, store: Store, choices: tuple[Choices | RandomChoices, Choices | RandomChoices]) -> None:
@@ -37,7 +56,7 @@ def _told(mark: Mark) -> tuple[int, str, str, str, dict[str, int]]:
     return mark.epoch, mark.frontier, mark.kind, mark.plan_id, dict(mark.versions)
 
 
-@casts
+@places
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_random_runs_agree_with_the_twin(cast: Cast, number: int, any_store: Store, seed: int) -> None:
     def choices() -> RandomChoices:
@@ -46,7 +65,7 @@ def test_random_runs_agree_with_the_twin(cast: Cast, number: int, any_store: Sto
     _same(cast, any_store, (choices(), choices()))
 
 
-@casts
+@places
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_interrupted_and_troubled_runs_agree_with_the_twin(
     cast: Cast, number: int, any_store: Store, seed: int

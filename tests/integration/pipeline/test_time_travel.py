@@ -61,7 +61,7 @@ def _hashed(frame: pl.DataFrame) -> int:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("transactions", [30, pytest.param(200, marks=pytest.mark.full)])
+@pytest.mark.parametrize("transactions", [18, pytest.param(200, marks=pytest.mark.full)])
 def test_after_each_transaction_the_state_is_the_one_that_the_source_had_also_once_maintained(
     mirrors: Mirrors, database: Database, spark: Any, transactions: int
 ) -> None:
@@ -90,7 +90,7 @@ def _agree(lake: Lake, recordings: list[Recording], spark: Any) -> None:
         cut = lake.at(position=str(recording.position))
         want = {name: _hashed(recording.rows[name].frame) for name in TABLES}
         assert {name: _hashed(lake_rows(cut.arrow(name)).frame) for name in TABLES} == want, number
-        if number % 15 == 3 or len(recordings) == 200:
+        if number % 10 == 3 or len(recordings) == 200:
             assert _by_sql(spark, cut) == want, number
     assert validators.definite(lake) == []
     assert validators.travelled(lake) == []

@@ -91,6 +91,9 @@ def test_a_worker_killed_in_mid_task_is_replaced_without_effect(engine: Engine, 
     assert len(list(tmp_path.glob("die*"))) > 1
 
 
+@pytest.mark.parametrize(
+    "engine", ["local", pytest.param("cluster", marks=pytest.mark.full), "connect"], indirect=True
+)
 def test_a_task_that_always_dies_is_transient(engine: Engine) -> None:
     with pytest.raises(Transient) as caught:
         engine.runner.run(work.die, [b"x"])
