@@ -11,7 +11,8 @@ the same with many more faults (`test_g4_nothing_lost`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +22,10 @@ import pytest
 
 from headrace.lake.read.lake import Lake
 from headrace.testing import workload
-from headrace.testing.mirror_process import Mirrored
+from headrace.testing.mirror_process import COMMAND, Mirrored, Program
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.proxy import Proxy
-from tests.nursery import nursery, program
+from tests.nursery import Nursery, nursery, program
 
 __all__ = ["nursery", "program"]
 
@@ -65,50 +66,71 @@ class Stormy:
 
 
 @pytest.fixture(scope="package")
-def stormy(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Stormy]:
-    """See the module's essay."""
+def stormy(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery, seed: int) -> Iterator[Stormy]:
+    """See the module's essay. The first run, which is killed, and the last go without Spark.
+
+    Links fall silent in the full run: here each would be waited for a minute (`session.timeouts`).
+    """
     folder = tmp_path_factory.mktemp("stormy")
-    with storm(folder, folder / "lake", seed) as after:
+    with storm(folder, folder / "lake", seed, brief=nursery.run, sever=Proxy.cut) as after:
         yield after
 
 
 @contextmanager
 def storm(
-    folder: Path, where: Path | str, seed: int, spark: Mapping[str, Any] | None = None
+    folder: Path,
+    where: Path | str,
+    seed: int,
+    spark: Mapping[str, Any] | None = None,
+    brief: Program = COMMAND,
+    sever: Callable[[Proxy], None] = Proxy.half_open,
 ) -> Iterator[Stormy]:
-    """What is left of a lake there. On a server of its own: it crashes it, and keeps a slot there."""
+    """What is left of a lake there. On a server of its own: it crashes it, and keeps a slot there.
+
+    `brief` is what the first run and the last are, `sever` what happens to the connections under the stream.
+    """
     events = folder / "events"
     events.mkdir()
     with ExitStack() as stack:
         server = stack.enter_context(postgres())
         database = stack.enter_context(server.database())
         proxy = stack.enter_context(Proxy(server.host, server.port))
-        mirror = _mirror(where, database, proxy, {"spark.eventLog.dir": events.as_uri()}, spark or {})
+        conf = {"spark.eventLog.dir": events.as_uri()}
+        mirror = _mirror(where, database, proxy, conf, spark or {})
         stack.callback(mirror.close)
+        outer = _mirror(where, database, proxy, conf, spark or {}, brief)
+        stack.callback(outer.close)
         with ExitStack() as writers:
             _write(writers, database, seed)
-            _weather(mirror, proxy, server)
+            _begin(outer)
+            _weather(mirror, proxy, server, sever)
         assert mirror.stop() == 0, mirror.log()
-        assert mirror.once() == 0, mirror.log()
+        assert outer.once() == 0, outer.log()
         yield Stormy(
             path=folder / "lake",
             lake=mirror.lake,
             database=database,
             events=events,
-            output=mirror.log(),
+            output=mirror.log() + outer.log(),
             password=server.password,
         )
 
 
 def _mirror(
-    lake: Path | str, database: Database, proxy: Proxy, conf: Mapping[str, str], spark: Mapping[str, Any]
+    lake: Path | str,
+    database: Database,
+    proxy: Proxy,
+    conf: Mapping[str, str],
+    spark: Mapping[str, Any],
+    program: Program = COMMAND,
 ) -> Mirrored:
     """As the ordinary user `app`, through the proxy, with Spark's event log on, and all that Spark says."""
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", **conf}
     url = database.url(user="app", port=proxy.port)
     said = {"HEADRACE_SPARK_LOG": "ERROR"}
     options = {"driver_epochs": 400}
-    return Mirrored(lake, url, "public.*", environment=said, options=options, spark={"conf": conf, **spark})
+    spark = {"conf": conf, **spark}
+    return Mirrored(lake, url, "public.*", environment=said, options=options, spark=spark, program=program)
 
 
 def _write(stack: ExitStack, database: Database, seed: int) -> None:
@@ -133,19 +155,23 @@ def _write(stack: ExitStack, database: Database, seed: int) -> None:
     stack.enter_context(database.pgbench(clients=4, rate=20))
 
 
-def _weather(mirror: Mirrored, proxy: Proxy, server: Server) -> None:
-    """The faults: two while tables are copied, three while the stream flows."""
+def _begin(mirror: Mirrored) -> None:
+    """The first fault: a kill in the midst of the snapshot."""
     mirror.start(environment={"HEADRACE_FAILPOINT": "copy.range.after=kill"})
-    mirror.wait()  # killed in the midst of the snapshot
+    assert mirror.wait() == -signal.SIGKILL, mirror.log()
+
+
+def _weather(mirror: Mirrored, proxy: Proxy, server: Server, sever: Callable[[Proxy], None]) -> None:
+    """The other faults: one while tables are copied, three while the stream flows."""
     mirror.start()
-    mirror.until(lambda: mirror.status().state == "running", "run")
+    mirror.until(lambda: " copying, " in mirror.log(), "copy")
     proxy.cut()
     mirror.until_live()
     _onward(mirror)
     mirror.kill()
     mirror.start()
     _onward(mirror)
-    proxy.half_open()
+    sever(proxy)
     _onward(mirror)
     server.crash()
     server.start()
