@@ -7,7 +7,8 @@ only go down, and rooms on one floor do not know each other:
     attempt        how an attempt begins, and all that it holds open                      │
     loop           one source, turn after turn: it ties the rooms together                │ the driver's
     receiving      the receiver of the stream, and the work on what comes              │
-    recovery       a place in the stream that was lost                                    │ thread
+    switch         another server in the place of the one that was followed               │ thread
+    recovery       a place in the stream that was lost                                    │
     carried_over   tables that an earlier version left waiting without a stream kept      │
     withdrawal     tables that may not stay in our publication                            │
     status_report  what a run tells the world                                             │

@@ -21,7 +21,7 @@ from headrace.core.durations import duration
 from headrace.core.errors import Transient
 from headrace.lake.log.commit import Claim
 from headrace.lake.log.marks import Marks
-from headrace.pipeline import first_run
+from headrace.pipeline import first_run, switch
 from headrace.pipeline.carried_over import carry_over
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.first_run import Met
@@ -61,11 +61,10 @@ def opened(
         ledger = Ledger(place.store, place.name, strict=place.config.strict, claim=claim)
         met = Met(ledger, place, session, _waiting(stop, reporter))
         _begin_or_agree(met)
-        source = remedy.applied(met)
+        remedy.applied(met)
         if (unkept := carry_over(ledger)) is not None:
             ledger.publish(unkept)
-        session.prove(source.identity)
-        session.confirm(source.upstream)
+        source = switch.follow(met)
         reporter.beside.refresh(session, place.config, ledger)
         if ledger.awaited:
             place.spark.begin()  # to copy them, once the stream is there

@@ -32,19 +32,18 @@ def carry_over(ledger: Ledger) -> Epoch | None:
             continue
         if record.applied is None or record.applied >= ledger.position:
             records.append(replace(record, applied=None) if behind else record)
-        elif record.copy_id is not None:
-            copy_id = resync.stage_of(ledger, record.name)
-            records.append(replacement.staged(record, copy_id, ledger.position))
         else:
-            records.append(_anew(ledger, record))
-            outcomes.append(_emptied(ledger, record))
+            records.append(begun_anew(ledger, record))
+            outcomes += emptied(ledger, record)
     if not records:
         return None
     return Epoch("adopt", ledger.frontier, records=tuple(records), outcomes=tuple(outcomes))
 
 
-def _anew(ledger: Ledger, record: TableRecord) -> TableRecord:
-    """The table as one that was chosen just now."""
+def begun_anew(ledger: Ledger, record: TableRecord) -> TableRecord:
+    """The table as one that was chosen just now, or its new copy as one that was just asked for."""
+    if record.copy_id is not None:
+        return replacement.staged(record, resync.stage_of(ledger, record.name), ledger.position)
     return record.on(
         Event.BEGUN_ANEW,
         applied=ledger.position,
@@ -56,9 +55,11 @@ def _anew(ledger: Ledger, record: TableRecord) -> TableRecord:
     )
 
 
-def _emptied(ledger: Ledger, record: TableRecord) -> Outcome:
-    """Take its rows out of the lake, and its rows of errors/ with them."""
+def emptied(ledger: Ledger, record: TableRecord) -> list[Outcome]:
+    """Take its rows out of the lake, and its rows of errors/ with them; a new copy's are its own."""
+    if record.copy_id is not None:
+        return []
     live = tuple(ledger.live.table(ledger.task_folder(record.name)).files())
     task, epoch, time = ledger.outline(record), ledger.mark.epoch + 1, ledger.frontier.last
     errors = raw_values.standing(ledger.store, task, epoch, time) if record.raw_columns else ()
-    return Outcome(record.name, remove=live, errors=errors)
+    return [Outcome(record.name, remove=live, errors=errors)]

@@ -122,6 +122,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
     State.CATCHING_UP: {
         Event.CAUGHT_UP: State.JOINING,
         Event.LACKING: State.PENDING,
+        Event.BEGUN_ANEW: State.PENDING,
         Event.RECONCILED: State.LIVE,
         Event.FAILED: State.STOPPED,
         Event.DROPPED: State.ABSENT,

@@ -55,6 +55,14 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class Successor:
+    """Another server than the one that was followed, of the same history: what of its identity lasts."""
+
+    identity: Json
+    upstream: Json
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """Every commit at `position` or behind it bears a later time than `at`, in microseconds since 1970."""
 
@@ -113,8 +121,12 @@ class Session(Connection, Protocol):
         another life than that of the server `left`.
         """
 
-    def confirm(self, upstream: Json) -> None:
-        """Raise unless the objects upstream are those that the stream was read through so far."""
+    def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
+        """Raise unless the stream goes on here, through the same objects upstream, from what was `reached`.
+
+        None where this is the server `known`. Another one may go on if it has all that was reached from that:
+        commits behind it may come in another order from there.
+        """
 
     def leave(self, upstream: Json) -> None:
         """Let a stream go whose position was lost: ours is removed, one of the user's must be made anew."""

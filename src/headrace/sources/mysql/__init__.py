@@ -13,6 +13,7 @@
     declaration        the two kinds as they introduce themselves
     upstream           the record of what is followed
     origin             where a stream begins, and whether the server still is as one needs it
+    successor          another server in the place of the one that was followed
     health             how long the server keeps its log
     tables             the contract's tables, over these:
       capture            the tables that may be followed

@@ -30,7 +30,7 @@ from headrace.sources.contract.decoder import (
 from headrace.sources.contract.findings import Report, Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address as AnyAddress
-from headrace.sources.contract.session import Health, Origin, Reading
+from headrace.sources.contract.session import Health, Origin, Reading, Successor
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres import capture, decoding, slicing, spark_casts
@@ -150,8 +150,10 @@ class PostgresSession:
         wanted = upstreams.Wanted(names, capture.partly(self.connection, known, names), undo, reached, left)
         return upstreams.establish(self.address, self.connection, self.found, known, wanted, waiting)
 
-    def confirm(self, upstream: Json) -> None:
+    def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
+        self.prove(known)  # a position means something on its own server alone
         upstreams.confirm(self.connection, Upstream.of(upstream))
+        return None
 
     def leave(self, upstream: Json) -> None:
         upstreams.leave(self.address, self.connection, Upstream.of(upstream))

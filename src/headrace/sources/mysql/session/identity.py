@@ -124,5 +124,6 @@ def another_server(detail: str) -> AnotherServer:
         "MY_ANOTHER_SERVER",
         "the address leads to another server than the mirror is of",
         detail=detail,
-        hint="correct the address; if the server was replaced: headrace run --reconcile",
+        hint="correct the address; a server that has all that was read, and what follows, is gone on with by "
+        "headrace run; if it was replaced by another one: headrace run --reconcile",
     )

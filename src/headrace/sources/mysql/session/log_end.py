@@ -65,28 +65,36 @@ def unlogged(session: Session) -> GtidSet:
     return _unlogged(session, _purged(session))
 
 
+def purged(session: Session) -> str:
+    """Ask what is not in the log any more; on MariaDB, behind what its oldest file begins."""
+    if not session.release.is_mariadb:
+        return _purged(session)
+    lists = [row for row in query(session, "SHOW BINLOG EVENTS LIMIT 4") if row[2] == "Gtid_list"]
+    return str(lists[0][5]).strip("[]") if lists else ""
+
+
 def _refuse_unlogged(session: Session, log: Log) -> None:
-    purged = _purged(session)
-    if purged == session.purged:
+    now = _purged(session)
+    if now == session.purged:
         return
-    found, known = _unlogged(session, purged), GtidSet.parse(log.unlogged)
+    found, known = _unlogged(session, now), GtidSet.parse(log.unlogged)
     if found != known:
         raise gtids_unlogged(found, known)
-    session.purged = purged
+    session.purged = now
 
 
 def _purged(session: Session) -> str:
-    [(purged,)] = query(session, "SELECT @@global.gtid_purged")
-    return str(purged)
+    [(found,)] = query(session, "SELECT @@global.gtid_purged")
+    return str(found)
 
 
-def _unlogged(session: Session, purged: str) -> GtidSet:
-    if not purged:
+def _unlogged(session: Session, gone: str) -> GtidSet:
+    if not gone:
         return GtidSet()
     # The second event of a file; where there is none the file begins with the first transaction.
     events = query(session, "SHOW BINLOG EVENTS LIMIT 2")
     before = next((str(event[5]) for event in events if event[2] == "Previous_gtids"), "")
-    [(rest,)] = query(session, "SELECT GTID_SUBTRACT(%s, %s)", [purged, before])
+    [(rest,)] = query(session, "SELECT GTID_SUBTRACT(%s, %s)", [gone, before])
     return GtidSet.parse(str(rest))
 
 

@@ -30,6 +30,7 @@ from headrace.core.position import Position
 from headrace.sources.mysql.binlog_position import BinlogProgress, Logged, MariadbProgress, parse_of
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.protocol.server_error import ERR, server_error
+from headrace.sources.mysql.session import log_end
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, verify
@@ -85,8 +86,7 @@ def _check_purged(session: Session, files: list[str], place: Logged, reached: Bi
         raise dump_errors.replaced(f"{place.file} is not there, and {files[0]} is")
     if not isinstance(reached, MariadbProgress) or not place.gtid:
         return
-    lists = [row for row in query(session, "SHOW BINLOG EVENTS LIMIT 4") if row[2] == "Gtid_list"]
-    before = MariadbPosition.parse(str(lists[0][5]).strip("[]") if lists else "")
+    before = MariadbPosition.parse(log_end.purged(session))
     if MariadbGtid.parse(place.gtid) not in before:
         raise dump_errors.replaced(f"{place.gtid} is purged, and {files[0]} begins behind {before}")
 

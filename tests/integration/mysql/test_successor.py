@@ -1,0 +1,71 @@
+"""Another server in the place of the one that was followed: it goes on, or a person is asked to look."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.core.errors import PositionDoubtful
+from headrace.core.position import Position
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.session import Successor
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import identify
+from headrace.sources.mysql.successor import successor
+from headrace.sources.mysql.upstream import Upstream
+from headrace.testing.mysql import Server, mariadb, mysql, replica
+from tests.integration.mysql.stream.reading import reading
+
+pytestmark = pytest.mark.server
+
+TABLE = [("shop", "t")]
+
+
+def known(server: Server) -> Json:
+    with connect(Address.parse(server.url()), role="test") as session:
+        return identify(session).known()
+
+
+def asked(server: Server, of: Json, reached: Position) -> Successor | None:
+    with connect(Address.parse(server.url()), role="test") as session:
+        return successor(session, identify(session), of, Upstream(base=1 << 33), reached)
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_a_stream_goes_on_at_a_server_that_has_all_that_was_read_and_what_follows(kind: str) -> None:
+    with (mysql if kind == "mysql" else mariadb)() as first, replica(first) as second:
+        first.execute("CREATE DATABASE shop")
+        first.execute("CREATE TABLE shop.t (id int PRIMARY KEY)")
+        with reading(first, TABLE) as reader:
+            first.execute("INSERT INTO shop.t VALUES (1)")
+            reader.catch_up()
+            reached = reader.position
+            second.catch_up()
+            first.execute("INSERT INTO shop.t VALUES (2)")
+            second.catch_up()
+            follows = reader.catch_up()[3:]
+            further = reader.position
+        there, here = known(second.server), known(first)
+        assert asked(first, here, reached) is None
+        found = asked(second.server, here, reached)
+        assert found is not None
+        assert (found.identity, Upstream.of(found.upstream)) == (there, Upstream(base=1 << 33))
+        with reading(second.server, TABLE, reached.text) as other:
+            assert other.catch_up() == follows
+            assert other.position == further
+            back = other.position
+        assert asked(first, there, back) is not None
+        second.stop()
+        with reading(first, TABLE, back.text) as reader:
+            first.execute("INSERT INTO shop.t VALUES (3)")
+            reader.catch_up()
+            lacking = reader.position
+        with pytest.raises(PositionDoubtful) as behind:
+            asked(second.server, here, lacking)
+        assert behind.value.code == "MY_ANOTHER_SERVER"
+        first.execute("FLUSH BINARY LOGS")
+        [*files] = first.execute("SHOW BINARY LOGS")
+        first.execute(f"PURGE BINARY LOGS TO '{files[-1][0]}'")
+        with pytest.raises(PositionDoubtful) as purged:
+            asked(first, there, back)
+        assert purged.value.code == "MY_ANOTHER_SERVER"
