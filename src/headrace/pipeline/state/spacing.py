@@ -12,8 +12,13 @@ ROOM = 2
 
 
 def with_room(time: int) -> int:
-    """A time with the same transactions before it, behind which `ROOM` is left.
+    """A time with the same transactions before it, behind which `ROOM` is left."""
+    return min(time, last_with_room(time))
 
-    Transactions have multiples of `STEP` for their times, so that none lies between the two.
+
+def last_with_room(time: int) -> int:
+    """The last such time, where the stream has come up to this one and no further.
+
+    Transactions have multiples of `STEP` for their times: the next one has this, or the next multiple.
     """
-    return time // STEP * STEP - ROOM
+    return -(-time // STEP) * STEP - ROOM

@@ -33,6 +33,7 @@ from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import RecordsCheck
+from headrace.pipeline.state.spacing import last_with_room
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.stream.batches import Batch
 from headrace.pipeline.stream.source_clock import SourceClock
@@ -141,8 +142,8 @@ def _due(run: MarkRun, frontier: Position) -> bool:
 
 def _may_join(run: MarkRun, frontier: Position) -> bool:
     """Tell whether a table that was copied is exact at this frontier, without anything to apply."""
-    reached = run.room(frontier.time)
-    if reached < run.ledger.position.time:
+    if last_with_room(frontier.time) < run.ledger.position.time:
         return False
+    reached = max(run.room(frontier.time), run.ledger.position.time)
     joining = (r for r in run.ledger.followed if r.state is State.JOINING)
     return any(r.handoff is not None and exact_from(r.handoff).time <= reached for r in joining)

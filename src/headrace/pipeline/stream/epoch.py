@@ -31,7 +31,7 @@ from headrace.pipeline.state.kept_files import Kept, needed
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import RecordsCheck
-from headrace.pipeline.state.spacing import with_room
+from headrace.pipeline.state.spacing import last_with_room, with_room
 from headrace.pipeline.state.table_state import Event, State
 from headrace.pipeline.stream import batches, late_stream
 from headrace.pipeline.stream.batches import Batch
@@ -429,7 +429,7 @@ def _joining(record: TableRecord, reached: Position, frontier: Position, ledger:
     """A table that was copied: exact once the stream has passed its snapshot."""
     assert record.handoff is not None
     assert ledger.source is not None
-    if record.copy_id is not None and with_room(reached.time) < frontier.time:
+    if record.copy_id is not None and last_with_room(reached.time) < frontier.time:
         return record  # there would be no room behind it
     exact = exact_from(record.handoff)
     if frontier < exact:

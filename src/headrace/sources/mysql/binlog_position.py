@@ -2,7 +2,10 @@
 
     R         the names of all transactions that the stream has brought, where it began included
     count     MySQL: |R|     MariaDB: the sum of the domains' numbers     it grows with each transaction
-    time      8 x count + base; a transaction's own time is the one of the position right before it
+    time      8 x count + base + 1; a transaction's own time is 8 x (the count before it + 1) + base
+
+So a position lies right behind its last transaction, and there is room between it and the next one's time for
+the marks of tables that are copied anew, though nothing else happens on the server.
 
 So a time follows from a text. It is sound because a server executes in the order of its binlog: of two sets
 that one server has had, the larger one holds the smaller one. Two servers of one history may differ in the
@@ -212,7 +215,12 @@ class Log:
     unlogged: str = ""
 
     def time(self, counted: int) -> int:
-        return STEP * counted + self.base
+        """The time of the position behind so many transactions."""
+        return STEP * counted + self.base + 1
+
+    def next_time(self, counted: int) -> int:
+        """The own time of the transaction that comes behind so many."""
+        return STEP * (counted + 1) + self.base
 
     def position(self, text: str) -> Position:
         """A place in the binlog as one of our positions."""

@@ -19,7 +19,7 @@ LAWS = settings(max_examples=100, deadline=None)
 UUIDS = [f"{digit * 8}-71ca-11e1-9e33-c80aa9429562" for digit in "0af"]
 ORIGINS = st.builds(Origin, st.sampled_from(UUIDS), st.sampled_from(["", "blue", "red_1"]))
 GTIDS = st.builds(Gtid, ORIGINS, st.integers(1, 12))
-BASES = st.integers(0, 1 << 61)
+BASES = st.integers(0, 1 << 58).map(lambda number: number * STEP)
 
 
 LOGGED = st.builds(
@@ -68,8 +68,11 @@ def test_a_time_follows_from_a_text(
     assert parse(text).last == tuple(last)
     assert parse(text).resume == progress.resume
     position = Log(base).position(text)
-    assert position == Position(STEP * progress.count + base, text)
+    assert position == Position(STEP * progress.count + base + 1, text)
+    assert position.last < Log(base).next_time(progress.count) == position.time + STEP - 1
     assert SPELLING.time(text, position) == position.time
+    # Marks of tables that were copied anew lie behind it, before the next transaction.
+    assert all(SPELLING.time(text, position.moved(by)) == position.time for by in range(0, STEP - 1, 2))
     assert SPELLING.text(position.time, position) == text
     assert SPELLING.reads(text) == bool(text)
 

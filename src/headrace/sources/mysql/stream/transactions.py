@@ -134,7 +134,7 @@ class TransactionFinder:
         named = events.named(event)
         self._group = Group(
             gtid=named.gtid,
-            time=self.time,
+            time=self._log.next_time(self.frontier.count),
             commit_ts=named.commit_ts,
             event=event._replace(body=memoryview(b"")),
             alone=named.alone,

@@ -22,6 +22,8 @@ WANTED = [("shop", "orders"), ("shop", "Items"), ("crm", "people")]
 ORDERS, OTHER = logged.table_map(1, "shop", "orders"), logged.table_map(2, "shop", "others")
 BEGIN, XID = logged.query("BEGIN"), logged.xid()
 
+OWN = STEP - 1  # of a transaction, behind the position before it
+
 
 class Feed:
     """A connection whose events a test sends; what was received, as short texts."""
@@ -82,7 +84,7 @@ def test_rows_of_wanted_tables_are_kept_with_the_name_of_their_transaction() -> 
         *(logged.gtid(11), BEGIN, ORDERS, OTHER, logged.rows(2), logged.rows(1), logged.rows(1, kind=31), XID)
     )
     assert shown(received.data) == ["BEGIN 11", "map", "rows 30", "rows 31"]
-    assert ends(received) == [(feed.start, 2, 0)]
+    assert ends(received) == [(feed.start + OWN, 2, 0)]
     [end] = received.ended
     assert (end["commit_ts"], end["end"]) == (logged.COMMITTED, feed.start + STEP)
     assert (end["start"], end["stop"]) == (0, len(received.data))
@@ -180,7 +182,7 @@ def test_a_prepared_transaction_runs_until_its_end_and_is_sent_again_until_then(
     second = feed.send(logged.gtid(13), logged.query("XA COMMIT X'78',X'',1"))
     [end] = second.ended
     assert (bool(end["ran"]), int(end["number"]), int(end["changes"])) == (True, number, 1)
-    assert int(end["time"]) == feed.start + 2 * STEP
+    assert int(end["time"]) == feed.start + 2 * STEP + OWN
     assert shown(second.data) == ["BEGIN 13"]
     assert second.aborted == {number: ()}
     assert feed.position == f"{SERVER}:1-13"
@@ -200,7 +202,7 @@ def test_a_commit_of_one_phase_ends_a_transaction_at_once() -> None:
     feed = Feed()
     received = feed.send(logged.gtid(11), *XA_GROUP, logged.xa_prepare("x", one_phase=True))
     [end] = received.ended
-    assert (bool(end["ran"]), int(end["time"])) == (True, feed.start)
+    assert (bool(end["ran"]), int(end["time"])) == (True, feed.start + OWN)
     assert shown(received.data) == ["BEGIN 11"]
     assert list(map(shown, received.running.values())) == [["map", "rows 30"]]
 
@@ -210,7 +212,7 @@ def test_mariadbs_groups_open_by_their_names() -> None:
     rows = (ORDERS, logged.rows(1, kind=23), XID)
     received = feed.send(logged.mariadb(6, 7), *rows, logged.mariadb(9, 8), *rows)
     assert shown(received.data) == ["BEGIN 7-1-6", "map", "rows 23", "BEGIN 8-1-9", "map", "rows 23"]
-    assert [each[0] for each in ends(received)] == [feed.start, feed.start + STEP]
+    assert [each[0] for each in ends(received)] == [feed.start + OWN, feed.start + STEP + OWN]
     assert (feed.position, received.complete) == ("7-1-6,8-1-9", feed.start + 7 * STEP)
     alone = feed.send(logged.mariadb(7, 7, flags=1), logged.query("TRUNCATE orders"))
     assert shown(alone.data) == ["BEGIN 7-1-7", "shop.orders emptied"]
