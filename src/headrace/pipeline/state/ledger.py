@@ -157,6 +157,7 @@ class Ledger:
             strict=self._strict,
             met=bool(record.raw_columns),
             untold=(record.since or 0) - 1 if record.late and held else 0,
+            joined=record.joined,
             details=record.details,
         )
 

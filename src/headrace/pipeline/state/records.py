@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.core.chunks import AnyHandoff, ByChunk, exact_from
 from headrace.core.errors import HeadraceError, from_record
-from headrace.core.handoff import handoff_from_record
+from headrace.core.handoff import ByPosition, handoff_from_record
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
@@ -122,6 +122,12 @@ class TableRecord:
     def join(self) -> str:
         """The way in which the copy is joined to the stream: full before-images allow the exact rewind."""
         return "rewind" if self.schema.full else "skip"
+
+    @property
+    def joined(self) -> int:
+        """A time below which its copy holds all that happened, and history tells nothing of it; else 0."""
+        told = not self.late and self.copy_id is None
+        return 0 if told or not isinstance(self.handoff, ByPosition) else self.handoff.frontier.time
 
     def defined(self, table: TableDef) -> TableRecord:
         """The record of the same table as it is defined by now."""

@@ -80,6 +80,7 @@ class TableTask:
     truncations: Truncations = ()  # that take its rows in this epoch
     forgets: int = 0  # the time of the last truncation that the copy holds: what was before it is unknown
     untold: int = 0  # a time: what the copy holds up to there is in the stream in part only, if at all
+    joined: int = 0  # a time: up to there the copy holds all, and history tells none of it
     met: bool = False  # errors/ may have rows of it
     merge: Merge = Merge.FILE  # of a group of it
     details: Json = field(default_factory=dict)  # the source's own, which the stream is compared with
@@ -87,7 +88,7 @@ class TableTask:
     def wanted(self, since: int | None = None) -> Wanted:
         """The changes of it that are to be decoded: from where it stands on, or from a time."""
         first = self.applied if since is None else since
-        return Wanted(self.name, self.schema, first, self.details)
+        return Wanted(self.name, self.schema, first, self.joined, self.details)
 
     def for_merge(self) -> TableTask:
         """The same for what follows decoding, of which there may be very many parts."""

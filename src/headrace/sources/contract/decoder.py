@@ -64,11 +64,15 @@ class Wanted:
 
     `details` are what the source itself says of the table (`contract.tables.TableDef`), at a look that is
     later than the bytes, or that later looks are compared with. Without them the stream is not compared.
+
+    Below `joined` a copy holds all that happened, and nobody asks what that was: rows of another layout, or
+    the end of a table of that name, are no failure there.
     """
 
     name: TableName
     schema: TableSchema
     since: int
+    joined: int = 0
     details: Json = field(default_factory=dict)
 
 

@@ -178,11 +178,16 @@ class _Table:
     number: int
     wanted: Wanted
 
+    @property
+    def since(self) -> int:
+        """The time from which on what happened to it counts."""
+        return max(self.wanted.since, self.wanted.joined)
+
     def decoded(self) -> Iterator[TableChanges | TableFailure]:
         """The changes, run by run of one layout, up to the first failure."""
         rows, first, sizes, failed = _numbered(self.stretch, self.number)
         events = self.stretch.events
-        new = events.is_rows[rows] & (self._time(rows) >= self.wanted.since)
+        new = events.is_rows[rows] & (self._time(rows) >= self.since)
         end, failure = self._end()
         new &= rows < end
         rows, first, sizes = rows[new], first[new], sizes[new]
@@ -205,7 +210,7 @@ class _Table:
         for row, reason, database, table in self.stretch.altered:
             concerns = database in ("", name.schema) and table in ("", name.name)
             time = int(self._time(np.array([row]))[0])
-            if concerns and time >= self.wanted.since:
+            if concerns and time >= self.since:
                 return row, TableFailure(self.number, _happened(self.wanted, reason, time))
         return len(self.stretch.events), None
 
