@@ -17,6 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headrace.core.names import TableName
+from headrace.testing.mysql import Database as MysqlDatabase
+from headrace.testing.mysql import Server as MysqlServer
+from headrace.testing.mysql.server import open_server
 from headrace.testing.oracle.contract import Session
 from headrace.testing.oracle.registry import oracle_of
 from headrace.testing.postgres import Database, Server
@@ -108,6 +111,49 @@ def postgres_place(server: Server) -> Iterator[Place]:
         yield PostgresPlace(database)
 
 
+@dataclass(frozen=True, slots=True)
+class MysqlPlace:
+    """A database of MySQL or MariaDB."""
+
+    database: MysqlDatabase
+
+    @property
+    def url(self) -> str:
+        return self.database.url(user="app")
+
+    @property
+    def password(self) -> str:
+        return self.database.server.password
+
+    def table(self, name: str) -> TableName:
+        return TableName(self.database.name, name)
+
+    def lose_position(self) -> None:
+        def purged() -> bool:
+            # A log that is read is not purged: whoever streamed may not be gone yet.
+            server.execute("FLUSH BINARY LOGS")
+            newest = server.execute("SHOW BINARY LOGS")[-1][0]
+            server.execute(f"PURGE BINARY LOGS TO '{newest}'")
+            return len(server.execute("SHOW BINARY LOGS")) == 1
+
+        server = self.database.server
+        wait_for(purged, "nobody reads the older logs")
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[Place]:
+        flavour = self.database.server.flavour
+        with open_server(flavour, {}) as other, other.database(self.database.name) as database:
+            yield MysqlPlace(database)
+
+
+@contextmanager
+def mysql_place(server: MysqlServer) -> Iterator[Place]:
+    """A database of the server, which is started if a test left it down."""
+    server.start()
+    with server.database() as database:
+        yield MysqlPlace(database)
+
+
 SOURCES = (
     SourceUnderTest(
         kind="postgres",
@@ -115,5 +161,15 @@ SOURCES = (
         place=postgres_place,
         lost="PG_SLOT_MISSING",
         elsewhere="PG_ANOTHER_SERVER",
+    ),
+    *(
+        SourceUnderTest(
+            kind=kind,
+            server=f"{kind}_server",
+            place=mysql_place,
+            lost="MY_BINLOG_PURGED",
+            elsewhere="MY_ANOTHER_SERVER",
+        )
+        for kind in ("mysql", "mariadb")
     ),
 )

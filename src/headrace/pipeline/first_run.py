@@ -47,8 +47,8 @@ def agree(config: SourceConfig, source: SourceRecord, mirrored: Collection[Table
     """Refuse a configuration that asks for something else than the lake does, and would not get it."""
     kind = registry.by_kind(source.kind)
     options = kind.options(source.upstream)
-    for what in kind.objects(source.upstream):
-        said, known = config.options.get(what), options.get(what)
+    for what in {**kind.objects(source.upstream), **options}:
+        said, known = kind.declaration.value(config.options, what), options.get(what)
         if said != known:
             raise Misconfigured(
                 "SOURCE_CONTRADICTED",

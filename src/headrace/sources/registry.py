@@ -25,7 +25,11 @@ from headrace.sources.contract.stream import StreamSource
 if TYPE_CHECKING:  # it loads Arrow
     from headrace.sources.contract.source import Source
 
-_FOLDERS = {"postgres": "headrace.sources.postgres"}
+_FOLDERS = {
+    "postgres": "headrace.sources.postgres",
+    "mysql": "headrace.sources.mysql",
+    "mariadb": "headrace.sources.mariadb",
+}
 _WITHOUT_SCHEME = "postgres"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 

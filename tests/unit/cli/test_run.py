@@ -87,8 +87,9 @@ def test_help_shows_the_options_of_each_kind_under_its_heading(
     for command in ("run", "check"):
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
-        _, postgres, tide = re.split(r"\noptions of a \w+ source:\n", capsys.readouterr().out)
+        _, postgres, mysql, tide = re.split(r"\noptions of a [\w ]+ source:\n", capsys.readouterr().out)
         assert re.findall(r"(?m)^  --(\S+)", postgres) == ["publication", "slot", "handoff"]
+        assert re.findall(r"(?m)^  --(\S+)", mysql) == ["unlogged-cascades"]
         assert re.findall(r"(?m)^  --(\S+)", tide) == ["basin", "moon"]
 
 

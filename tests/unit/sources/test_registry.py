@@ -25,7 +25,7 @@ def test_a_source_is_found_by_its_kind_and_by_its_addresses() -> None:
     ("find", "asked", "shown"),
     [
         (registry.by_kind, "dbase", 'of the kind "dbase"'),
-        (registry.by_address, "mysql://me:secret@db/shop", '"mysql://"'),
+        (registry.by_address, "db2://me:secret@db/shop", '"db2://"'),
     ],
 )
 def test_an_unknown_source_is_refused_without_its_password(

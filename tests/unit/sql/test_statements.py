@@ -45,7 +45,7 @@ def test_a_statement_is_read(sql: str, wanted: statements.Statement) -> None:
     [
         ("CREATE SOURCE FROM POSTGRES", "line 1, column 20"),
         ("CREATE SOURCE s\nFROM ORACLE CONNECTION 'x'", "line 2, column 6"),
-        ("CREATE SOURCE s FROM MYSQL CONNECTION 'x'", "line 1, column 22"),
+        ("CREATE SOURCE s FROM MYSQL PUBLICATION 'x'", "line 1, column 28"),
         ("CREATE SOURCE s FROM POSTGRES CONNECTION x PUBLICATION 'p'", "line 1, column 42"),
         ("CREATE SOURCE s FROM POSTGRES CONNECTION 'x'", "line 1, column 45"),
         ("CREATE VIEWS FROM SOURCE s (a b)", "line 1, column 31"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.sources.contract.record import Json
 from headrace.sources.mysql.binlog_position import Log
-from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
+from headrace.sources.mysql.options import ACCEPT, REFUSE, UNLOGGED_CASCADES
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +58,4 @@ def planned(options: Mapping[str, str]) -> Upstream:
 
 def options(upstream: Upstream) -> dict[str, str]:
     """The options that say the same."""
-    return {UNLOGGED_CASCADES.name: ACCEPT} if upstream.accepts_cascades else {}
+    return {UNLOGGED_CASCADES.name: ACCEPT if upstream.accepts_cascades else REFUSE}

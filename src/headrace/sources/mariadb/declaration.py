@@ -1,0 +1,5 @@
+"""MariaDB as it introduces itself (`sources.contract.declaration`)."""
+
+from headrace.sources.mysql.declaration import MARIADB as DECLARATION
+
+__all__ = ["DECLARATION"]

@@ -1,0 +1,181 @@
+"""MySQL and MariaDB as `sources.contract` wants them: what the modules beside this one do. No logic.
+
+`SOURCE` is what `sources.registry` hands out for MySQL; MariaDB's stands in a folder of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.core.chunks import Bound
+from headrace.core.names import TableName
+from headrace.core.position import Position
+from headrace.core.schema import TableSchema
+from headrace.sources.contract.declaration import Declaration
+from headrace.sources.contract.findings import Report, Wish
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.session import Address as AnyAddress
+from headrace.sources.contract.session import Health, Origin, Reading, Successor
+from headrace.sources.contract.source import Source
+from headrace.sources.contract.waiting import Waiting
+from headrace.sources.mysql import health, origin
+from headrace.sources.mysql import upstream as upstreams
+from headrace.sources.mysql.declaration import MYSQL
+from headrace.sources.mysql.decoder import MysqlDecoder
+from headrace.sources.mysql.flavour import Flavour
+from headrace.sources.mysql.preflight import MysqlWish, examine, script
+from headrace.sources.mysql.session import clock, log_end
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import Identity, identify, prove, prove_kind
+from headrace.sources.mysql.session.statements import Session as Connection
+from headrace.sources.mysql.snapshot import key_range
+from headrace.sources.mysql.snapshot.contents import Contents
+from headrace.sources.mysql.snapshot.plan import Server
+from headrace.sources.mysql.snapshot.reader import Reader, reader
+from headrace.sources.mysql.successor import successor
+from headrace.sources.mysql.tables import MysqlTables
+from headrace.sources.mysql.upstream import Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlSession:
+    """A pinned connection, and the server that it reached."""
+
+    connection: Connection
+    address: Address
+    found: Identity
+
+    @property
+    def identity(self) -> Json:
+        return self.found.as_record()
+
+    @property
+    def closed(self) -> bool:
+        return self.connection.closed
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def prove(self, known: Json) -> None:
+        prove(self.found, known)
+
+    # --- what it follows
+
+    def establish(
+        self,
+        upstream: Json,
+        names: Sequence[TableName],
+        waiting: Waiting,
+        *,
+        undo: bool = False,
+        reached: Position | None = None,
+        left: Json | None = None,
+    ) -> Origin:
+        known = Upstream.of(upstream)
+        return origin.establish(self.address, self.found, known, names, waiting, reached)
+
+    def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
+        found = successor(self.connection, self.found, known, Upstream.of(upstream), reached)
+        origin.confirm(self.connection)
+        return found
+
+    def leave(self, upstream: Json) -> None:
+        """Nothing of ours is there."""
+
+    def tables(self, upstream: Json) -> MysqlTables:
+        return MysqlTables(self.connection, Upstream.of(upstream))
+
+    # --- how far it is
+
+    def end(self, upstream: Json) -> Position:
+        return log_end.position(self.connection, Upstream.of(upstream).log)
+
+    def behind_all(self, upstream: Json) -> Position:
+        return self.end(upstream)
+
+    def clock(self, upstream: Json) -> Reading | None:
+        return clock.read(self.connection, Upstream.of(upstream).log)
+
+    def advance_log(self) -> None:
+        """We write nothing; an idle server says by itself that it is."""
+
+    def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
+        return log_end.is_quiet(reached, wanted)
+
+    def health(self, upstream: Json, limit: int | None = None) -> Health:
+        return health.health(self.connection)
+
+    # --- what its tables hold
+
+    def contents(self, upstream: Json) -> Contents:
+        server = Server(self.address, self.found, Upstream.of(upstream))
+        return Contents(self.connection, server)
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlSource:
+    """MySQL or MariaDB by its binlog."""
+
+    declaration: Declaration
+    flavour: Flavour
+
+    def address(self, text: str) -> Address:
+        return Address.parse(text)
+
+    def connect(self, address: AnyAddress, *, role: str) -> MysqlSession:
+        settled = Address.parse(address.text).settled()
+        connection = connect(settled, role=role)
+        try:
+            found = identify(connection)
+            prove_kind(found, self.flavour)
+            return MysqlSession(connection, settled, found)
+        except BaseException:
+            connection.close()
+            raise
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Each of them goes with every other."""
+
+    def upstream(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
+        return upstreams.planned(options).as_record()
+
+    def options(self, upstream: Json) -> dict[str, str]:
+        return upstreams.options(Upstream.of(upstream))
+
+    def objects(self, upstream: Json) -> dict[str, str]:
+        return {}
+
+    # --- which tables
+
+    def owns_capture(self, upstream: Json) -> bool:
+        return True
+
+    def examine(self, address: AnyAddress, wish: Wish) -> Report:
+        return examine(Address.parse(address.text).settled(), MysqlWish.of(wish))
+
+    def script(self, report: Report) -> list[str]:
+        return script(report.findings)
+
+    # --- its stream
+
+    def drop(self, address: AnyAddress, upstream: Json) -> list[str]:
+        return []
+
+    def at(self, upstream: Json, time: int) -> None:
+        """A set of transactions does not follow from how many they are."""
+
+    def decoder(self, reference: int = 0) -> MysqlDecoder:
+        return MysqlDecoder(self.flavour)
+
+    def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> Reader:
+        return reader(Address.parse(address.text), Identity(**identity), ticket, role=role)
+
+    def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
+        return key_range.bounds(schema, keys)
+
+
+SOURCE: Source = MysqlSource(MYSQL, Flavour.MYSQL)
