@@ -10,10 +10,10 @@ Called by `transactions` with each statement of the log. What survives is a list
 statement leaves this module, by any way. A statement that cannot be told might concern every table, and so do
 words that are not known here: a new release's DDL stops tables, and never passes unseen.
 
-A change that was logged as a statement may have reached other tables than the one that it names, by
-triggers and cascades that the log has nothing of. MySQL says in which databases it changed something; of
-MariaDB's it is the database of the table that is named. All tables there are concerned, since none of them is
-known to be as before.
+A change that was logged as a statement may have reached other tables than the one that it names, by views,
+triggers, functions and cascades that the log has nothing of. MySQL says in which databases it changed
+something, and all tables there are concerned. MariaDB doesn't: there it is every table, unless the statement
+writes constants into a system table, as the heartbeats of hosted servers do.
 """
 
 from __future__ import annotations
@@ -26,11 +26,18 @@ from headrace.sources.mysql.stream.alterations import Effect
 from headrace.sources.mysql.stream.charsets import text_of
 from headrace.sources.mysql.stream.events import Query
 from headrace.sources.mysql.stream.frames import Reason
-from headrace.sources.mysql.stream.tokens import Dialect, Unreadable, Words
+from headrace.sources.mysql.stream.tokens import Dialect, Sign, Unreadable, Words
 
 _ANYTHING = (Effect(Reason.UNCLEAR),)
 _ANALYZED = ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG")  # MariaDB analyzes changes: by making them
 _CHANGES = frozenset("INSERT REPLACE UPDATE DELETE LOAD WITH SELECT DO CALL VALUES IMPORT".split())
+_WRITES = frozenset("INSERT REPLACE UPDATE DELETE".split())
+_SYSTEM = "mysql"  # MariaDB lets nobody put triggers on its tables
+_READS = frozenset("SELECT TABLE WITH JOIN RETURNING".split())  # views, and the functions in them
+# What stands before a parenthesis and is no function of somebody's: a native one goes before others.
+_BEFORE = frozenset(
+    "AND COALESCE CURRENT_TIMESTAMP IN KEY NOT NOW OR SET SYSDATE UNIX_TIMESTAMP VALUE VALUES WHERE".split()
+)
 
 # Statements about other things than the rows and columns of tables. SET is of passwords and roles.
 _HARMLESS = frozenset(
@@ -95,43 +102,45 @@ def _behind_settings(words: Words) -> str:
 
 def _changed(verb: str, words: Words, query: Query) -> Iterator[Effect]:
     """Rows that were changed by a statement."""
-    if query.databases is not None:
-        databases = [name.decode() for name in query.databases]
-    elif not words.dialect.mariadb:
+    if words.dialect.mariadb:
+        if not (verb in _WRITES and _writes_system_table(verb, words, query)):
+            yield Effect(Reason.BY_STATEMENT)
+        return
+    if query.databases is None:
         raise Unreadable  # there were more of them than MySQL writes down
-    else:
-        database, _ = _target(verb, words)
-        databases = [query.database.decode() if database is None else database]
-    if not databases:
+    if not query.databases:
         yield Effect(Reason.BY_STATEMENT)
-    for name in databases:
-        yield Effect(Reason.BY_STATEMENT, name)
+    for name in query.databases:
+        yield Effect(Reason.BY_STATEMENT, name.decode())
 
 
-def _target(verb: str, words: Words) -> tuple[str | None, str]:
-    """The one table that a statement changes rows of."""
-    if verb == "LOAD":
-        while words.next.keyword != "TABLE":
-            if words.read().sign is alterations.END:
-                raise Unreadable
-        words.read()
-        return alterations.table(words)
-    if verb not in ("INSERT", "REPLACE", "UPDATE", "DELETE"):
-        raise Unreadable
-    words.skip_any("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE")
-    if verb == "DELETE":
-        words.expect("FROM")
-    elif verb != "UPDATE":
-        words.skip("INTO")
-    found = alterations.table(words)
-    if verb == "UPDATE":
-        words.skip("AS")
-        if words.next.keyword != "SET":
+def _writes_system_table(verb: str, words: Words, query: Query) -> bool:
+    """Tell whether a statement surely changes nothing but a table of the system."""
+    words.skip_any("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "INTO", "FROM")
+    database, _ = alterations.table(words)
+    if (query.database.decode() if database is None else database) != _SYSTEM:
+        return False
+    if verb in ("INSERT", "REPLACE"):
+        words.sign("(")  # the names of columns
+    elif words.next.keyword != ("SET" if verb == "UPDATE" else "WHERE"):
+        return False  # further tables, or a name for this one
+    return not _calls(words)
+
+
+def _calls(words: Words) -> bool:
+    """Tell whether the rest of a statement may call a function that somebody made, or reads a view."""
+    while words.next.sign is not alterations.END:
+        token = words.read()
+        if token.keyword in _READS:
+            return True
+        if token == (Sign.OTHER, "."):
             words.name()
-        words.expect("SET")
-    elif verb == "DELETE" and (words.next.keyword == "USING" or words.sign(",") or words.sign(".")):
-        raise Unreadable
-    return found
+            named = True
+        else:
+            named = token.sign is Sign.NAME or (bool(token.keyword) and token.keyword not in _BEFORE)
+        if named and words.next == (Sign.OTHER, "("):
+            return True
+    return False
 
 
 def _drop(words: Words) -> Iterator[Effect]:
@@ -183,17 +192,31 @@ def _truncate(words: Words) -> Iterator[Effect]:
 
 def _create(words: Words) -> Iterator[Effect]:
     replaces = words.skip("OR", "REPLACE")
-    if words.skip("TEMPORARY"):
-        return
+    temporary = words.skip("TEMPORARY")
     kind = words.read().keyword
     if kind in ("TABLE", "SEQUENCE"):
-        if not words.skip("IF", "NOT", "EXISTS"):
-            yield Effect(Reason.CREATED, *alterations.table(words))
+        exists = words.skip("IF", "NOT", "EXISTS")
+        name = alterations.table(words)
+        if not temporary and not exists:
+            yield Effect(Reason.CREATED, *name)
+        if words.dialect.mariadb and _is_filled(words):
+            yield Effect(Reason.BY_STATEMENT)  # MySQL lets no function change rows meanwhile
     elif kind in ("DATABASE", "SCHEMA"):
         if replaces:
             yield Effect(Reason.DROPPED, words.name())
     elif kind not in _OTHERS:
         yield Effect(Reason.UNCLEAR)
+
+
+def _is_filled(words: Words) -> bool:
+    """Tell whether a table is made with the rows of a query, whose functions may change others."""
+    while words.next.sign is not alterations.END:
+        keyword = words.read().keyword
+        if keyword in ("SELECT", "TABLE"):
+            return True
+        if keyword == "VALUES" and words.next.keyword not in ("LESS", "IN"):  # those of a partition
+            return True
+    return False
 
 
 def _alter(words: Words) -> Iterator[Effect]:

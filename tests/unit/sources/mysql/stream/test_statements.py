@@ -166,14 +166,39 @@ alter table t drop index if exists `primary`              | shop.t altered
 set statement max_statement_time=5, x='a for b' for drop table t | shop.t dropped
 set statement max_statement_time=5 for set password = 'x' |
 analyze update t set a=1                                  | * unclear
-insert into crm.t values (1)                              | crm.* by_statement
-insert ignore t select * from u                           | shop.* by_statement
-update t as x set a = 1                                   | shop.* by_statement
-update t join u set t.a = 1                               | * unclear
-delete from t where a = 1                                 | shop.* by_statement
-delete from t using t join crm.u                          | * unclear
-load data infile 'x' replace into table crm.t             | crm.* by_statement
-select f()                                                | * unclear
+insert into crm.t values (1)                              | * by_statement
+insert ignore t select * from u                           | * by_statement
+update t as x set a = 1                                   | * by_statement
+update t join u set t.a = 1                               | * by_statement
+delete from t where a = 1                                 | * by_statement
+delete from t using t join crm.u                          | * by_statement
+load data infile 'x' replace into table crm.t             | * by_statement
+select f()                                                | * by_statement
+call p()                                                  | * by_statement
+set statement max_statement_time=5 for update mysql.t set a = f() | * by_statement
+INSERT INTO mysql.beats(id, value) values (1, now()) ON DUPLICATE KEY UPDATE value = 'f()' |
+insert into `mysql`.beats values (1, unix_timestamp()), (2, -3) |
+replace mysql.beats set id = 1, value = coalesce(null, 2) |
+update mysql.beats set value = 1 where id in (1, 2)       |
+delete from mysql.beats where name = 'x'                  |
+delete from mysql.beats                                   | * by_statement
+insert into mysql.beats values (1, f())                   | * by_statement
+insert into mysql.beats values (1, shop.now ())           | * by_statement
+insert into mysql.beats values (1, `f`(1))                | * by_statement
+insert into mysql.beats(id) select 1                      | * by_statement
+insert into mysql.beats values ((select v from w))        | * by_statement
+delete from mysql.beats returning f(1)                    | * by_statement
+delete from mysql.beats using mysql.beats join t          | * by_statement
+delete from mysql.beats, t using mysql.beats, t           | * by_statement
+delete mysql.beats, t from mysql.beats, t                 | * by_statement
+update mysql.beats, t set t.a = 1                         | * by_statement
+update mysql.beats b set a = 1                            | * by_statement
+insert into mysql_beats.mysql values (1)                  | * by_statement
+create table t select f()                                 | shop.t created, * by_statement
+create table if not exists crm.t as (select 1)            | * by_statement
+create temporary table t values (f())                     | * by_statement
+create temporary table t (a int) partition by list (a) (partition p values in (1)) |
+create temporary sequence s                               |
 """
 
 
@@ -234,6 +259,7 @@ def test_mysql_says_in_which_databases_a_statement_changed_rows() -> None:
     assert told(update, databases=(b"crm", b"shop")) == "crm.* by_statement, shop.* by_statement"
     assert told("select f()", databases=(b"audit",)) == "audit.* by_statement"
     assert told("select f()", databases=()) == "* by_statement"
+    assert told("insert into mysql.t values (1)", databases=(b"mysql",)) == "mysql.* by_statement"
     assert told("insert into t values (1)", databases=None) == "* unclear"  # more of them than it names
 
 
