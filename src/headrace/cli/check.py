@@ -24,7 +24,7 @@ def register(subparsers: Any) -> None:
         "nothing stands against a run.",
     )
     command.add_argument("url", help="postgresql://user@host:port/database, or host=... dbname=...")
-    command.add_argument("--tables", nargs="+", default=["*.*"], metavar="PATTERN")
+    command.add_argument("--tables", nargs="+", action="extend", default=[], metavar="PATTERN")
     how = command.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="for a program to read")
     how.add_argument(
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.pipeline.state.config import parse_source
     from headrace.sources import registry
 
-    wanted = parse_source("main", {"url": args.url, "tables": args.tables, **source_options(args)})
+    wanted = parse_source("main", {"url": args.url, "tables": args.tables or ["*.*"], **source_options(args)})
     report = choice.examined(wanted)
     if args.json:
         print(json.dumps(_record(report)))

@@ -29,7 +29,9 @@ def register(subparsers: Any) -> None:
         "url", nargs="?", help="postgresql://user@host:port/database, or host=... dbname=..."
     )
     command.add_argument("--lake", help="a directory, or s3://bucket/prefix")
-    command.add_argument("--tables", nargs="+", default=[], metavar="PATTERN", help="such as 'public.*'")
+    command.add_argument(
+        "--tables", nargs="+", action="extend", default=[], metavar="PATTERN", help="such as 'public.*'"
+    )
     command.add_argument("--source", default="main", help="the source's name in the lake (default: main)")
     command.add_argument("--config", help="a headrace.toml, instead of the above")
     command.add_argument(

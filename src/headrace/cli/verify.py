@@ -29,7 +29,9 @@ def register(subparsers: Any) -> None:
     command.add_argument("--lake", help="a directory, or s3://bucket/prefix")
     command.add_argument("--config", help="a headrace.toml, instead of the above")
     command.add_argument("--source", help="only this source of the lake")
-    command.add_argument("--tables", nargs="+", default=[], metavar="PATTERN", help="such as 'public.*'")
+    command.add_argument(
+        "--tables", nargs="+", action="extend", default=[], metavar="PATTERN", help="such as 'public.*'"
+    )
     command.add_argument(
         "--wait",
         type=_seconds,

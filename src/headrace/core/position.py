@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STEP = 8
+RECOGNISED = " last "  # behind it a text says for its source alone by what the place is known again
+
+
+def plain(text: str) -> str:
+    """The part of a text that people are shown."""
+    return text.partition(RECOGNISED)[0].rstrip()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,7 +41,7 @@ class Position:
     text: str = field(compare=False)
 
     def __str__(self) -> str:
-        return self.text
+        return plain(self.text)
 
     @property
     def last(self) -> int:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from headrace.core.errors import HeadraceError, Transient
+from headrace.core.position import plain
 from headrace.lake.format import statusfile
 from headrace.lake.format.plan import Plan
 from headrace.lake.format.status import (
@@ -185,7 +186,9 @@ class Reporter:
         """An attempt begins; a lake that has a mark of the source has met its server."""
         if mark is not None:
             self.met = True
-            self.reached = mark.frontier if mark.time >= 0 else None  # nothing is before the first position
+            self.reached = (
+                plain(mark.frontier) if mark.time >= 0 else None
+            )  # nothing is before the first position
 
     def turn(self, run: ReportedRun) -> None:
         """Once a turn of the loop; looks around when a second is over, and tells."""
@@ -203,7 +206,7 @@ class Reporter:
 
     def published(self, plan: Plan) -> None:
         """An epoch got its mark."""
-        self.reached = plan.frontier
+        self.reached = plain(plan.frontier)
         self.facts.published(plan)
 
     def warn(self, code: str, primary: str) -> None:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
+from headrace.core.position import plain
 from headrace.lake.format.registry import RegisteredView, Registry
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.intervals import Name, ambiguous
@@ -147,7 +148,8 @@ class _Reading:
         if self._cut is None or not self._used:
             return ()
         return tuple(
-            f"{source} at {place.shown} ({place.frontier})" for source, place in self._cut.places.items()
+            f"{source} at {place.shown} ({plain(place.frontier)})"
+            for source, place in self._cut.places.items()
         )
 
     def frame(self, sql: str, expanding: Expanding = ()) -> Any:

@@ -177,9 +177,9 @@ class Transfers:
         table = session.dialect.quoted(self.names[0])
         [(last,)] = session.rows(f"SELECT coalesce(max(transfer), 0) FROM {table}")
         what = dice.random()
-        if last and what < 0.25:
+        if last > 0 and what < 0.25:
             self._revise(session, dice.randint(1, last))
-        elif last and what < 0.35:
+        elif last > 0 and what < 0.35:
             self._remove(session, dice.randint(1, last))
         else:
             self._open(session, dice)

@@ -93,6 +93,12 @@ def test_help_shows_the_options_of_each_kind_under_its_heading(
         assert re.findall(r"(?m)^  --(\S+)", tide) == ["basin", "moon"]
 
 
+@pytest.mark.parametrize("command", ["run", "check", "verify"])
+def test_patterns_may_be_said_one_by_one(command: str) -> None:
+    args = cli.parser().parse_args([command, URL, "--tables", "shop.*", "crm.*", "--tables", "!crm.log"])
+    assert args.tables == ["shop.*", "crm.*", "!crm.log"]
+
+
 def test_run_takes_a_file_or_a_source_not_both(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = tmp_path / "headrace.toml"
     config.write_text(CONFIG.format(lake=tmp_path / "lake", url=URL))

@@ -42,3 +42,8 @@ def test_what_is_no_position_as_it_is_written_down_is_a_coded_error(record: Any)
     with pytest.raises(Misconfigured) as caught:
         Position.from_record(record)
     assert (caught.value.code, bool(caught.value.hint)) == ("POSITION_MALFORMED", True)
+
+
+def test_people_are_not_shown_by_what_a_place_is_known_again() -> None:
+    position = Position(9, "0-1-2 last 0-1-2@17@4@ab@log.000001")
+    assert (str(position), position.as_record()["text"]) == ("0-1-2", position.text)

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
+from headrace.core.position import plain
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.log import histories
 from headrace.lake.log.marks import Mark
@@ -66,7 +67,7 @@ class Cut:
             )
         [place] = self.places.values()
         if place.mark is None:
-            raise _between(f'the position "{place.frontier}" is between two marks')
+            raise _between(f'the position "{plain(place.frontier)}" is between two marks')
         return place.mark
 
     @property

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName, quote_identifier, split_identifiers
+from headrace.core.position import plain
 from headrace.lake.format import layout
 from headrace.lake.log import catalog, histories, horizon
 from headrace.lake.log.histories import Part
@@ -247,7 +248,7 @@ class Standings:
             last, stop = _last_with(table, self._pasts[source].kept), self._pasts[source].stop(table)
             if last is None:
                 return _unknown(str(table), stop)
-            detail = f'the last mark that has it is epoch {last.epoch} at "{last.frontier}"'
+            detail = f'the last mark that has it is epoch {last.epoch} at "{plain(last.frontier)}"'
             detail += f"; {stop}" if stop else ""
             hint = f"read it there: at(epoch={last.epoch}); headrace status tells why it stopped"
         where = self._places[source].shown

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from headrace.core.errors import Misconfigured
-from headrace.core.position import Position, Spelling
+from headrace.core.position import Position, Spelling, plain
 from headrace.lake.log.marks import Kept, Mark
 from headrace.lake.log.unknown_moments import Stretch
 from headrace.lake.read.positions import shown
@@ -63,7 +63,7 @@ class Place:
     @property
     def shown(self) -> str:
         """The place as a person is told it."""
-        return f'"{self.frontier}"' if self.mark is None else f"epoch {self.mark.epoch}"
+        return f'"{plain(self.frontier)}"' if self.mark is None else f"epoch {self.mark.epoch}"
 
 
 class NoMark(Misconfigured):
@@ -264,6 +264,6 @@ def kept(marks: Sequence[Mark]) -> str:
     until = last.complete_until
     clock = "" if until is None else f", complete up to {until.isoformat()} by the source's clock"
     return (
-        f'kept are the epochs {first.epoch} to {last.epoch}, positions "{first.frontier}" to '
-        f'"{last.frontier}", the last of them published at {last.published_at.isoformat()}{clock}'
+        f'kept are the epochs {first.epoch} to {last.epoch}, positions "{plain(first.frontier)}" to '
+        f'"{plain(last.frontier)}", the last of them published at {last.published_at.isoformat()}{clock}'
     )

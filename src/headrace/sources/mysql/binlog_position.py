@@ -41,12 +41,12 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from headrace.core.errors import Misconfigured
-from headrace.core.position import STEP, Position
+from headrace.core.position import RECOGNISED, STEP, Position
 from headrace.sources.mysql.gtid_set import Gtid, GtidSet, Origin
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 
 FURTHER = 1 << 32  # by multiples of this a base grows
-_OPEN, _READ, _LAST = " open ", " read ", " last "
+_OPEN, _READ, _LAST = " open ", " read ", RECOGNISED
 _ESCAPES = "surrogateescape"  # a file may be called anything
 _LOGGED = re.compile(r"([^@\s]*)@(\d+)@(\d+)@([0-9a-f]*)@([^@\s]+)\Z")
 _NO_GTIDS, _NOWHERE = GtidSet(), MariadbPosition()

@@ -155,7 +155,7 @@ class MysqlSource:
         return True
 
     def examine(self, address: AnyAddress, wish: Wish) -> Report:
-        return examine(Address.parse(address.text).settled(), MysqlWish.of(wish))
+        return examine(Address.parse(address.text).settled(), MysqlWish.of(wish, self.flavour))
 
     def script(self, report: Report) -> list[str]:
         return script(report.findings)

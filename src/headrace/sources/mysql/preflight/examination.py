@@ -27,7 +27,7 @@ from headrace.sources.mysql.preflight.variables import variables
 from headrace.sources.mysql.preflight.wish import MysqlWish
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import identify, prove
+from headrace.sources.mysql.session.identity import identify, prove, prove_kind
 from headrace.sources.mysql.session.statements import Session
 
 _CASE = "lower_case_table_names"
@@ -59,10 +59,12 @@ def examine(address: Address, wish: MysqlWish) -> Report:
 
 
 def _identity(connection: Session, wish: MysqlWish) -> list[Finding]:
-    if wish.identity is None:
-        return []
+    found = identify(connection)
     try:
-        prove(identify(connection), wish.identity)
+        if wish.flavour is not None:
+            prove_kind(found, wish.flavour)
+        if wish.identity is not None:
+            prove(found, wish.identity)
     except HeadraceError as error:
         return [Finding(Level.ERROR, error)]
     return []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.sources.contract.findings import Wish
 from headrace.sources.contract.record import Json
+from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
 
 
@@ -18,9 +19,10 @@ class MysqlWish:
     connections: int = 4  # that the copy may open
     accepts_cascades: bool = False  # somebody says that unlogged cascades never find a row
     identity: Json | None = None  # of the source that the lake already mirrors
+    flavour: Flavour | None = None  # as the address says
 
     @classmethod
-    def of(cls, wish: Wish) -> MysqlWish:
+    def of(cls, wish: Wish, flavour: Flavour | None = None) -> MysqlWish:
         """Read a wish."""
         accepts = wish.options.get(UNLOGGED_CASCADES.name) == ACCEPT
-        return cls(wish.patterns, wish.connections, accepts, wish.identity)
+        return cls(wish.patterns, wish.connections, accepts, wish.identity, flavour)
