@@ -1,0 +1,189 @@
+"""How fast MySQL and MariaDB are mirrored: a snapshot beside their own client, a backlog beside PostgreSQL's.
+
+    python bench/mysql_mirror.py [--rows N] [--transactions N] [--repeat N] [--kinds mysql mariadb]
+
+One Spark that is up and warm, all servers on this machine, everything in turns. The snapshot is
+`mirror(once=True)` into a new lake; beside it the server's own client reads the table to nowhere (`--quick
+--batch`). The backlog is written while nobody mirrors: each transaction inserts 500 rows, updates half and
+deletes a tenth of them; the same is written to PostgreSQL, and mirrored in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace.spark.session import Session, SparkConfig, open_session
+from headrace.testing.mysql import Database, mariadb, mysql
+from headrace.testing.oracle.registry import oracle_of
+from headrace.testing.postgres import postgres
+
+SERVERS = {"mysql": mysql, "mariadb": mariadb}
+ROWS = 500  # of a transaction
+PORTION = 50_000
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """The same table and the same rows, as a kind of server spells them."""
+
+    table: str
+    rows: str  # from {low} to {high}
+
+
+POSTGRES = Spelling(
+    "t (id bigint PRIMARY KEY, a integer, b text, c text, d numeric(12,2), e timestamp, f boolean)",
+    "SELECT i, i % 1000, 'text ' || i, left(encode(sha256(i::text::bytea), 'hex'), 32), i / 7.0,"
+    " localtimestamp, i % 2 = 0 FROM generate_series({low}, {high}) i",
+)
+MYSQL = Spelling(
+    "t (id bigint PRIMARY KEY, a integer, b text, c text, d decimal(12,2), e datetime(6), f bit(1))",
+    "WITH RECURSIVE s (i) AS (SELECT {low} UNION ALL SELECT i + 1 FROM s WHERE i < {high})"
+    " SELECT i, i % 1000, concat('text ', i), left(sha2(i, 256), 32), i / 7.0, now(6), i % 2 = 0 FROM s",
+)
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """A table and the lake of its mirror."""
+
+    url: str
+    table: str
+    lake: Path
+
+    def once(self, session: Session) -> float:
+        """Catch up; the seconds that it takes."""
+        source: Mapping[str, Any] = {"url": self.url, "tables": [self.table]}
+        begun = time.perf_counter()
+        headrace.mirror(
+            {"lake": {"path": str(self.lake)}, "source": {"main": source}}, spark=session.spark, once=True
+        )
+        return time.perf_counter() - begun
+
+
+def filled(url: str, spelling: Spelling, rows: int, *settings: str) -> None:
+    """Make the table, with so many rows."""
+    with oracle_of(url).session(url) as session:
+        for statement in (*settings, f"CREATE TABLE {spelling.table}"):
+            session.execute(statement)
+        for low in range(1, rows + 1, PORTION):
+            session.execute(
+                "INSERT INTO t " + spelling.rows.format(low=low, high=min(rows, low + PORTION - 1))
+            )
+            session.commit()
+
+
+def by_client(database: Database) -> float:
+    """Read the table by the server's own client to nowhere; the seconds that it takes."""
+    server = database.server
+    words = [*server.tool("mysql"), "--no-defaults", "--quick", "--batch", f"--socket={server.socket}"]
+    begun = time.perf_counter()
+    subprocess.run(
+        [*words, "--user=root", "-e", "SELECT * FROM t", database.name],
+        stdout=subprocess.DEVNULL,
+        check=True,
+        timeout=600,
+    )
+    return time.perf_counter() - begun
+
+
+def write(url: str, spelling: Spelling, transactions: int, first: int) -> None:
+    """The backlog."""
+    with oracle_of(url).session(url) as session:
+        for low in range(first, first + transactions * ROWS, ROWS):
+            session.execute("INSERT INTO t " + spelling.rows.format(low=low, high=low + ROWS - 1))
+            session.execute(f"UPDATE t SET a = a + 1 WHERE id BETWEEN {low} AND {low + ROWS // 2 - 1}")
+            session.execute(f"DELETE FROM t WHERE id BETWEEN {low} AND {low + ROWS // 10 - 1}")
+            session.commit()
+
+
+def snapshots(database: Database, session: Session, folder: Path, repeat: int) -> tuple[float, float]:
+    """Our median and the client's, in turns."""
+    ours, theirs = [], []
+    for number in range(repeat):
+        theirs.append(by_client(database))
+        lake = folder / f"snapshot-{number}"
+        ours.append(Mirrored(database.url(user="app"), f"{database.name}.t", lake).once(session))
+    return statistics.median(ours), statistics.median(theirs)
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """A mirror that rests, and who writes what it is to catch up with, from a key on."""
+
+    mirror: Mirrored
+    write: Callable[[int], object]
+
+
+def backlogs(
+    made: Mapping[str, Database], stack: ExitStack, folder: Path, args: argparse.Namespace
+) -> dict[str, Backlog]:
+    """The same table in PostgreSQL and in each of the servers, with what is to be written to each."""
+    source = stack.enter_context(stack.enter_context(postgres()).database("source"))
+    filled(source.url(), POSTGRES, args.rows)
+    places = {"postgres": (source.url(), "public.t", POSTGRES)}
+    places |= {kind: (one.url(user="app"), f"{one.name}.t", MYSQL) for kind, one in made.items()}
+    return {
+        kind: Backlog(
+            Mirrored(url, table, folder / f"{kind}-backlog"), partial(write, url, spelling, args.transactions)
+        )
+        for kind, (url, table, spelling) in places.items()
+    }
+
+
+def caught_up(
+    found: Mapping[str, Backlog], session: Session, args: argparse.Namespace
+) -> dict[str, list[float]]:
+    """The seconds that each takes for its backlog, in turns."""
+    for each in found.values():
+        each.mirror.once(session)
+    seconds: dict[str, list[float]] = {kind: [] for kind in found}
+    for number in range(args.repeat):
+        for kind, each in found.items():
+            each.write(args.rows + 1 + number * args.transactions * ROWS)
+            seconds[kind].append(each.mirror.once(session))
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="MySQL and MariaDB: a snapshot, a backlog")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--transactions", type=int, default=500)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--kinds", nargs="+", choices=tuple(SERVERS), default=list(SERVERS))
+    args = parser.parse_args()
+    with ExitStack() as stack:
+        session = stack.enter_context(open_session(SparkConfig(master="local[2]")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        made = {
+            kind: stack.enter_context(stack.enter_context(SERVERS[kind]()).database()) for kind in args.kinds
+        }
+        for kind, database in made.items():
+            more = f"SET SESSION {database.server.flavour.recursion} = {PORTION}"
+            filled(database.url(user="app"), MYSQL, args.rows, more)
+            ours, theirs = snapshots(database, session, folder / kind, args.repeat)
+            print(
+                f"{kind}, {args.rows:,} rows: {ours:.1f} s from start to mark, by its own client to nowhere"
+            )
+            print(f"  {theirs:.1f} s: {theirs / ours:.2f} times its rate")
+        seconds = caught_up(backlogs(made, stack, folder, args), session, args)
+    changes = args.transactions * (ROWS + ROWS // 2 + ROWS // 10)
+    them = statistics.median(seconds["postgres"])
+    print(f"a backlog of {changes:,} changes in {args.transactions:,} transactions, median of {args.repeat}")
+    for kind, found in seconds.items():
+        us = statistics.median(found)
+        print(f"  {kind:<10} {changes / us:>10,.0f} changes/s   {them / us:.2f} times PostgreSQL's rate")
+
+
+if __name__ == "__main__":
+    main()
