@@ -1,0 +1,48 @@
+"""Mirrors of MySQL and of MariaDB, without Spark, on the session's resident servers.
+
+`mirror` is run in this process, up to where the source is; `mirrored` is a process of its own, which lives
+until it is stopped or killed. Both are of one lake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.testing.mirror_process import Mirrored
+from headrace.testing.mysql import Database
+from tests import without_spark
+from tests.conformance.conftest import Mirror
+from tests.conformance.sources import MysqlPlace
+from tests.nursery import Nursery, nursery
+
+__all__ = ["nursery"]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _in_process() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        without_spark.jobs_in_process(patch)
+        yield
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def database(request: pytest.FixtureRequest) -> Database:
+    """A fresh database on a server of either kind."""
+    made: Database = request.getfixturevalue(f"{request.param}_database")
+    return made
+
+
+@pytest.fixture
+def mirror(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Mirror:
+    """The database's mirror, into a fresh lake."""
+    return Mirror(MysqlPlace(database), tmp_path_factory.mktemp("mirror") / "lake")
+
+
+@pytest.fixture
+def mirrored(mirror: Mirror, nursery: Nursery) -> Iterator[Mirrored]:
+    """The same mirror as a process, which has not been started."""
+    made = Mirrored(mirror.path, mirror.place.url, *mirror.patterns, program=nursery.run)
+    yield made
+    made.close()

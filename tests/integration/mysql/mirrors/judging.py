@@ -1,0 +1,31 @@
+"""The judgement of a mirror whose source is at rest, and what tests wait for while it is not."""
+
+from __future__ import annotations
+
+from headrace.lake.read.lake import Lake
+from headrace.testing import validators
+from headrace.testing.mirror_process import Mirrored
+from headrace.testing.wholeness import transfers
+
+
+def assert_exact(lake: Lake, url: str) -> None:
+    """Every table of the newest mark equals its source, and marks and history agree."""
+    assert validators.exact(lake, url, values=True) == []
+    assert validators.definite(lake) == []
+
+
+def assert_whole(lake: Lake, schema: str, *, times: int) -> None:
+    """No mark and no time shows a part of a transfer; at least so many times were judged."""
+    verdict = transfers(lake, schema=schema, sample=None)
+    assert verdict.violations == []
+    assert verdict.times >= times
+
+
+def onward(mirror: Mirrored, epochs: int) -> None:
+    """Wait until so many more marks with transactions are published."""
+    known = mirror.lake.marks()[-1].epoch
+
+    def moved() -> bool:
+        return sum(m.transactions > 0 for m in mirror.lake.marks() if m.epoch > known) >= epochs
+
+    mirror.until(moved, "further marks", within=60)
