@@ -27,9 +27,9 @@ def _in_process() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["mysql", "mariadb"])
+@pytest.fixture
 def database(request: pytest.FixtureRequest) -> Database:
-    """A fresh database on a server of either kind."""
+    """A fresh database on a server of the kind that the test names: see `kinds`."""
     made: Database = request.getfixturevalue(f"{request.param}_database")
     return made
 

@@ -1,11 +1,24 @@
-"""The judgement of a mirror whose source is at rest, and what tests wait for while it is not."""
+"""The judgement of a mirror whose source is at rest, and what tests wait for while it is not.
+
+A mirror takes seconds: each test has one kind of server in every run, and the other in the full one.
+"""
 
 from __future__ import annotations
+
+import pytest
 
 from headrace.lake.read.lake import Lake
 from headrace.testing import validators
 from headrace.testing.mirror_process import Mirrored
 from headrace.testing.wholeness import transfers
+
+
+def kinds(ordinary: str) -> pytest.MarkDecorator:
+    """The kind of server of every run, and the other in the full one."""
+    [other] = {"mysql", "mariadb"} - {ordinary}
+    return pytest.mark.parametrize(
+        "database", [ordinary, pytest.param(other, marks=pytest.mark.full)], indirect=True
+    )
 
 
 def assert_exact(lake: Lake, url: str) -> None:

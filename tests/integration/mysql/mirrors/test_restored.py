@@ -11,7 +11,7 @@ from headrace.testing import validators
 from headrace.testing.mysql import Database
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import execute
-from tests.integration.mysql.mirrors.judging import assert_exact
+from tests.integration.mysql.mirrors.judging import assert_exact, kinds
 
 pytestmark = pytest.mark.server
 
@@ -37,6 +37,7 @@ def _run(database: Database, words: list[str], given: bytes = b"") -> bytes:
     return subprocess.run(words, input=given, capture_output=True, check=True).stdout
 
 
+@kinds("mysql")
 def test_a_dump_that_is_restored_over_a_table_stops_it_alone(mirror: Mirror, database: Database) -> None:
     """The log has DROP, CREATE and INSERT, which would look like the old rows and some more."""
     place = mirror.place

@@ -20,12 +20,13 @@ from headrace.testing.postmaster import wait_for
 from headrace.testing.proxy import Proxy
 from headrace.testing.workload import Transfers, running
 from tests.conformance.conftest import Mirror
-from tests.integration.mysql.mirrors.judging import assert_exact, assert_whole, onward
+from tests.integration.mysql.mirrors.judging import assert_exact, assert_whole, kinds, onward
 from tests.nursery import Nursery
 
 pytestmark = pytest.mark.server
 
 
+@kinds("mysql")
 @pytest.mark.parametrize("faults", [1, pytest.param(10, marks=pytest.mark.full)])
 def test_transfers_stay_whole_whatever_befalls_the_mirror(
     mirror: Mirror, database: Database, nursery: Nursery, seed: int, faults: int
@@ -42,10 +43,10 @@ def test_transfers_stay_whole_whatever_befalls_the_mirror(
                 assert process.wait() == -signal.SIGKILL, process.log()
                 process.start()
                 process.until_live()
-                kinds: Mapping[str, Callable[[], None]] = {"kill": process.kill, "cut": proxy.cut}
-                for kind in dice.sample(sorted(kinds) * faults, 2 * faults):
+                deeds: Mapping[str, Callable[[], None]] = {"kill": process.kill, "cut": proxy.cut}
+                for kind in dice.sample(sorted(deeds) * faults, 2 * faults):
                     onward(process, dice.randint(1, 4))
-                    kinds[kind]()
+                    deeds[kind]()
                     if kind == "kill":
                         process.start()
                 onward(process, 2)

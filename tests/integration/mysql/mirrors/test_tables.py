@@ -10,23 +10,24 @@ from headrace.testing.mirror_process import Mirrored
 from headrace.testing.mysql import Database
 from headrace.testing.workload import Keyed, Transfers, make_tables, running
 from tests.conformance.conftest import Mirror
-from tests.integration.mysql.mirrors.judging import assert_exact, assert_whole, onward
+from tests.integration.mysql.mirrors.judging import assert_exact, assert_whole, kinds, onward
 from tests.nursery import Nursery
 
 pytestmark = pytest.mark.server
 
 
+@kinds("mariadb")
 def test_tables_that_are_added_under_writes_join_exactly(
     mirror: Mirror, database: Database, nursery: Nursery, seed: int
 ) -> None:
     """The receiver begins anew for them, since it has kept nothing of theirs; what it had comes again."""
-    url, kinds = mirror.place.url, (Keyed(rows=50, keys=100), Transfers())
+    url, work = mirror.place.url, (Keyed(rows=50, keys=100), Transfers())
     first = {str(mirror.place.table("keyed"))}
     late = {str(mirror.place.table(name)) for name in Transfers().names}
-    make_tables(url, *kinds)
+    make_tables(url, *work)
     with closing(Mirrored(mirror.path, url, *first, program=nursery.run)) as process:
         with ExitStack() as writers:
-            for kind in kinds:
+            for kind in work:
                 writers.enter_context(running(kind, url, seed=seed, writers=1, pause=0.02, prepare=False))
             process.start()
             process.until_live(within=60)

@@ -19,7 +19,7 @@ from headrace.testing.mysql import Database
 from headrace.testing.mysql.server import run
 from headrace.testing.postmaster import wait_for
 from tests.conformance.conftest import Mirror
-from tests.integration.mysql.mirrors.judging import assert_exact
+from tests.integration.mysql.mirrors.judging import assert_exact, kinds
 
 pytestmark = pytest.mark.server
 
@@ -60,6 +60,7 @@ def _ids(mirror: Mirror) -> set[int]:
     return set(rows["id"].to_pylist())
 
 
+@kinds("mariadb")
 def test_prepared_transactions_come_whole_at_their_end_or_never(
     mirror: Mirror, mirrored: Mirrored, database: Database, tmp_path: Path
 ) -> None:
