@@ -124,3 +124,16 @@ def test_a_stopped_table_is_reconciled(scene: Scene) -> None:
     assert scene.stopped.epoch not in scene.having("renamed")
     assert scene.numbers(scene.first, "renamed") == [1, 2, 3]
     assert scene.numbers(scene.mirror.lake.at().mark, "renamed") == [0, 0, 0, 3, 5, 5]
+
+
+def test_on_an_idle_source_a_table_is_copied_anew_again_and_again(mirror: Mirror) -> None:
+    """Nobody else commits anything meanwhile."""
+    _make(mirror.place, "t")
+    mirror.once()
+    for _ in range(3):
+        before = mirror.lake.at().mark
+        mirror.ask("resync", "t")
+        after = mirror.once().at().mark
+        assert after.time > before.time
+    assert validators.exact(mirror.lake, mirror.place.url, values=True) == []
+    assert validators.definite(mirror.lake) == []

@@ -22,6 +22,7 @@ from headrace.pipeline.state.schema_check import RecordsCheck
 from headrace.pipeline.state.stops import stop_copies
 from headrace.pipeline.state.table_state import State
 
+WAITS = "RESYNC_WAITS"
 STIR_SECONDS = 1.0
 AGAIN_SECONDS = 0.5
 
@@ -97,6 +98,8 @@ class Renewal:
         waits = any(r.state is State.JOINING for r in run.ledger.staged.values())
         if not waits or frontier is None or run.room(frontier) > run.ledger.position.time:
             self.moved_at = time.monotonic()
+            run.reporter.warnings.pop(WAITS, None)
         elif time.monotonic() - self.moved_at >= STIR_SECONDS:
-            run.session.advance_log()
+            if not run.session.advance_log():
+                run.reporter.warn(WAITS, "a table that was copied anew waits for the source's next commit")
             self.moved_at = time.monotonic()

@@ -145,8 +145,8 @@ class Session(Connection, Protocol):
     def clock(self, upstream: Json) -> Reading | None:
         """The source's clock, held against its stream; None where it can't be told."""
 
-    def advance_log(self) -> None:
-        """Move the end of the stream a little where nobody else does."""
+    def advance_log(self) -> bool:
+        """Move the end of the stream a little where nobody else does; False where we may not."""
 
     def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
         """Tell whether no captured transaction lies in [reached, wanted); only while nobody streams."""

@@ -172,9 +172,10 @@ class PostgresSession:
     def clock(self, upstream: Json) -> Reading | None:
         return clock.read(self.connection, Upstream.of(upstream).log)
 
-    def advance_log(self) -> None:
+    def advance_log(self) -> bool:
         if not self.found.standby:
             log_end.stir(self.connection)
+        return not self.found.standby
 
     def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
         return slot_peek.quiet(self.connection, Upstream.of(upstream), reached, wanted)
