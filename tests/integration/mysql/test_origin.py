@@ -140,4 +140,5 @@ def test_status_tells_how_long_the_log_lasts(db: Database, session: Session) -> 
 def test_the_option_of_a_mirror_lasts_with_its_record() -> None:
     accepting = planned({"unlogged_cascades": "accept"})
     assert options(Upstream.of(accepting.as_record())) == {"unlogged_cascades": "accept"}
-    assert options(planned({})) == options(planned({"unlogged_cascades": "refuse"})) == {}
+    refused = {"unlogged_cascades": "refuse"}
+    assert options(planned({})) == options(planned(refused)) == refused
