@@ -145,6 +145,17 @@ class Server:
         with self.connect() as connection:
             return _succeeds(connection, statement, *_ONLY_AT_START)
 
+    def purge(self) -> None:
+        """Remove all binlogs but a new one; who reads an older one, or may need it, is waited for."""
+
+        def purged() -> bool:
+            self.execute("FLUSH BINARY LOGS")
+            newest = self.execute("SHOW BINARY LOGS")[-1][0]
+            self.execute(f"PURGE BINARY LOGS TO '{newest}'")
+            return len(self.execute("SHOW BINARY LOGS")) == 1
+
+        wait_for(purged, "nobody reads the older logs")
+
     def tool(self, program: str) -> list[str]:
         """The words that run a client program of this server's packages."""
         return self.process.programs.command(program)

@@ -23,7 +23,7 @@ from headrace.sources.mysql.session.log_end import position as executed
 from headrace.sources.mysql.session.log_end import unlogged
 from headrace.sources.mysql.snapshot.leader import lead
 from headrace.sources.mysql.upstream import Upstream
-from headrace.testing.mysql import Database, Server, mariadb, mysql
+from headrace.testing.mysql import Database, mariadb, mysql
 from tests.integration.mysql.snapshot.readers import Reader as ViewReader
 from tests.integration.mysql.stream.reading import LOG, position, reading
 from tests.integration.mysql.stream.test_dump import run
@@ -39,14 +39,8 @@ def database() -> Iterator[Database]:
     with mysql() as server, server.database() as made:
         run(made, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
         server.execute("GRANT PROCESS ON *.* TO app")
-        _purge(server)
+        server.purge()
         yield made
-
-
-def _purge(server: Server) -> None:
-    server.execute("FLUSH BINARY LOGS")
-    [*files] = server.execute("SHOW BINARY LOGS")
-    server.execute(f"PURGE BINARY LOGS TO '{files[-1][0]}'")
 
 
 def test_transactions_that_were_never_logged_are_counted_by_nobody(database: Database) -> None:
@@ -81,10 +75,10 @@ def test_what_was_unlogged_at_the_beginning_stays_so_over_purges_and_restarts(da
         assert log.unlogged == f"{ELSEWHERE}:1-5"
         before = executed(session, log)
         run(database, "INSERT INTO t VALUES (2)")
-        _purge(server)
+        server.purge()
         assert executed(session, log).time == before.time + STEP
     server.restart()
-    _purge(server)
+    server.purge()
     with connect(address, role="test") as session:
         assert executed(session, log).time == before.time + STEP
         server.execute(f"SET GLOBAL gtid_purged = '+{ELSEWHERE}:6'")
@@ -138,7 +132,7 @@ def test_a_server_that_was_reset_and_has_written_as_much_again_is_refused(table:
     _write_past(table, reached)
     assert [_refused(table, text) for text in (began, reached)] == ["MY_HISTORY_CHANGED"] * 2
     server.execute("FLUSH BINARY LOGS")
-    _purge(server)  # of what was written since, so that the file of that name is gone
+    server.purge()  # of what was written since, so that the file of that name is gone
     server.execute(reset)
     _write_past(table, reached)
     assert _refused(table, reached) == "MY_HISTORY_CHANGED"
@@ -151,7 +145,7 @@ def test_a_server_goes_on_whose_newest_file_was_purged_behind_us(table: Database
         assert len(reader.catch_up()) == 3
     reached = _streamed(table)
     server.restart()
-    _purge(server)
+    server.purge()
     files = [name for name, *_ in server.execute("SHOW BINARY LOGS")]
     assert not any(name in reached for name in files)
     with reading(server, [(table.name, "t")], reached) as reader:
