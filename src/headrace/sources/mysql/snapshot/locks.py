@@ -122,20 +122,6 @@ def idle(session: Session, seconds: int | None) -> None:
     execute(session, f"SET SESSION wait_timeout = {28800 if seconds is None else seconds}")
 
 
-def _still_there(session: Session, tables: Sequence[TableName]) -> list[TableName]:
-    """Those that can be locked, of tables that cannot be locked together since one is gone."""
-    found: list[TableName] = []
-    for table in tables:
-        try:
-            query(session, f"SELECT 1 FROM {quoted(table.schema)}.{quoted(table.name)} LIMIT 0")
-        except TableGone:
-            continue
-        except (LockTimeout, Cancelled, Overruled, PrivilegeMissing):
-            pass  # it is there
-        found.append(table)
-    return found
-
-
 def _attempt(session: Session, tables: Sequence[TableName]) -> Locked:
     names = ", ".join(f"{quoted(each.schema)}.{quoted(each.name)} READ" for each in tables)
     execute(session, f"SET SESSION lock_wait_timeout = {max(1, round(ATTEMPT_SECONDS))}")
