@@ -52,7 +52,8 @@ _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128
 
 _U16, _U32, _U64 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<Q")
 _QUERY = struct.Struct("<IIBHH")
-_XID = struct.Struct("<?iII")
+_XID = struct.Struct("<?III")
+_FORM = (1 << 32) - 1
 _MARIADB_GTID = struct.Struct("<QIB")
 
 
@@ -319,5 +320,8 @@ def prepared(event: Event) -> Prepared:
 
 
 def xid(form: int, first: bytes, second: bytes) -> bytes:
-    """The name of an XA transaction in one piece."""
-    return struct.pack("<iI", form, len(first)) + first + second
+    """The name of an XA transaction in one piece.
+
+    The number of its format has 64 bits in statements, and 32 in the event of its PREPARE.
+    """
+    return struct.pack("<II", form & _FORM, len(first)) + first + second
