@@ -35,8 +35,13 @@ class Effect:
             raise Unreadable
         return replace(self, database=database)
 
+    def check_names(self) -> None:
+        """Refuse names with bytes that mean nothing: what the server made of them cannot be told."""
+        for name in (self.database, self.table):
+            (name or "").encode()
 
-_KEYS = frozenset("INDEX KEY UNIQUE FULLTEXT SPATIAL VECTOR FOREIGN CONSTRAINT CHECK".split())
+
+_KEYS = frozenset("INDEX KEY UNIQUE FULLTEXT SPATIAL FOREIGN CONSTRAINT CHECK".split())  # all reserved words
 _OPTIONS = frozenset(
     """ALGORITHM AUTOEXTEND_SIZE AUTO_INCREMENT AVG_ROW_LENGTH CHARSET CHECKSUM COLLATE COMMENT COMPRESSION
     CONNECTION DELAY_KEY_WRITE ENCRYPTED ENCRYPTION ENCRYPTION_KEY_ID ENGINE_ATTRIBUTE INSERT_METHOD
@@ -125,6 +130,8 @@ def _of_addition(words: Words) -> Reason | None:
     if not kind:
         return Reason.ALTERED  # columns in parentheses, or a column with a quoted name
     words.read()
+    if kind == "VECTOR":  # a column may be called so
+        return None if words.next.keyword in ("INDEX", "KEY") else Reason.ALTERED
     if kind == "PARTITION":
         return None
     if kind == "CONSTRAINT":

@@ -65,6 +65,8 @@ def effects(query: Query, server: Server, *, temporary: bool = False) -> tuple[E
         text = text_of(bytes(query.text), query.charset)
         database = query.database.decode()
         found = [each.within(database) for each in _effects(Words(text, dialect), query)]
+        for each in found:
+            each.check_names()
     except (Unreadable, UnicodeError):
         return _ANYTHING
     return tuple(_unclear(each) if temporary else each for each in found)

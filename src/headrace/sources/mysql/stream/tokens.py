@@ -17,10 +17,11 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
-_SPACE = re.compile(r"[\s\0]+")
+_SPACE = re.compile(r"[\s\0]+", re.ASCII)
 _WORD = re.compile(r"[0-9A-Za-z_$\u0080-\U0010ffff]+")
 _VERSION = re.compile(r"\d{5,6}")
-_DASHES = re.compile(r"--(?=[\s\x00-\x1f]|\Z)")
+_DASHES = re.compile(r"--(?=[\s\x00-\x1f]|\Z)", re.ASCII)
+_NO_BREAK = "\u00a0"  # parts words in charsets of one byte, and belongs to them in UTF-8
 _MYSQL_ALONE = range(50700, 100000)  # versions in comments that MariaDB leaves to MySQL
 
 
@@ -181,6 +182,8 @@ def _token(text: str, at: int, dialect: Dialect) -> tuple[Token, int]:
         return Token(Sign.TEXT), _closed(text, at, escapes=dialect.backslashes)
     word = _WORD.match(text, at)
     if word:
+        if _NO_BREAK in word[0]:
+            raise Unreadable
         return Token(Sign.WORD, word[0]), word.end()
     return Token(Sign.OTHER, first), at + 1
 

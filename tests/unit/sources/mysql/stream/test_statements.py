@@ -69,6 +69,9 @@ create user 'u'@'%' identified by 'se''cr\\'et'           |
 create galaxy g                                           | * unclear
 create database crm                                       |
 alter table t add column c int                            | shop.t altered
+alter table t add vector int default 5                    | shop.t altered
+alter table t add vector vector(3)                        | shop.t altered
+alter table t add vector index (v)                        |
 alter table t add c int                                   | shop.t altered
 alter table t add (c int, d int)                          | shop.t altered
 alter table t drop c                                      | shop.t altered
@@ -252,6 +255,25 @@ def test_a_statement_is_read_in_its_own_charset() -> None:
     assert told("drop table größe") == "shop.größe dropped"
     assert told(b"drop table \xff", charset=28) == "* unclear"
     assert told(b"drop table gr\xf6", charset=150) == "* unclear"
+
+
+def test_bytes_without_a_meaning_matter_in_names_alone() -> None:
+    # A client that says latin1, or cp1250, and sends UTF-8.
+    comment = "comment 'Árbol Ð'".encode()
+    for charset in (8, 26, 3):
+        assert told(b"create procedure p() " + comment + b" begin end", charset=charset) == ""
+        assert told(b"alter table t drop c, " + comment, charset=charset) == "shop.t altered"
+    assert told("drop table Ð".encode(), charset=8) == "shop.Ã\x90 dropped"  # latin1 has a letter for it
+    assert told("drop table Ð".encode(), charset=26) == "* unclear"
+    assert told(b"drop table \xff") == "* unclear"
+
+
+def test_a_blank_that_does_not_break_is_no_part_of_a_name() -> None:
+    # It parts words in latin1, and is a letter in UTF-8.
+    assert told(b"drop table t\xa0, u", charset=8) == "* unclear"
+    assert told("drop table t\xa0, u") == "* unclear"
+    assert told("drop table `t\xa0`") == "shop.t\xa0 dropped"
+    assert told(b"drop view v, w\xa0", charset=8) == ""
 
 
 def test_mysql_says_in_which_databases_a_statement_changed_rows() -> None:
