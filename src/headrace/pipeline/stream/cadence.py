@@ -141,9 +141,14 @@ def _due(run: MarkRun, frontier: Position) -> bool:
 
 
 def _may_join(run: MarkRun, frontier: Position) -> bool:
-    """Tell whether a table that was copied is exact at this frontier, without anything to apply."""
-    if last_with_room(frontier.time) < run.ledger.position.time:
-        return False
-    reached = max(run.room(frontier.time), run.ledger.position.time)
-    joining = (r for r in run.ledger.followed if r.state is State.JOINING)
-    return any(r.handoff is not None and exact_from(r.handoff).time <= reached for r in joining)
+    """Tell whether a table that was copied is exact at this frontier, without anything to apply.
+
+    Behind the mark of a new copy there has to be room for the one in which it replaces its table; others need
+    none, but are in no mark while a lost position is left.
+    """
+    ledger = run.ledger
+    reached = max(run.room(frontier.time), ledger.position.time)
+    has_room = last_with_room(frontier.time) >= ledger.position.time
+    joining = (r for r in ledger.followed if r.state is State.JOINING)
+    able = (r for r in joining if (not ledger.recovering if r.copy_id is None else has_room))
+    return any(r.handoff is not None and exact_from(r.handoff).time <= reached for r in able)
