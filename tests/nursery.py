@@ -107,10 +107,16 @@ class Nursery:
             os.close(given)
         return Forked(news, stdin, stdout)
 
-    def run(self, arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> Forked:
-        """A `Program`: `headrace` without Spark."""
+    def run(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        log: IO[bytes],
+        errors: IO[bytes] | None = None,
+    ) -> Forked:
+        """A `Program`: `headrace` without Spark; what it says of errors may go elsewhere."""
         with open(os.devnull, "rb") as nothing:
-            said = [nothing.fileno(), log.fileno(), log.fileno()]
+            said = [nothing.fileno(), log.fileno(), (errors or log).fileno()]
             return Forked(self._ask("run", arguments, environment, said))
 
     def _ask(

@@ -6,15 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from headrace.testing.mirror_process import Mirrored, Program
+from headrace.testing.mirror_process import COMMAND, Mirrored, Program
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.verifying import outcomes, rewrite, setting, verified
+from tests.nursery import Nursery
 from tests.without_spark import jobs_in_process
 
 pytestmark = pytest.mark.server
@@ -23,22 +27,34 @@ pytestmark = pytest.mark.server
 SOON = 30.0
 
 
-def _typed(database: Database, lake: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`headrace verify`, as a user types it."""
+@dataclass(frozen=True)
+class Typed:
+    """What a command said, and how it ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def _typed(database: Database, arguments: Sequence[str], nursery: Nursery | None) -> Typed:
+    """`headrace verify`, as a user types it; of a nursery without Spark."""
     password = str(conninfo_to_dict(database.url(user="app"))["password"])
-    return subprocess.run(
-        [sys.executable, "-m", "headrace.cli.main", "verify", "--lake", str(lake), *arguments],
-        env=os.environ | {"PGPASSWORD": password},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = os.environ | {"PGPASSWORD": password}
+    with TemporaryFile() as said, TemporaryFile() as errors:
+        if nursery is None:
+            command = [sys.executable, "-m", "headrace.cli.main", "verify", *arguments]
+            code = subprocess.run(
+                command, env=environment, stdout=said, stderr=errors, check=False
+            ).returncode
+        else:
+            code = nursery.run(["verify", *arguments], environment, said, errors).wait()
+        told, wrong = (os.pread(each.fileno(), 1 << 24, 0).decode() for each in (said, errors))
+    return Typed(code, told, wrong)
 
 
-@pytest.mark.spark  # the command line has its own
 @pytest.mark.timeout(600)
 def test_verify_passes_under_load_and_names_the_row_of_a_changed_value(
-    database: Database, tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, program: Program, nursery: Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs_in_process(monkeypatch)
     lake = tmp_path / "lake"
@@ -55,7 +71,8 @@ def test_verify_passes_under_load_and_names_the_row_of_a_changed_value(
         assert outcomes(verdict) == dict.fromkeys(names, "equal")
         assert verdict.tables[0].rows == 100_000
         rewrite(lake, "pgbench_accounts", setting("abalance", 123_456_789, where=4711, key="aid"))
-        done = _typed(database, lake, "--json", "--repair", "--wait", str(SOON))
+        asked = ["--lake", str(lake), "--json", "--repair", "--wait", str(SOON)]
+        done = _typed(database, asked, None if program is COMMAND else nursery)
         assert done.returncode == 3, done.stderr
         tables = json.loads(done.stdout)["main"]["tables"]
         assert {name: each["outcome"] for name, each in tables.items()} == {
