@@ -4,13 +4,16 @@
 
 One Spark that is up and warm, all servers on this machine, everything in turns. The snapshot is
 `mirror(once=True)` into a new lake; beside it the server's own client reads the table to nowhere (`--quick
---batch`). The backlog is written while nobody mirrors: each transaction inserts 500 rows, updates half and
+--batch`), and Spark JDBC reads it in as many partitions as there are cores and writes Parquet, given its
+driver's jar (JDBC_JAR, or where Debian's libmariadb-java puts it; without one it is left out, and that is
+said). The backlog is written while nobody mirrors: each transaction inserts 500 rows, updates half and
 deletes a tenth of them; the same is written to PostgreSQL, and mirrored in the same run.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import tempfile
@@ -31,6 +34,8 @@ from headrace.testing.postgres import postgres
 SERVERS = {"mysql": mysql, "mariadb": mariadb}
 ROWS = 500  # of a transaction
 PORTION = 50_000
+PEERS = {"client": "its own client to nowhere", "jdbc": "Spark JDBC to Parquet"}
+JAR = Path(os.environ.get("JDBC_JAR", "/usr/share/java/mariadb-java-client.jar"))
 
 
 @dataclass(frozen=True)
@@ -107,14 +112,37 @@ def write(url: str, spelling: Spelling, transactions: int, first: int) -> None:
             session.commit()
 
 
-def snapshots(database: Database, session: Session, folder: Path, repeat: int) -> tuple[float, float]:
-    """Our median and the client's, in turns."""
-    ours, theirs = [], []
-    for number in range(repeat):
-        theirs.append(by_client(database))
-        lake = folder / f"snapshot-{number}"
-        ours.append(Mirrored(database.url(user="app"), f"{database.name}.t", lake).once(session))
-    return statistics.median(ours), statistics.median(theirs)
+def through_jdbc(database: Database, session: Session, rows: int, folder: Path) -> float:
+    """Read the table by Spark's own JDBC reader into Parquet; the seconds that it takes."""
+    chosen = {
+        "url": f"jdbc:mysql://127.0.0.1:{database.server.port}/{database.name}",
+        "dbtable": "t",
+        "driver": "org.mariadb.jdbc.Driver",
+        "user": "root",
+        "fetchsize": "10000",
+        "partitionColumn": "id",
+        "lowerBound": "1",
+        "upperBound": str(rows),
+        "numPartitions": str(os.cpu_count()),
+    }
+    begun = time.perf_counter()
+    session.spark.read.format("jdbc").options(**chosen).load().write.parquet(str(folder))
+    return time.perf_counter() - begun
+
+
+def snapshots(
+    database: Database, session: Session, folder: Path, args: argparse.Namespace
+) -> dict[str, float]:
+    """The median of each way, in turns; the first of ours warms the caches and does not count."""
+    url, table = database.url(user="app"), f"{database.name}.t"
+    Mirrored(url, table, folder / "first").once(session)
+    seconds: dict[str, list[float]] = {"ours": [], "client": [], "jdbc": []}
+    for number in range(args.repeat):
+        seconds["client"].append(by_client(database))
+        seconds["ours"].append(Mirrored(url, table, folder / f"ours-{number}").once(session))
+        if JAR.exists():
+            seconds["jdbc"].append(through_jdbc(database, session, args.rows, folder / f"jdbc-{number}"))
+    return {way: statistics.median(found) for way, found in seconds.items() if found}
 
 
 @dataclass(frozen=True)
@@ -157,13 +185,16 @@ def caught_up(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="MySQL and MariaDB: a snapshot, a backlog")
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--transactions", type=int, default=500)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--kinds", nargs="+", choices=tuple(SERVERS), default=list(SERVERS))
     args = parser.parse_args()
+    if not JAR.exists():
+        print("Spark JDBC is left out: no driver jar; install libmariadb-java or set JDBC_JAR")
     with ExitStack() as stack:
-        session = stack.enter_context(open_session(SparkConfig(master="local[2]")))
+        conf = {"spark.jars": str(JAR)} if JAR.exists() else {}
+        session = stack.enter_context(open_session(SparkConfig(master="local[2]", conf=conf)))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         made = {
             kind: stack.enter_context(stack.enter_context(SERVERS[kind]()).database()) for kind in args.kinds
@@ -171,11 +202,11 @@ def main() -> None:
         for kind, database in made.items():
             more = f"SET SESSION {database.server.flavour.recursion} = {PORTION}"
             filled(database.url(user="app"), MYSQL, args.rows, more)
-            ours, theirs = snapshots(database, session, folder / kind, args.repeat)
-            print(
-                f"{kind}, {args.rows:,} rows: {ours:.1f} s from start to mark, by its own client to nowhere"
-            )
-            print(f"  {theirs:.1f} s: {theirs / ours:.2f} times its rate")
+            found = snapshots(database, session, folder / kind, args)
+            ours = found.pop("ours")
+            print(f"{kind}, {args.rows:,} rows: {ours:.1f} s from start to mark")
+            for way, theirs in found.items():
+                print(f"  {PEERS[way]} {theirs:.1f} s: ours has {theirs / ours:.2f} times its rate")
         seconds = caught_up(backlogs(made, stack, folder, args), session, args)
     changes = args.transactions * (ROWS + ROWS // 2 + ROWS // 10)
     them = statistics.median(seconds["postgres"])
