@@ -202,10 +202,10 @@ def main() -> None:
         for kind, database in made.items():
             more = f"SET SESSION {database.server.flavour.recursion} = {PORTION}"
             filled(database.url(user="app"), MYSQL, args.rows, more)
-            found = snapshots(database, session, folder / kind, args)
-            ours = found.pop("ours")
+            ways = snapshots(database, session, folder / kind, args)
+            ours = ways.pop("ours")
             print(f"{kind}, {args.rows:,} rows: {ours:.1f} s from start to mark")
-            for way, theirs in found.items():
+            for way, theirs in ways.items():
                 print(f"  {PEERS[way]} {theirs:.1f} s: ours has {theirs / ours:.2f} times its rate")
         seconds = caught_up(backlogs(made, stack, folder, args), session, args)
     changes = args.transactions * (ROWS + ROWS // 2 + ROWS // 10)

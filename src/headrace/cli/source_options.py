@@ -10,14 +10,16 @@ from headrace.sources.contract.declaration import Option
 
 def add_source_options(command: argparse.ArgumentParser) -> None:
     """Add each kind's options under its heading. Whoever reads the configuration checks their values."""
-    for titles, options in _by_kinds().items():
+    for titles, names in _by_kinds().items():
         group = command.add_argument_group(f"options of a {titles} source")
-        for option in options:
+        for name, forms in names.items():
+            choices = dict.fromkeys(value for option in forms for value in option.choices)
+            defaults = dict.fromkeys(option.default for option in forms if option.default)
             group.add_argument(
-                f"--{option.name.replace('_', '-')}",
-                dest=option.name,
-                metavar="|".join(option.choices) or None,
-                help=option.help + (f" (default: {option.default})" if option.default else ""),
+                f"--{name.replace('_', '-')}",
+                dest=name,
+                metavar="|".join(choices) or None,
+                help=forms[0].help + (f" (default: {' or '.join(defaults)})" if defaults else ""),
             )
 
 
@@ -27,13 +29,15 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
     return {name: getattr(args, name) for name in names if getattr(args, name)}
 
 
-def _by_kinds() -> dict[str, list[Option]]:
-    """The options by the titles of the kinds that have them: kinds may share one, as it is."""
-    titles: dict[Option, list[str]] = {}
+def _by_kinds() -> dict[str, dict[str, list[Option]]]:
+    """The options by the titles of the kinds that have them: kinds may share one, with their own values."""
+    titles: dict[str, list[str]] = {}
+    forms: dict[str, list[Option]] = {}
     for declared in map(registry.declaration, registry.kinds()):
         for option in declared.options:
-            titles.setdefault(option, []).append(declared.title)
-    found: dict[str, list[Option]] = {}
-    for option, having in titles.items():
-        found.setdefault(" or ".join(having), []).append(option)
+            titles.setdefault(option.name, []).append(declared.title)
+            forms.setdefault(option.name, []).append(option)
+    found: dict[str, dict[str, list[Option]]] = {}
+    for name, having in titles.items():
+        found.setdefault(" or ".join(having), {})[name] = forms[name]
     return found

@@ -19,15 +19,12 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.core import chunks
-from headrace.core.chunks import ByChunk
 from headrace.core.handoff import ByXid
-from headrace.lake.read.lake import Lake
-from headrace.pipeline.state.records import tables_of
-from headrace.pipeline.state.table_state import State
 from headrace.testing import validators, workload
 from headrace.testing.mirror_process import Mirrored
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
+from tests.copied_chunks import ever, unfinished
 from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = pytest.mark.server
@@ -218,27 +215,13 @@ def test_a_copy_that_was_killed_goes_on_at_its_chunks(database: Database, tmp_pa
             workload.running(workload.Keyed("whole", "full"), url, seed=seed + 1, prepare=False, pause=0.05),
             workload.running(workload.Bag(), url, seed=seed + 2, prepare=False, pause=0.05),
         ):
-            mirror.until(lambda: len(_unfinished(mirror.lake)) >= 3, "some chunks in the lake")
+            mirror.until(lambda: len(unfinished(mirror.lake)) >= 3, "some chunks in the lake")
             mirror.kill()
-            known = _unfinished(mirror.lake)
+            known = unfinished(mirror.lake)
             mirror.start()
             mirror.until_live()
             assert mirror.stop() == 0, mirror.log()
-        assert known <= _ever(mirror.lake_path), "what was copied before the kill was not copied again"
+        assert known <= ever(mirror.lake_path), "what was copied before the kill was not copied again"
         assert mirror.once() == 0, mirror.log()
         assert validators.exact(mirror.lake, database.url()) == []
         assert validators.definite(mirror.lake) == []
-
-
-def _unfinished(lake: Lake) -> set[str]:
-    """The snapshots of the chunks of tables that are not complete."""
-    known = [r.handoff for r in tables_of(lake.catalog()).values() if r.state is State.PENDING]
-    return {str(c.handoff) for handoff in known if isinstance(handoff, ByChunk) for c in handoff.chunks}
-
-
-def _ever(lake: Path) -> set[str]:
-    """The snapshots of all chunks that complete copies were made of."""
-    plans = [json.loads(path.read_text()) for path in (lake / "_headrace/epochs").rglob("*.json")]
-    states = [state for plan in plans for state in plan["state"].values() if state.get("state") == "joining"]
-    handoffs = [ByChunk.from_record(s["handoff"]) for s in states if s["handoff"]["by"] == "chunk"]
-    return {str(chunk.handoff) for handoff in handoffs for chunk in handoff.chunks}

@@ -38,13 +38,11 @@ def test_an_unknown_source_is_refused_without_its_password(
     assert "secret" not in str(caught.value.as_record())
 
 
-def test_an_option_of_several_kinds_is_the_same_one() -> None:
-    """Each has one flag on the command line, under the heading of its kinds."""
+def test_an_option_of_several_kinds_means_the_same() -> None:
+    """Each has one flag on the command line, under the heading of its kinds; its values may be their own."""
     declared = [registry.declaration(kind) for kind in registry.kinds()]
-    options = {option for each in declared for option in each.options}
-    assert len(options) == len({option.name for option in options})
-    assert [each.kind for each in declared] == list(registry.kinds())
-    assert {each.declaration for each in map(registry.by_kind, registry.kinds())} == set(declared)
+    options = {(option.name, option.help, option.in_sql) for each in declared for option in each.options}
+    assert len(options) == len({name for name, _, _ in options})
 
 
 def test_a_source_that_nobody_asked_for_is_not_loaded() -> None:

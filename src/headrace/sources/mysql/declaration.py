@@ -6,10 +6,10 @@ The address says which of the two a server is, since a lake's records do: its po
 from __future__ import annotations
 
 from headrace.sources.contract.declaration import Declaration
-from headrace.sources.mysql.options import UNLOGGED_CASCADES
+from headrace.sources.mysql.options import HANDOFF, UNLOGGED_CASCADES
 
 _PASSWORD = "MYSQL_PWD, or defaults-file=... in it"
-_OPTIONS = (UNLOGGED_CASCADES,)
+_OPTIONS = (HANDOFF, UNLOGGED_CASCADES)
 
 MYSQL = Declaration("mysql", "MySQL", schemes=("mysql",), password=_PASSWORD, options=_OPTIONS)
 MARIADB = Declaration("mariadb", "MariaDB", schemes=("mariadb",), password=_PASSWORD, options=_OPTIONS)

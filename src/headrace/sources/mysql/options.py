@@ -1,5 +1,8 @@
 """The options that a mirror of MySQL or MariaDB has beside those of every source.
 
+`handoff` says how a copy comes to its moments: all tables and readers in one, under read locks that are held
+for some milliseconds, or a chunk of a table at a time, each under a lock of its own.
+
 `unlogged_cascades` is the one way to mirror what we cannot see to be exact: a table that has a foreign key by
 whose rule the server changes or removes its rows, and writes nothing of it into its log. Whoever accepts that
 answers for it that the application never changes a row to which such a rule applies.
@@ -15,4 +18,12 @@ UNLOGGED_CASCADES = Option(
     "tables whose foreign keys change rows without a word in the log; accept: no such change ever happens",
     default=REFUSE,
     choices=(REFUSE, ACCEPT),
+)
+
+LOCKS, CHUNKS = "locks", "chunks"
+HANDOFF = Option(
+    "handoff",
+    "how a snapshot is joined to the stream",
+    default=LOCKS,
+    choices=(LOCKS, CHUNKS),
 )

@@ -14,6 +14,7 @@ from headrace.core.chunks import Bound
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
+from headrace.sources.contract.copying import Reader as AnyReader
 from headrace.sources.contract.declaration import Declaration
 from headrace.sources.contract.findings import Report, Wish
 from headrace.sources.contract.record import Json
@@ -35,7 +36,7 @@ from headrace.sources.mysql.session.statements import Session as Connection
 from headrace.sources.mysql.snapshot import key_range
 from headrace.sources.mysql.snapshot.contents import Contents
 from headrace.sources.mysql.snapshot.plan import Server
-from headrace.sources.mysql.snapshot.reader import Reader, reader
+from headrace.sources.mysql.snapshot.reader import reader
 from headrace.sources.mysql.successor import successor
 from headrace.sources.mysql.tables import MysqlTables
 from headrace.sources.mysql.upstream import Upstream
@@ -172,7 +173,7 @@ class MysqlSource:
     def decoder(self, reference: int = 0) -> MysqlDecoder:
         return MysqlDecoder(self.flavour)
 
-    def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> Reader:
+    def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> AnyReader:
         return reader(Address.parse(address.text), Identity(**identity), ticket, role=role)
 
     def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:

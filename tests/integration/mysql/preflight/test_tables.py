@@ -177,3 +177,15 @@ def test_tables_are_examined_by_name_and_found_by_pattern(stage: Scene) -> None:
             "more": None,
             "unfit": "MY_NOT_STREAMED",
         }
+
+
+def test_a_table_that_no_chunks_can_be_made_of_is_said_where_they_are_asked_for(stage: Scene) -> None:
+    stage.execute("CREATE TABLE by_text (id varchar(20) PRIMARY KEY)", "CREATE TABLE keyless (id int)")
+    assert "MY_COPIED_WHOLE" not in [finding.code for finding in stage.check().findings]
+    wish = MysqlWish.of(Wish((f"{stage.db.name}.*",), {"handoff": "chunks"}))
+    found = [each for each in examine(stage.address(), wish).findings if each.code == "MY_COPIED_WHOLE"]
+    assert {each.table: each.level for each in found} == {
+        stage.name("by_text"): Level.INFO,
+        stage.name("keyless"): Level.INFO,
+    }
+    assert all(each.error.detail for each in found)

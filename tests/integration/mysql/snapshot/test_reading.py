@@ -14,7 +14,7 @@ from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Piece, Reader
 from headrace.sources.mysql.binlog_position import Log
 from headrace.sources.mysql.snapshot import measure
-from headrace.sources.mysql.snapshot.plan import DomainForgotten
+from headrace.sources.mysql.snapshot.forgotten import DomainForgotten
 from headrace.sources.mysql.values import printed
 from headrace.testing.mysql import Database
 from tests.integration.mysql.snapshot.copies import BASE, copied, defined

@@ -22,7 +22,7 @@ from headrace.sources.mysql.catalog.sizes import sizes
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, schema_of
 from headrace.sources.mysql.preflight.grants import Rights, check_locking, check_reading, rights
 from headrace.sources.mysql.preflight.server import as_integer, check_server, check_version
-from headrace.sources.mysql.preflight.tables import Chosen, check_numbers, check_table, choose
+from headrace.sources.mysql.preflight.tables import Chosen, check_chunks, check_numbers, check_table, choose
 from headrace.sources.mysql.preflight.variables import variables
 from headrace.sources.mysql.preflight.wish import MysqlWish
 from headrace.sources.mysql.session.address import Address
@@ -48,6 +48,7 @@ def examine(address: Address, wish: MysqlWish) -> Report:
         findings += [*chosen.findings, *_of_tables(connection, looks, ours, chosen.meant, wish)]
         refused = _refused(findings)
         tables = [each for each in looks if each.name not in refused]
+        findings += check_chunks(tables) if wish.in_chunks else []
         findings += check_server(connection, ours, sum(known[each.name].bytes for each in tables))
     return Report(
         version=as_integer(connection.release.number),

@@ -18,6 +18,7 @@ from headrace.sources.mysql.catalog.types import doubtful_key
 from headrace.sources.mysql.catalog.volatile import volatile
 from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
 from headrace.sources.mysql.session.statements import quoted
+from headrace.sources.mysql.snapshot.key_range import disorder
 from headrace.sources.mysql.table_number import table_number
 from headrace.sources.patterns import Pattern, Selection, select
 
@@ -276,3 +277,19 @@ def check_numbers(names: Sequence[TableName]) -> Iterator[Finding]:
             ),
             tables=alike,
         )
+
+
+def check_chunks(looks: Iterable[TableLook]) -> Iterator[Finding]:
+    """The tables that are copied in one moment although chunks are asked for."""
+    for each in looks:
+        if reason := disorder(each):
+            yield Finding(
+                Level.INFO,
+                Misconfigured(
+                    "MY_COPIED_WHOLE",
+                    f"{each.name} is copied in one moment, not in chunks",
+                    detail=reason,
+                    hint="nothing to do; where its copy is ended it begins again",
+                ),
+                table=each.name,
+            )

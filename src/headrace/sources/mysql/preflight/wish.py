@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.sources.contract.findings import Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.mysql.flavour import Flavour
-from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
+from headrace.sources.mysql.options import ACCEPT, CHUNKS, HANDOFF, UNLOGGED_CASCADES
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class MysqlWish:
     patterns: Sequence[str]
     connections: int = 4  # that the copy may open
     accepts_cascades: bool = False  # somebody says that unlogged cascades never find a row
+    in_chunks: bool = False  # tables are to be copied in chunks, where their keys allow it
     identity: Json | None = None  # of the source that the lake already mirrors
     flavour: Flavour | None = None  # as the address says
 
@@ -25,4 +26,5 @@ class MysqlWish:
     def of(cls, wish: Wish, flavour: Flavour | None = None) -> MysqlWish:
         """Read a wish."""
         accepts = wish.options.get(UNLOGGED_CASCADES.name) == ACCEPT
-        return cls(wish.patterns, wish.connections, accepts, wish.identity, flavour)
+        in_chunks = wish.options.get(HANDOFF.name) == CHUNKS
+        return cls(wish.patterns, wish.connections, accepts, in_chunks, wish.identity, flavour)

@@ -5,11 +5,16 @@
     measure       how big tables are, and where they can be cut
     leader        the moment, taken in the driver
     locks         the read locks on the tables of a copy, and what is in their way
-    reader        pieces of it as rows of the lake, read on executors
+    forgotten     a server that counts less than its stream has brought
+    reader        who reads a piece, by the ticket
+    moment_reader pieces of a snapshot as rows of the lake, read on executors
+    chunk_reader  chunks, each under a lock and a view of its own
+    chunk_bounds  where the next chunk ends
+    selection     the rows of a SELECT as rows of the lake
     follower      a connection, on an executor, that sees it
     ticket        the names by which a leader and its readers meet at the server
     index_ranges  the pieces: from one value of the key's first column to another, one SELECT
-    key_range     single keys, as literals
+    key_range     single keys and ranges of them, as conditions
     table_access  the proof that a table is the one that is meant
 
 No server exports a snapshot. While nobody may write the tables, every reader opens one of its own: all show

@@ -23,7 +23,7 @@ class Contents:
         return measure(self.connection, tables)
 
     def plan_copy(self, order: CopyOrder) -> Plan:
-        return plan(self.server, order)
+        return plan(self.connection, self.server, order)
 
     def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> HeldSnapshot:
         return to_compare(self.server, readers, seconds)

@@ -1,22 +1,29 @@
-"""Keys as the server reads them: the literals of single keys, and the bounds of ranges at keys of the lake.
+"""Keys as the server reads them: the literals of single keys, the bounds of ranges, and their conditions.
 
 The text of a key is the one that `sources.mysql.values` prints. A literal takes the type of its column, whose
 collation decides what is equal: where that finds more than one text alike, the text itself is compared, too.
 
-Called by `reader`, and by who knows keys of the lake.
+A range of keys is one of the primary key, in types that the server puts into the order that the lake knows:
+whole and decimal numbers, dates and times, bytes. `disorder` says of each other table why it has none.
+
+    (a, b) >= (1, 5)      a > 1 OR a = 1 AND b >= 5       the server finds no range in the former
+
+Called by the readers of copies, and by who knows keys of the lake.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from headrace.core.chunks import Bound
+from headrace.core.chunks import Bound, Span
 from headrace.core.keycode import keycode
 from headrace.core.schema import Column, TableSchema
 from headrace.sources.contract.copying import Key
+from headrace.sources.mysql.catalog.table_def import TableLook
+from headrace.sources.mysql.catalog.types import base_of
 from headrace.sources.mysql.session.statements import literal, quoted
 from headrace.sources.mysql.values import printed
 
@@ -24,6 +31,10 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _FLOAT = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?")
 _NUMBERS = frozenset(("int", "decimal", "digits", "year", "bit"))
 _TEXTS = frozenset(("text", "enum", "set"))
+_ORDERED = frozenset(
+    "tinyint smallint mediumint int bigint decimal date datetime timestamp binary varbinary".split()
+)
+_MOST_DIGITS = 38  # of a decimal that the lake has as a number
 
 
 def bounds(schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
@@ -35,9 +46,53 @@ def bounds(schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
     return None if any(text is None for bound in found for text in bound.texts) else found
 
 
+def of_key(schema: TableSchema) -> list[Column]:
+    """The columns of the key, in its order."""
+    return [next(each for each in schema.columns if each.name == name) for name in schema.key]
+
+
+def disorder(look: TableLook) -> str | None:
+    """The reason why a table has no ranges of keys; None where it has."""
+    if not look.primary:
+        return "it has no primary key"
+    types = {row.name: (row.column_type, row.precision or 0) for row in look.columns}
+    for name in look.key:
+        kind, digits = types[name]
+        if base_of(kind) not in _ORDERED or (base_of(kind) == "decimal" and digits > _MOST_DIGITS):
+            return f'its key column "{name}" is of type {kind}'
+    return None if look.key else "its primary key does not tell rows apart in the lake"
+
+
+def within(columns: Sequence[Column], spans: Sequence[Span]) -> str:
+    """The condition of the rows with keys in these spans; of all of them if that is no condition."""
+    conditions = [" AND ".join(_limits(columns, span)) for span in spans]
+    return "" if "" in conditions else f" WHERE {' OR '.join(f'({each})' for each in conditions)}"
+
+
+def _limits(columns: Sequence[Column], span: Span) -> Iterator[str]:
+    if span.one_key and span.low:
+        yield " AND ".join(_equal(columns, span.low.texts))
+        return
+    if span.low:
+        yield _beyond(columns, span.low.texts, ">", or_equal=not span.low.after)
+    if span.high:
+        yield _beyond(columns, span.high.texts, "<", or_equal=span.high.after)
+
+
+def _beyond(columns: Sequence[Column], key: Key, sign: str, *, or_equal: bool) -> str:
+    """The keys above or below this one."""
+    compared = [(quoted(c.name), _spelled(c, text)) for c, text in zip(columns, key, strict=True)]
+    steps = [
+        " AND ".join([*(f"{name} = {value}" for name, value in compared[:n]), f"{column} {sign} {limit}"])
+        for n, (column, limit) in enumerate(compared)
+    ]
+    steps += [" AND ".join(_equal(columns, key))] if or_equal else []
+    return f"({' OR '.join(steps)})"
+
+
 def where(schema: TableSchema, keys: Sequence[Key]) -> str:
     """The condition of the rows with these keys."""
-    columns = [next(each for each in schema.columns if each.name == name) for name in schema.key]
+    columns = of_key(schema)
     return " OR ".join(f"({' AND '.join(_equal(columns, key))})" for key in keys)
 
 

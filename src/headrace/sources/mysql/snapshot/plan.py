@@ -1,8 +1,9 @@
-"""The plan of a copy: a moment whose readers are begun before it is taken.
+"""The plan of a copy: a moment whose readers are begun before it is taken, or chunks.
 
     snapshot    a leader under the contract's names, for a copy or to compare with
     shares      a share of the pieces for each reader, all of which are to be there
     handoff     asked for when they were begun: now the moment is taken
+    key_walk    the driver's half of reading chunks: where the next one ends
 
 Nothing has to be foreseen: the locks wait for every transaction that has written one of the tables. A reader
 that was left out gives its tables back (`TableBusy`), and so does one whose table was gone by then.
@@ -13,32 +14,33 @@ Called by `contents`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from headrace.core.errors import Definite, PositionLost
+from headrace.core.chunks import Bound, Span
 from headrace.core.handoff import ByPosition, BySet
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.contract.copying import CopyOrder, KeyWalk, Piece
+from headrace.sources.contract.copying import CopyOrder, Piece
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.mysql.binlog_position import Log, MariadbProgress, parse
+from headrace.sources.mysql.catalog.definitions import look_apart
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbPosition
+from headrace.sources.mysql.options import CHUNKS, HANDOFF
 from headrace.sources.mysql.session.address import Address
-from headrace.sources.mysql.session.identity import Identity
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import Identity, identify, verify
+from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.snapshot import key_range
+from headrace.sources.mysql.snapshot.chunk_bounds import next_bound
+from headrace.sources.mysql.snapshot.forgotten import refuse_forgetful
 from headrace.sources.mysql.snapshot.index_ranges import IndexRange, shares
 from headrace.sources.mysql.snapshot.leader import Leader, lead
 from headrace.sources.mysql.upstream import Upstream
-
-
-class DomainForgotten(Definite, PositionLost):
-    """The server has forgotten a domain of its log that was received from it."""
-
-    codes = ("MY_DOMAIN_FORGOTTEN",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +54,60 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A copy of tables that can be read; none is read in ranges of keys that have moments of their own."""
+    """A copy of tables that can be read."""
 
     server: Server
     order: CopyOrder
-    by_ranges: frozenset[TableName] = frozenset()
+    by_ranges: frozenset[TableName]
 
     def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> HeldSnapshot:
         """Begin a snapshot of the tables, whose readers may come."""
         return _begun(self.server, self.order.readers, math.inf, waiting, reached=self.order.reached)
 
     def key_walk(self, waiting: Waiting) -> KeyWalk:
-        raise AssertionError("no table is read in ranges of its keys")
+        """Open the walk's connection. Nothing bars a moment: each chunk waits for its own lock."""
+        waiting.check()
+        connection = connect(self.server.address, role="chunks")
+        try:
+            verify(identify(connection), self.server.identity)
+        except BaseException:
+            connection.close()
+            raise
+        return KeyWalk(connection, self.server.upstream.base, self.order.reached)
 
 
-def plan(server: Server, order: CopyOrder) -> Plan:
+def plan(connection: Session, server: Server, order: CopyOrder) -> Plan:
     """Foresee a copy of these tables, which can be read."""
-    return Plan(server, order)
+    by_ranges: frozenset[TableName] = frozenset()
+    if order.options.get(HANDOFF.name) == CHUNKS:
+        # One that is hidden or gone is none of them: whoever reads it finds that out.
+        looks, _ = look_apart(connection, [table.name for table in order.tables])
+        by_ranges = frozenset(name for name, found in looks.items() if key_range.disorder(found) is None)
+    return Plan(server, order, by_ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWalk:
+    """The walk along keys, over a connection of its own."""
+
+    connection: Session
+    base: int
+    reached: Position | None
+
+    def __enter__(self) -> KeyWalk:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.connection.close()
+
+    @property
+    def ticket(self) -> Json:
+        return {"base": self.base, "reached": None if self.reached is None else self.reached.as_record()}
+
+    def next_bound(self, table: TableDef, span: Span, rows: int, check: Callable[[], None]) -> Bound | None:
+        return next_bound(self.connection, table, span, rows, check)
 
 
 def to_compare(server: Server, readers: int, seconds: float) -> HeldSnapshot:
@@ -153,27 +192,6 @@ class HeldSnapshot:
         if not self.named:
             return found
         return BySet(names_of(found.frontier.text), found.frontier)
-
-
-def refuse_forgetful(executed: Position, reached: Position | None) -> None:
-    """Refuse a server that does not count a domain that its stream has brought: its times are too small.
-
-    Of MySQL nothing is told by this: a transaction may be sent before it counts as executed.
-    """
-    forgotten = set() if reached is None else _domains(reached.text) - _domains(executed.text)
-    if forgotten:
-        raise DomainForgotten(
-            "MY_DOMAIN_FORGOTTEN",
-            "the server does not count a GTID domain any more that was received from it",
-            detail="domains: " + ", ".join(map(str, sorted(forgotten))),
-            hint="FLUSH BINARY LOGS DELETE_DOMAIN_ID has removed it, or the server was set back: "
-            "headrace run --reconcile",
-        )
-
-
-def _domains(text: str) -> set[int]:
-    progress = parse(text)
-    return {gtid.domain for gtid in progress.read.newest} if isinstance(progress, MariadbProgress) else set()
 
 
 def names_of(text: str) -> GtidSet | MariadbPosition:

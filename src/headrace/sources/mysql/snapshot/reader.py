@@ -1,149 +1,21 @@
-"""The reader of a copy: ranges of an index, over one connection, as rows of the lake.
+"""The reader of a copy, by a ticket of `plan`, which travels as JSON.
 
-    ticket ─► `follower`: a connection that sees the leader's moment
-    range  ─► `table_access`: the table as it was planned; SELECT ─► blocks of rows ─► `decode.mysql`
-
-A ticket is made by `plan`, in the driver; it travels as JSON. Which transactions a reader sees it knows from
-the server: it asked while it opened its view.
+ticket   of a snapshot    its leader                  ─► ranges of an index, as the leader sees them
+         of a key walk    how far the stream came     ─► ranges of keys, as they are now
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
-from types import TracebackType
-
-import pyarrow as pa
-
-from headrace.core.errors import Definite, HeadraceError
-from headrace.core.handoff import ByPosition
-from headrace.core.names import TableName
-from headrace.core.schema import Column, TableSchema
-from headrace.decode.copyrows import CopiedRows
-from headrace.decode.mysql import result_rows
-from headrace.sources.contract.copying import Key, Piece, Reading
+from headrace.sources.contract.copying import Reader
 from headrace.sources.contract.record import Json
-from headrace.sources.mysql.binlog_position import Log, parse
-from headrace.sources.mysql.catalog.types import selected
-from headrace.sources.mysql.protocol.result_set import Answer
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.identity import Identity
-from headrace.sources.mysql.session.statements import Session, query, rows
-from headrace.sources.mysql.snapshot import index_ranges, key_range
-from headrace.sources.mysql.snapshot.follower import Follower
-from headrace.sources.mysql.snapshot.index_ranges import IndexRange
-from headrace.sources.mysql.snapshot.table_access import held, of_table, prove_columns, prove_mark, spelled
-from headrace.sources.mysql.snapshot.ticket import Ticket
-
-_NUMBER = Column("\0number", pa.int32(), "int", "int")  # no identifier of a source holds a NUL
-
-
-class Reader:
-    """A connection over which pieces are read one after another, by a ticket."""
-
-    def __init__(self, follower: Follower, log: Log) -> None:
-        self._follower = follower
-        self._log = log
-        self._proved: set[TableName] = set()
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._follower.close()
-
-    @contextmanager
-    def read(self, columns: Sequence[Column], piece: Piece) -> Iterator[Reading]:
-        """Read these columns of a piece."""
-        part = _range(piece)
-        with of_table(part.table):
-            session = self._follower.reading(part.table)
-            handoff = ByPosition(self._log.position(str(parse(self._follower.executed))))
-            statement = f"SELECT {_listed(columns)} FROM {spelled(part.table)}{index_ranges.where(part)}"
-            with held(session, part.table):
-                self._prove(session, part, columns)
-                with _whole(session, part.table, statement) as answer:
-                    yield Reading(handoff, _decoded(columns, answer))
-
-    def look_up(
-        self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]
-    ) -> Generator[tuple[int, pa.Table], None, None]:
-        """Find the rows with these keys by the key's index, and the piece of each by its bounds."""
-        ranges = [_range(piece) for piece in pieces]
-        table = ranges[0].table
-        listed = f"{index_ranges.numbered(ranges)}, {_listed(schema.columns)}"
-        statement = f"SELECT {listed} FROM {spelled(table)} WHERE {key_range.where(schema, keys)}"
-        with of_table(table):
-            session = self._follower.reading(table)
-            with held(session, table):
-                self._prove(session, ranges[0], schema.columns)
-                with _whole(session, table, statement) as answer:
-                    yield from _by_number(_decoded((_NUMBER, *schema.columns), answer))
-
-    def _prove(self, session: Session, part: IndexRange, columns: Sequence[Column]) -> None:
-        """The table is the one that was planned, as long as it is held.
-
-        MySQL itself refuses a view of columns that came later, and lets go of a table between two ranges.
-        """
-        known = part.table in self._proved
-        if known and session.release.is_mariadb:
-            return
-        witness = self._follower.witness()
-        prove_mark(witness, part.table, part.mark)
-        if not known:
-            prove_columns(witness, part.table, columns)
-            self._proved.add(part.table)
-
-
-def _by_number(found: Iterator[CopiedRows]) -> Iterator[tuple[int, pa.Table]]:
-    for copied in found:
-        which = copied.rows.column(0).to_numpy()
-        for number in sorted(set(which.tolist())):
-            yield number, copied.rows.filter(pa.array(which == number)).remove_column(0)
+from headrace.sources.mysql.snapshot.chunk_reader import ChunkReader
+from headrace.sources.mysql.snapshot.moment_reader import of_moment
 
 
 def reader(address: Address, identity: Identity, ticket: Json, *, role: str) -> Reader:
-    """A reader by a ticket of `plan`; it connects when it is first asked for something."""
-    return Reader(Follower(address, identity, Ticket.of(ticket["leader"]), role=role), Log(ticket["base"]))
-
-
-def _range(piece: Piece) -> IndexRange:
-    assert isinstance(piece, IndexRange), "a snapshot is cut into ranges of an index"
-    return piece
-
-
-def _listed(columns: Sequence[Column]) -> str:
-    return ", ".join(map(selected, columns))
-
-
-def _decoded(columns: Sequence[Column], answer: Answer) -> Iterator[CopiedRows]:
-    for block in answer.blocks():
-        yield result_rows.decode(result_rows.RowBlock(block.data, block.starts), columns)
-
-
-@contextmanager
-def _whole(session: Session, table: TableName, statement: str) -> Iterator[Answer]:
-    """The rows of a statement, none of which has lost a value; what is not taken is read all the same.
-
-    A session that is left amid an answer ends, and with it the view of all that is still to be read.
-    """
-    with rows(session, statement) as answer:
-        try:
-            yield answer
-        except (HeadraceError, GeneratorExit):
-            for _ in answer.blocks():
-                pass
-            raise
-    if answer.warnings:
-        raise _warned(table, [(int(str(code)),) for _, code, _ in query(session, "SHOW WARNINGS")])
-
-
-def _warned(table: TableName, codes: Sequence[tuple[int]]) -> Definite:
-    return Definite(
-        "MY_COPY_WARNED",
-        f"{table} cannot be read without a loss: the server warns of its values",
-        detail=", ".join(f"warning {code}" for (code,) in codes[:5]),
-        hint=f"1301: SET GLOBAL max_allowed_packet = 1073741824; then headrace tables resync {table}",
-    )
+    """A reader; it connects when it is first asked for something."""
+    if "leader" in ticket:
+        return of_moment(address, identity, ticket, role=role)
+    return ChunkReader(address, identity, ticket, role=role)

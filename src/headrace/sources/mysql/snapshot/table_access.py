@@ -60,16 +60,23 @@ def spelled(name: TableName) -> str:
     return f"{quoted(name.schema)}.{quoted(name.name)}"
 
 
+def by_key(name: TableName) -> str:
+    """A table that is read along its primary key, whatever old statistics advise."""
+    return f"{spelled(name)} FORCE INDEX (PRIMARY)"
+
+
 def marks(connection: Session, names: Iterable[TableName]) -> dict[TableName, str]:
     """The marks of those of the tables that are there."""
     return {name: str(made) for name, (made,) in of_tables(connection, _MARKS, names)}
 
 
 @contextmanager
-def of_table(name: TableName) -> Iterator[None]:
-    """Say of the table what goes wrong with the statements of the block."""
+def of_table(name: TableName, but: type[HeadraceError] | tuple[()] = ()) -> Iterator[None]:
+    """Say of the table what goes wrong with the statements of the block, but for one error."""
     try:
         yield
+    except but:
+        raise
     except _MOMENTARY as error:
         raise busy(name, error) from None
     except StatementRefused as error:

@@ -1,0 +1,51 @@
+"""The ends of chunks: the first key after so many rows, by a walk along the primary key.
+
+Called by `plan`, in the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.core.chunks import Bound, Span
+from headrace.sources.contract.errors import StepTooLong
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.mysql.session.refusals import Cancelled
+from headrace.sources.mysql.session.statements import Session, quoted
+from headrace.sources.mysql.snapshot.key_range import bounds, of_key, within
+from headrace.sources.mysql.snapshot.selection import listed, selection
+from headrace.sources.mysql.snapshot.table_access import by_key, of_table
+
+BOUND_SECONDS = 300.0  # for the walk to the end of one chunk
+
+
+def next_bound(
+    connection: Session, table: TableDef, span: Span, rows: int, check: Callable[[], None]
+) -> Bound | None:
+    """The key that so many rows of the span lie before; None where it has no more than that.
+
+    Each row may be a visit to a cold disk, so it has minutes; it is cancelled on the server when they are
+    over (`StepTooLong`), or when `check` raises.
+    """
+    columns = of_key(table.schema)
+    order = ", ".join(quoted(column.name) for column in columns)
+    statement = (
+        f"SELECT {listed(columns)} FROM {by_key(table.name)}{within(columns, [span])}"
+        f" ORDER BY {order} LIMIT 1 OFFSET {rows}"
+    )
+    try:
+        with of_table(table.name, but=Cancelled):
+            parts = selection(connection, table.name, statement, columns, silence=BOUND_SECONDS, check=check)
+            with parts as found:
+                copied = [part for part in found if part.rows.num_rows]
+    except Cancelled as error:
+        raise StepTooLong(
+            error.code,
+            f"{table.name}: the walk along its key took too long",
+            detail=f"{rows} rows",
+            hint="nothing to do: it is tried again",
+        ) from None
+    if not copied or copied[0].unrepresentable:
+        return None  # without a form in the lake: whoever copies that row will stop the table
+    known = bounds(table.schema, copied[0].rows)
+    return known[0] if known else None

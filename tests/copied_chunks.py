@@ -1,0 +1,26 @@
+"""The chunks that tables were copied in, as a lake remembers them: by the moments at which they were read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from headrace.core.chunks import ByChunk
+from headrace.lake.read.lake import Lake
+from headrace.pipeline.state.records import tables_of
+from headrace.pipeline.state.table_state import State
+
+
+def unfinished(lake: Lake) -> set[str]:
+    """The moments of the chunks of tables that are not complete."""
+    known = [r.handoff for r in tables_of(lake.catalog()).values() if r.state is State.PENDING]
+    return {str(c.handoff) for handoff in known if isinstance(handoff, ByChunk) for c in handoff.chunks}
+
+
+def ever(lake: Path) -> set[str]:
+    """The moments of all chunks that complete copies were made of."""
+    plans = [json.loads(path.read_text()) for path in (lake / "_headrace/epochs").rglob("*.json")]
+    states = [state for plan in plans for name, state in plan["state"].items() if name.startswith("table/")]
+    joining = [state for state in states if state and state["state"] == State.JOINING.value]
+    handoffs = [ByChunk.from_record(s["handoff"]) for s in joining if s["handoff"]["by"] == "chunk"]
+    return {str(chunk.handoff) for handoff in handoffs for chunk in handoff.chunks}
