@@ -15,7 +15,7 @@ Only the source knows how its texts compare: `Spelling` is what reading a lake n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -98,3 +98,9 @@ class Spelling(Protocol):
 
     def text(self, time: int, near: Position) -> str | None:
         """The text of the position at a time; None where only the source itself could tell."""
+
+    def agree(self, text: str, other: str) -> bool:
+        """Tell whether of two positions one holds the other, as any two of one history do."""
+
+    def covering(self, text: str) -> Callable[[pa.ChunkedArray], pa.BooleanArray] | None:
+        """The test of names of transactions for those before a position; None where only times tell."""

@@ -13,7 +13,7 @@ a moment lies. It never nets anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from operator import contains
@@ -33,6 +33,7 @@ from headrace.lake.store.contract import Store
 
 _TRANSACTION = {way.column.lstrip("_") for way in TransactionId}
 
+Covers = Callable[[pa.ChunkedArray], pa.BooleanArray]
 Times = tuple[int | None, int]  # after < _time <= until; None: since the beginning
 
 
@@ -114,6 +115,18 @@ def first_later(
     if not late:
         return None
     return min(late), bool(early) and min(early) < min(late)
+
+
+def parted(store: Store, source: str, covers: Covers, time: int, before: Mark | None, mark: Mark) -> bool:
+    """Tell whether of the transactions between the marks just those up to this time are covered."""
+    for table in _touched(store, source, before, mark):
+        for part in parts(store, source, table, (before.time if before else None, mark.time)):
+            rows = part.rows()
+            rows = rows.filter(pc.not_equal(rows[part.own["_transaction"]], ""))  # that nobody made
+            earlier = pc.less_equal(rows[part.own["_time"]], time).combine_chunks()
+            if pc.any(pc.xor(earlier, covers(rows[part.own["_transaction"]]))).as_py():
+                return False
+    return True
 
 
 def _least(times: pa.ChunkedArray) -> list[int]:

@@ -136,7 +136,8 @@ class Lake:
             known = catalog.load(self.store, source, kept[-1].epoch).records if kept else {}
             spelling = spelling_of(known)
             if position is not None:
-                return resolve.at_position(kept, position, spelling)
+                parted = partial(histories.parted, self.store, source)
+                return resolve.at_position(kept, position, spelling, parted)
             assert timestamp is not None
             late = partial(histories.first_later, self.store, source, resolve.instant(timestamp))
             return resolve.at_timestamp(kept, timestamp, late, spelling, unknown_moments.of(known))

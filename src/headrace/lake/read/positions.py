@@ -31,6 +31,12 @@ class Unspelled:
     def text(self, time: int, near: Position) -> str | None:
         return None
 
+    def agree(self, text: str, other: str) -> bool:
+        return True
+
+    def covering(self, text: str) -> None:
+        return None
+
 
 def spelling_of(records: Mapping[str, Any]) -> Spelling:
     """Find the spelling of the source whose catalog this is."""

@@ -38,6 +38,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import pyarrow as pa
+
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Position, Spelling, plain
 from headrace.lake.log.marks import Kept, Mark
@@ -47,6 +49,11 @@ from headrace.lake.read.positions import shown
 # (before, mark): of the transactions between the two marks, the time of the first that is later than T, and
 # whether there are others before it; None where none is later.
 Late = Callable[[Mark | None, Mark], tuple[int, bool] | None]
+
+# (covers, time, before, mark): whether of the transactions between the two marks just those up to the time
+# are covered, by their names.
+Covers = Callable[[pa.ChunkedArray], pa.BooleanArray]
+Parted = Callable[[Covers, int, Mark | None, Mark], bool]
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
@@ -108,26 +115,56 @@ def at_time(marks: Sequence[Mark], time: int, spelling: Spelling, incarnation: i
     return Place(time, text, life.incarnation if incarnation is None else incarnation)
 
 
-def at_position(marks: Sequence[Mark], position: str | Position, spelling: Spelling) -> Place:
+def at_position(
+    marks: Sequence[Mark], position: str | Position, spelling: Spelling, parted: Parted | None = None
+) -> Place:
     """The place at this position: it holds all transactions that committed before it."""
     newest(marks)
     if isinstance(position, Position):
         return at_time(marks, position.last, spelling)
-    reached = []
+    found: tuple[int, Mark | None, Mark] | None = None
     # A text is read in the newest life of the source that has a position like it: its marks tell from where
     # to where the lake followed it.
     for first, mark in _lives(marks, spelling):
         time = spelling.time(position, mark.position) if spelling.reads(position) else None
         if time is None:
             return _spelled(marks, position)
-        if time <= mark.position.time:
-            reached.append((time, mark))
-            if first is None or first.position.time <= time:
-                return at_time(marks, time - 1, spelling, mark.incarnation)
-    if not reached:
+        within = first is None or first.position.time <= time
+        if time <= mark.position.time and (within or found is None):
+            found = time, first, mark
+            if within:
+                break
+    if found is None:
         raise _ahead(marks, "the lake has not reached that position yet")
-    time, mark = reached[0]
-    return at_time(marks, time - 1, spelling, mark.incarnation)
+    time, first, mark = found
+    place = at_time(marks, time - 1, spelling, mark.incarnation)
+    if not _was_there(marks, place, position, spelling, first, parted):
+        raise _none(marks, f'the source never was at position "{position}"')
+    return place
+
+
+def _was_there(
+    marks: Sequence[Mark],
+    place: Place,
+    position: str,
+    spelling: Spelling,
+    first: Mark | None,
+    parted: Parted | None,
+) -> bool:
+    """Tell whether a position is that of its place, which follows from its time only if it ever was one.
+
+    `first` is the first mark of the life that it was read in; None: of the oldest one.
+    """
+    at = bisect_right(marks, place.time, key=lambda mark: mark.time)
+    before, after = marks[at - 1] if at else None, marks[at] if at < len(marks) else None
+    for near in (before, after):
+        other_life = near is None or (first is not None and near.epoch < first.epoch)
+        if near is not None and not other_life and not spelling.agree(position, near.frontier):
+            return False
+    covers = spelling.covering(position) if place.mark is None else None
+    if after is None or covers is None or parted is None:
+        return True
+    return parted(covers, place.time, before, after)
 
 
 def at_timestamp(
@@ -196,7 +233,8 @@ def _lives(marks: Sequence[Mark], spelling: Spelling) -> Iterator[tuple[Mark | N
         near = last.position
 
         def at_home(mark: Mark, near: Position = near) -> bool:
-            return spelling.text(mark.position.time, near) == mark.frontier
+            text = mark.frontier
+            return spelling.reads(text) and spelling.time(text, near) == spelling.time(text, mark.position)
 
         first = bisect_left(marks, True, lo=start, hi=stop - 1, key=at_home)
         yield marks[first] if first else None, last

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from headrace.core.errors import Misconfigured
 from headrace.core.position import STEP, Position
-from headrace.sources.mysql.binlog_position import Log, count, parse
+from headrace.sources.mysql.binlog_position import Log, MysqlProgress, count, holds, parse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class GtidSpelling:
     """The spelling of both (`core.position.Spelling`): sets of GTIDs, and MariaDB's positions by domain.
 
-    A text gives its time. A time gives no text: only the server knows which transaction came when, but for
-    the position that is known already.
+    A text gives its time, as if it were a position of the history that is asked: that it is one, `agree` and
+    `covering` find out. A time gives no text: only the server knows which transaction came when, but for the
+    position that is known already.
     """
 
     def reads(self, text: str) -> bool:
@@ -26,6 +33,13 @@ class GtidSpelling:
 
     def text(self, time: int, near: Position) -> str | None:
         return near.text if time == near.time else None
+
+    def agree(self, text: str, other: str) -> bool:
+        return holds(text, other) or holds(other, text)
+
+    def covering(self, text: str) -> Callable[[Any], pa.BooleanArray]:
+        progress = parse(text)
+        return progress.brought.mask if isinstance(progress, MysqlProgress) else progress.read.mask
 
 
 def _base(near: Position) -> int:

@@ -19,6 +19,12 @@ class LsnSpelling:
         base = _base(near)
         return None if time < base else str(Log(base).lsn_at(time))
 
+    def agree(self, text: str, other: str) -> bool:
+        return True
+
+    def covering(self, text: str) -> None:
+        return None
+
 
 def _base(near: Position) -> int:
     return near.time - int(Lsn.parse(near.text)) if near.text else near.time

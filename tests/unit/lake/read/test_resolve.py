@@ -12,6 +12,8 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.log.unknown_moments import Stretch
 from headrace.lake.read import resolve
 from headrace.lake.read.resolve import Place
+from headrace.sources.mysql.binlog_position import FURTHER, Log
+from headrace.sources.mysql.spelling import SPELLING as GTIDS
 from headrace.sources.postgres.spelling import SPELLING
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -189,3 +191,27 @@ def test_a_lake_without_marks_says_so() -> None:
     with pytest.raises(Misconfigured) as raised:
         resolve.newest([])
     assert raised.value.code == "LAKE_NO_MARK"
+
+
+def test_a_set_of_gtids_is_read_in_the_newest_life_that_was_at_it() -> None:
+    server = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    lives = [(0, 0, 10), (0, 0, 20), (1, FURTHER, 5), (1, FURTHER, 9)]
+    marks = []
+    for epoch, (incarnation, base, number) in enumerate(lives, start=1):
+        text = f"{server}:1-{number}"
+        mark = _mark(epoch, None, "0/1")
+        time = Log(base).position(text).last
+        marks.append(replace(mark, incarnation=incarnation, frontier=text, time=time))
+
+    def read(numbers: str) -> tuple[int, int]:
+        place = resolve.at_position(marks, f"{server}:{numbers}", GTIDS)
+        return place.time, place.incarnation
+
+    assert read("1-7") == (Log(FURTHER).time(7) - 1, 1)
+    assert read("1-9") == (Log(FURTHER).time(9) - 1, 1)
+    assert read("1-15") == (Log(0).time(15) - 1, 0)
+    assert read("1-3") == (Log(0).time(3) - 1, 0)
+    for never in ("2-9", "11-20", "2-15"):
+        with pytest.raises(Misconfigured) as refused:
+            read(never)
+        assert refused.value.code == "LAKE_NO_MARK"
