@@ -98,6 +98,26 @@ def test_statements_on_wanted_tables_are_marked_where_they_happened(database: Da
         assert names(reader.catch_up()) == ["BEGIN", "a dropped"]
 
 
+def test_what_a_transaction_took_back_never_comes(database: Database) -> None:
+    """MariaDB logs it where the transaction made a temporary table, or changed one without transactions."""
+    server = database.server
+    run(database, "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE m (id int) ENGINE=MyISAM")
+    unsafe = "INSERT INTO m VALUES (1)" if server.flavour.is_mariadb else "DO 0"
+    with reading(server, [(database.name, "t")]) as reader:
+        run(
+            database,
+            *("BEGIN", "INSERT INTO t VALUES (1)", "SAVEPOINT s", "CREATE TEMPORARY TABLE x (id int)"),
+            *("INSERT INTO t VALUES (2)", "ROLLBACK TO s", "UPDATE t SET id = 3", "COMMIT"),
+            *("BEGIN", "INSERT INTO t VALUES (4)", "DROP TEMPORARY TABLE x", "ROLLBACK"),
+            *("BEGIN", "SAVEPOINT s", "INSERT INTO t VALUES (5)", unsafe, "ROLLBACK TO s", "COMMIT"),
+            "DELETE FROM t",
+        )
+        insert, update, delete = (rows(server, verb) for verb in ("insert", "update", "delete"))
+        changes = [*("BEGIN", "map", insert, "map", update), *("BEGIN", "map", delete)]
+        assert names(reader.catch_up()) == changes
+        assert [changed for _, changed, _ in reader.ended] == [2, 1]
+
+
 def test_prepared_transactions_run_until_their_end_over_restarts_of_both_sides(database: Database) -> None:
     server = database.server
     run(database, "CREATE TABLE t (id int PRIMARY KEY)")

@@ -5,6 +5,10 @@
 
 Called by `transactions`. A BEGIN is written with the first frame behind it, and maps of tables with the first
 rows: of a transaction that has nothing of a wanted table there are no bytes.
+
+MariaDB logs a transaction that was rolled back, or a part of it, where it made a temporary table or changed
+one of an engine without transactions. Wanted tables keep nothing of that: its bytes are taken back, unless a
+part of the transaction was handed on before. Then the tables that it touched are marked.
 """
 
 from __future__ import annotations
@@ -48,6 +52,8 @@ class Group:
     maps: dict[bytes, Table | None] = field(default_factory=dict)
     waiting: list[bytes] = field(default_factory=list)  # maps, until rows follow
     touched: set[Table] = field(default_factory=set)
+    marked: bool = False  # something is said of it that no rollback takes back
+    savepoints: dict[bytes, tuple[int, int] | None] = field(default_factory=dict)  # None: set twice
 
 
 class Gathering:
@@ -85,11 +91,29 @@ class Gathering:
         out = self._out(group)
         out += frames.frame(kind, event.timestamp, event.server, body, flags=event.flags)
         group.changes += 1
+        group.marked = True
 
-    def mark_rolled_back(self, group: Group, event: Event) -> None:
-        """Of what was logged a part did not happen; it is not said which."""
-        for table in sorted(group.touched):
-            self.mark(group, event, Reason.ROLLED_BACK, table)
+    def set_savepoint(self, group: Group, name: bytes) -> None:
+        """Remember the place that a transaction may be rolled back to."""
+        # Within a function the same name is another savepoint.
+        known = name in group.savepoints
+        place = (len(self._data), group.changes) if group.written else (-1, 0)
+        group.savepoints[name] = None if known else place
+
+    def roll_back(self, group: Group, event: Event, name: bytes | None = None) -> None:
+        """Of what was logged all, or what follows a savepoint, did not happen."""
+        place = (-1, 0) if name is None else group.savepoints.get(name)
+        if not group.written:
+            group.waiting.clear()
+        elif place is None or group.marked or group.start < 0:
+            for table in sorted(group.touched):
+                self.mark(group, event, Reason.ROLLED_BACK, table)
+        else:
+            size, group.changes = place
+            del self._data[group.start if size < 0 else size :]
+            if size < 0:
+                group.written, group.start = False, -1
+            group.waiting.clear()
 
     def end(self, group: Group, frontier: int) -> None:
         """The transaction has ended."""

@@ -37,6 +37,7 @@ from headrace.sources.mysql.stream.statements import Server
 _STATEMENTS = frozenset({events.QUERY, events.QUERY_COMPRESSED, events.EXECUTE_LOAD})
 _END_OF_STATEMENT = b"\xff\xff\xff\0\0\0"  # the table's number in rows that are none
 _THREAD_SPECIFIC = 0x04
+_SAVEPOINT, _BACK_TO = b"SAVEPOINT ", b"ROLLBACK TO "
 _XA = re.compile(rb"XA (COMMIT|ROLLBACK) X'([0-9A-Fa-f]*)',X'([0-9A-Fa-f]*)',(-?\d+)\s*\Z")
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _UNKNOWN: Table = ("", "")
@@ -113,7 +114,8 @@ class TransactionFinder:
             self._prepare(event)
         elif kind == events.FORMAT:
             if self._group is not None:
-                raise errors.disorder("a file begins within a transaction")
+                # A server that died within it; MariaDB lets it stand. A new dump begins in the next file.
+                raise errors.damaged("a file ends within a transaction")
             self._server = _server(event)
         elif kind == events.ROTATE:
             self._file = events.file_name(event)
@@ -181,11 +183,13 @@ class TransactionFinder:
             self._end_prepared(group, bytes(query.text))
         elif group.opened and head in (b"COMMIT", b"ROLLBACK"):
             if head == b"ROLLBACK":
-                self.gathering.mark_rolled_back(group, event)
+                self.gathering.roll_back(group, event)
             self._commit(group)
-        elif group.opened and head.startswith(b"ROLLBACK TO "):
-            self.gathering.mark_rolled_back(group, event)
-        elif not (group.opened and head.startswith((b"SAVEPOINT ", b"XA END "))):
+        elif group.opened and head.startswith(_BACK_TO):
+            self.gathering.roll_back(group, event, bytes(query.text[len(_BACK_TO) :]))
+        elif group.opened and head.startswith(_SAVEPOINT):
+            self.gathering.set_savepoint(group, bytes(query.text[len(_SAVEPOINT) :]))
+        elif not (group.opened and head.startswith(b"XA END ")):
             self._alter(group, event, query)
 
     def _alter(self, group: Group, event: Event, query: Query) -> None:
