@@ -28,6 +28,7 @@ from tests.guarantees.conftest import OTHERS_IN_FULL, copied_by
 
 NAMES = ("late", "late_full", "large")
 LATE = tuple(f"public.{name}" for name in NAMES)
+ACCOUNTS = 5_000  # so few that every time of their history can be looked at
 FIRST = 1_000_000  # a key that no writer chooses
 
 
@@ -99,7 +100,7 @@ class Scene:
 
 @contextmanager
 def scene(path: Path, database: Database, handoff: str, seed: int, program: Program) -> Iterator[Scene]:
-    database.pgbench_tables(1)
+    database.pgbench_tables(accounts=ACCOUNTS)
     database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
     url = database.url(user="app")
     with ExitStack() as stack:
@@ -112,7 +113,7 @@ def scene(path: Path, database: Database, handoff: str, seed: int, program: Prog
         for number, kind in enumerate(kinds):
             running = workload.running(kind, url, seed=seed + number, writers=1, pause=0.02)
             writers.enter_context(running)
-        writers.enter_context(database.pgbench(clients=2, rate=30))
+        writers.enter_context(database.pgbench(clients=2, rate=30, accounts=ACCOUNTS))
         options = copied_by(handoff, 400_000)  # the tables grow while they are copied
         mirror = Mirrored(path / "lake", url, "public.pgbench_*", options=options, program=program)
         stack.enter_context(mirror)

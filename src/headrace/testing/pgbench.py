@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+from tempfile import NamedTemporaryFile
 from types import TracebackType
 from typing import Any
 
@@ -25,25 +26,59 @@ from headrace.testing.wholeness import BALANCES
 TABLES = tuple(BALANCES)
 
 
-def pgbench_tables(url: str, *, scale: int = 1) -> None:
-    """Make and fill the tables; history, which has no key, gets REPLICA IDENTITY FULL."""
+_FEW = """
+INSERT INTO pgbench_branches (bid, bbalance) VALUES (1, 0);
+INSERT INTO pgbench_tellers (tid, bid, tbalance) SELECT i, 1, 0 FROM generate_series(1, 10) i;
+INSERT INTO pgbench_accounts (aid, bid, abalance, filler) SELECT i, 1, 0, '' FROM generate_series(1, {}) i;
+"""
+
+# pgbench's own transaction, but for the number of accounts: its own takes any of a hundred thousand.
+_SCRIPT = r"""
+\set aid random(1, :accounts)
+\set tid random(1, 10)
+\set delta random(-5000, 5000)
+BEGIN;
+UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
+SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
+UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
+UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = 1;
+INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, 1, :aid, :delta, CURRENT_TIMESTAMP);
+END;
+"""
+
+
+def pgbench_tables(url: str, *, scale: int = 1, accounts: int | None = None) -> None:
+    """Make and fill the tables; history, which has no key, gets REPLICA IDENTITY FULL.
+
+    With `accounts` of one branch there are so many, instead of a hundred thousand for each of `scale`.
+    """
+    steps = "dtgp" if accounts is None else "dtp"
     subprocess.run(
-        [tool("pgbench"), "--initialize", "--init-steps=dtgp", "--quiet", f"--scale={scale}"],
+        [tool("pgbench"), "--initialize", f"--init-steps={steps}", "--quiet", f"--scale={scale}"],
         env=_environment(url),
         check=True,
         capture_output=True,
     )
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("ALTER TABLE pgbench_history REPLICA IDENTITY FULL")
+        if accounts is not None:
+            connection.execute(_FEW.format(accounts).encode())
 
 
 class Pgbench:
     """pgbench in the background. It is started again when a lost connection ends it."""
 
-    def __init__(self, url: str, *, clients: int = 4, rate: int | None = None) -> None:
+    def __init__(
+        self, url: str, *, clients: int = 4, rate: int | None = None, accounts: int | None = None
+    ) -> None:
         self._command = [str(tool("pgbench")), "--no-vacuum", f"--client={clients}", "--time=86400"]
         if rate is not None:
             self._command.append(f"--rate={rate}")
+        self._script = NamedTemporaryFile("w", suffix=".sql")  # noqa: SIM115 - until `stop`
+        if accounts is not None:
+            self._script.write(_SCRIPT)
+            self._script.flush()
+            self._command += [f"--file={self._script.name}", f"--define=accounts={accounts}"]
         self._environment = _environment(url)
         self._stopped = threading.Event()
         self._process = self._start()
@@ -55,6 +90,7 @@ class Pgbench:
         self._stopped.set()
         self._process.terminate()
         self._keeper.join()
+        self._script.close()
 
     def __enter__(self) -> Pgbench:
         return self

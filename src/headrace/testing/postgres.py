@@ -194,13 +194,23 @@ class Database:
         with self.connect(user=user) as connection:
             return run(connection, statement, parameters)
 
-    def pgbench_tables(self, scale: int = 1, *, user: str = "app") -> None:
+    def pgbench_tables(self, scale: int = 1, *, accounts: int | None = None, user: str = "app") -> None:
         """The four tables of pgbench, filled; its history, which has no key, with identity FULL."""
-        pgbench_tables(self.url(user=user), scale=scale)
+        pgbench_tables(self.url(user=user), scale=scale, accounts=accounts)
 
-    def pgbench(self, *, clients: int = 4, rate: int | None = None, user: str = "app") -> Pgbench:
-        """pgbench's TPC-B running in the background, over server restarts, until `.stop()`."""
-        return Pgbench(self.url(user=user), clients=clients, rate=rate)
+    def pgbench(
+        self,
+        *,
+        clients: int = 4,
+        rate: int | None = None,
+        accounts: int | None = None,
+        user: str = "app",
+    ) -> Pgbench:
+        """pgbench's TPC-B running in the background, over server restarts, until `.stop()`.
+
+        `accounts` says how many there are, where the tables were made with so many.
+        """
+        return Pgbench(self.url(user=user), clients=clients, rate=rate, accounts=accounts)
 
     def drop(self) -> None:
         """Remove the database and what would hold it: sessions, slots, prepared transactions."""

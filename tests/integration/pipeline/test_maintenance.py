@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import pytest
 
@@ -16,22 +13,16 @@ from headrace.lake.format import layout
 from headrace.pipeline.commands import upkeep
 from headrace.pipeline.maintain import maintenance
 from headrace.testing import validators, workload
+from headrace.testing.mirror_process import Program
 from headrace.testing.postgres import Database
 from headrace.testing.wholeness import transfers
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration
 from tests.integration.pipeline.serving import Served, serving
+from tests.integration.pipeline.typed import typed
+from tests.nursery import Nursery
 
 pytestmark = pytest.mark.server
-
-
-def _maintain(mirrors: Mirrors, *arguments: str) -> dict[str, Any]:
-    """The command, in a process of its own: to it this one is the living owner."""
-    command = [sys.executable, "-m", "headrace.cli.main", "maintain", "--json", "--lake", str(mirrors.path)]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)["main"]
-    return report
 
 
 @contextmanager
@@ -51,13 +42,19 @@ def _marks(mirrors: Mirrors) -> int:
     return mirrors.lake.at().mark.epoch
 
 
-def test_maintenance_beside_a_run_disturbs_no_mark(mirrors: Mirrors, database: Database, seed: int) -> None:
+def test_maintenance_beside_a_run_disturbs_no_mark(
+    mirrors: Mirrors, database: Database, seed: int, program: Program, nursery: Nursery
+) -> None:
+    """By the command, in a process of its own: to it this one is the living owner."""
+    command = ["maintain", "--json", "--lake", str(mirrors.path), "--marks", "0s", "--grace", "0s"]
     kinds = (workload.Transfers(), workload.Keyed(), workload.Bag())
     with _written(mirrors, database, seed, *kinds) as served:
         for _ in range(2):
             epoch = _marks(mirrors)
             served.until(lambda epoch=epoch: _marks(mirrors) > epoch + 8, "some marks")  # type: ignore[misc]
-            report = _maintain(mirrors, "--marks", "0s", "--grace", "0s")
+            done = typed(program, nursery, *command)
+            assert done.returncode == 0, done.stderr
+            report = json.loads(done.stdout)["main"]
             assert report["left_alone"] == {}
             assert report["marks"]["dropped"] > 5
             assert report["compacted"]["before"] > report["compacted"]["after"] > 0
