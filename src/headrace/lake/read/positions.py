@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.core.position import Position, Spelling
+from headrace.core.position import Position, Spelling, plain
 from headrace.lake.log import catalog
 from headrace.lake.log.marks import Mark
 from headrace.lake.store.contract import Store
@@ -52,4 +52,4 @@ def spelling_at(store: Store, source: str, mark: Mark | None) -> Spelling:
 def shown(spelling: Spelling, time: int, near: Position) -> str:
     """A place in time as a person is told it, who may give it back as a position."""
     text = spelling.text(time, near)
-    return f"_time {time - 1}" if text is None else text
+    return f"_time {time - 1}" if text is None else plain(text)

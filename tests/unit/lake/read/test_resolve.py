@@ -11,6 +11,7 @@ from headrace.core.errors import Misconfigured
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.unknown_moments import Stretch
 from headrace.lake.read import resolve
+from headrace.lake.read.positions import shown
 from headrace.lake.read.resolve import Place
 from headrace.sources.mysql.binlog_position import FURTHER, Log
 from headrace.sources.mysql.spelling import SPELLING as GTIDS
@@ -191,6 +192,12 @@ def test_a_lake_without_marks_says_so() -> None:
     with pytest.raises(Misconfigured) as raised:
         resolve.newest([])
     assert raised.value.code == "LAKE_NO_MARK"
+
+
+def test_a_person_is_not_shown_what_a_position_is_known_again_by() -> None:
+    server = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    near = Log().position(f"{server}:1-5 last {server}:5@1763856000123456@1234@6f2c01aa@binlog.000002")
+    assert shown(GTIDS, near.time, near) == f"{server}:1-5"
 
 
 def test_a_set_of_gtids_is_read_in_the_newest_life_that_was_at_it() -> None:
