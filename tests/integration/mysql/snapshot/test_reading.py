@@ -165,6 +165,32 @@ def test_what_happens_to_a_table_behind_the_moment_is_seen_when_it_is_read(bank:
         assert set(copy.codes().values()) <= {"MY_COPY_OVERTAKEN", "MY_STATEMENT_OVERRULED", "MY_TABLE_GONE"}
 
 
+def test_a_reader_that_loses_a_deadlock_reads_nothing_any_more(mariadb_database: Database) -> None:
+    """MariaDB keeps its locks of what it has read, so it may stand in a circle with who wants two tables."""
+    bank = mariadb_database
+    for name, width in (("a", 9_000), ("b", 1), ("c", 20_000)):  # the least is read first
+        bank.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, v longtext)")
+        for i in range(10):
+            bank.execute(f"INSERT INTO {name} VALUES ({i}, REPEAT('v', {width}))")
+    bank.execute("ANALYZE TABLE a, b, c")
+    waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%lock'"
+    order: list[str] = []
+
+    def lock(_: Reader, piece: Piece) -> None:
+        order.append(piece.table.name)
+        if piece.table.name == "a":
+            others.start()
+            until(lambda: bank.execute(waits) == [(1,)], "nobody waits for b")
+
+    others = threading.Thread(target=lambda: bank.execute("LOCK TABLES a WRITE, b WRITE"))
+    with copied(bank, "a", "b", "c", readers=1, before=lock) as copy:
+        assert copy.snapshot.handoff.until is not None
+        assert copy.codes() == {"a": "MY_READER_LATE", "c": "MY_READER_LATE"}
+        assert copy.rows()["b"].num_rows == 10
+    others.join()
+    assert order == ["b", "a", "c"]
+
+
 def test_a_domain_that_the_server_has_forgotten_is_no_place_to_join(mariadb_database: Database) -> None:
     mariadb_database.execute("CREATE TABLE a (id int PRIMARY KEY)")
     with mariadb_database.connect() as connection, connection.cursor() as cursor:

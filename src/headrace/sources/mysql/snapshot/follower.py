@@ -67,7 +67,7 @@ class Follower:
                 self.close()
                 raise
         if self._session.closed:
-            raise _late("its connection ended, and its view with it")
+            raise late("its connection ended, and its view with it")
         return self._session
 
     def reading(self, table: TableName, check: Callable[[], None] = nobody) -> Session:
@@ -79,7 +79,7 @@ class Follower:
         if leader != self._ticket.connection:
             raise _gone()
         if unlocked is not None:
-            raise _late(f"{table} was not there when the snapshot was taken")
+            raise late(f"{table} was not there when the snapshot was taken")
         return session
 
     def witness(self) -> Session:
@@ -109,7 +109,7 @@ def _join(session: Session, ticket: Ticket, check: Callable[[], None]) -> str:
     executed = f"@@global.{session.release.words.executed}"
     [(brought, got)] = query(session, f"SELECT {executed}, GET_LOCK('{ticket.view(number)}', 0)")
     if got != 1:
-        raise _late("its place was another's before")
+        raise late("its place was another's before")
     while not _is_member(session, ticket):
         check()
         time.sleep(_GLANCE)
@@ -122,7 +122,7 @@ def _place(session: Session, ticket: Ticket) -> int:
     for number in range(ticket.readers):
         if _got(session, ticket.place(number), 0, nobody):
             return number
-    raise _late("all places are held by others")
+    raise late("all places are held by others")
 
 
 def _wait_at_gate(session: Session, ticket: Ticket, number: int, check: Callable[[], None]) -> None:
@@ -143,7 +143,7 @@ def _is_member(session: Session, ticket: Ticket) -> bool:
     if leader != ticket.connection:
         raise _gone()
     if closed is not None:
-        raise _late("the tables were locked and let go of without it")
+        raise late("the tables were locked and let go of without it")
     return False
 
 
@@ -165,7 +165,8 @@ def _got(session: Session, name: str, seconds: int, check: Callable[[], None]) -
     return answer == 1
 
 
-def _late(detail: str) -> LeftOut:
+def late(detail: str) -> LeftOut:
+    """The error of a reader that has no view of the moment."""
     return LeftOut(
         "MY_READER_LATE",
         "a reader was not there when the snapshot was taken, or has lost it",

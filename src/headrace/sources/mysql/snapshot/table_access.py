@@ -42,7 +42,7 @@ from headrace.sources.mysql.session.refusals import (
     TableGone,
 )
 from headrace.sources.mysql.session.statements import Session, execute, query, quoted
-from headrace.sources.mysql.snapshot.follower import LeftOut
+from headrace.sources.mysql.snapshot.follower import LeftOut, late
 
 _MARKS = """
 SELECT table_schema, table_name, create_time
@@ -117,7 +117,19 @@ def held(session: Session, name: TableName) -> Iterator[None]:
         yield
     finally:
         if not session.closed:
-            execute(session, "ROLLBACK TO SAVEPOINT headrace")
+            _let_go(session)
+
+
+def _let_go(session: Session) -> None:
+    """Let go of the table; with no savepoint there is no view either, and the session is closed.
+
+    Who loses a deadlock loses the whole transaction; outside of one a statement sees what is there by then.
+    """
+    try:
+        execute(session, "ROLLBACK TO SAVEPOINT headrace")
+    except StatementRefused:
+        session.close()
+        raise late("the server has ended its transaction, and its view with it") from None
 
 
 def prove_mark(witness: Session, name: TableName, mark: str) -> None:
