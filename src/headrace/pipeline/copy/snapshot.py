@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence, Set
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -58,6 +58,8 @@ from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address, Session
 from headrace.sources.contract.tables import TableDef
 from headrace.spark.jobs import Jobs
+
+AWAKE_SECONDS = 60.0  # between two questions to a snapshot that is being read
 
 
 @dataclass(slots=True)
@@ -187,9 +189,8 @@ class Copying:
             try:
                 handoff = snapshot.handoff  # only now: its readers may have to be there first
                 self.site.waits_for = None
-                for future in as_completed(started):
-                    for piece, answer in future.result():
-                        self._take(piece.table, answer, handoff)
+                for piece, answer in _read_under(snapshot, started):
+                    self._take(piece.table, answer, handoff)
             finally:
                 for future in started:
                     future.cancel()
@@ -229,6 +230,21 @@ class Copying:
         if table.left == 0:
             progress.bytes_done = progress.bytes_known
             self.site.finished.put(_copied(name, table, handoff))
+
+
+def _read_under(
+    snapshot: Snapshot, started: Sequence[Future[list[tuple[Piece, Answer]]]]
+) -> Iterator[tuple[Piece, Answer]]:
+    """Give out answers as the readers end; meanwhile the snapshot is asked, lest its connection fall asleep.
+
+    Whether it is still held is theirs to find out: those that have what they need of it go on without.
+    """
+    left = set(started)
+    while left:
+        ended, left = wait(left, AWAKE_SECONDS, FIRST_COMPLETED)
+        snapshot.alive()
+        for future in ended:
+            yield from future.result()
 
 
 def _copied(name: TableName, table: _Table, handoff: Handoff) -> Copied:

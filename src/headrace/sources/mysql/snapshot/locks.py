@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.waiting import Waiting
+from headrace.sources.mysql.session.connection import PINS
 from headrace.sources.mysql.session.refusals import (
     Cancelled,
     LockTimeout,
@@ -42,6 +43,7 @@ ATTEMPT_SECONDS = 1.0
 PAUSE_SECONDS = 2.0
 _GLANCE = 0.2  # between two looks whether the pause is wanted still
 _IDLE_SECONDS = 2  # until the server ends a session that holds the locks and says nothing
+_USUAL_SECONDS = int(PINS["wait_timeout"])  # and any other session of ours
 _MOST_NAMED = 5
 
 
@@ -119,7 +121,7 @@ def _is_there(session: Session, table: TableName) -> bool:
 
 def idle(session: Session, seconds: int | None) -> None:
     """Have the server end the session after so many seconds of silence; None: after the usual time."""
-    execute(session, f"SET SESSION wait_timeout = {28800 if seconds is None else seconds}")
+    execute(session, f"SET SESSION wait_timeout = {_USUAL_SECONDS if seconds is None else seconds}")
 
 
 def _attempt(session: Session, tables: Sequence[TableName]) -> Locked:
