@@ -7,8 +7,9 @@ Called by `transactions`. A BEGIN is written with the first frame behind it, and
 rows: of a transaction that has nothing of a wanted table there are no bytes.
 
 MariaDB logs a transaction that was rolled back, or a part of it, where it made a temporary table or changed
-one of an engine without transactions. Wanted tables keep nothing of that: its bytes are taken back, unless a
-part of the transaction was handed on before. Then the tables that it touched are marked.
+one of an engine without transactions. Wanted tables keep nothing of it: its bytes are taken back. So a small
+transaction is held back while it is open; of a large one the tables that it touched are marked. Which of the
+two never hangs on where a read ends: what comes again after a restart has to be the same.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from headrace.sources.mysql.stream.events import Event
 from headrace.sources.mysql.stream.frames import Reason
 
 Table = tuple[str, str]
+MOST_HELD = 1 << 19  # bytes of a transaction that is held back; less than a read
 
 
 @dataclass(slots=True)
@@ -97,23 +99,36 @@ class Gathering:
         """Remember the place that a transaction may be rolled back to."""
         # Within a function the same name is another savepoint.
         known = name in group.savepoints
-        place = (len(self._data), group.changes) if group.written else (-1, 0)
+        place = (len(self._data) - group.start, group.changes) if group.written else (0, 0)
         group.savepoints[name] = None if known else place
 
     def roll_back(self, group: Group, event: Event, name: bytes | None = None) -> None:
         """Of what was logged all, or what follows a savepoint, did not happen."""
-        place = (-1, 0) if name is None else group.savepoints.get(name)
+        place = (0, 0) if name is None else group.savepoints.get(name)
         if not group.written:
             group.waiting.clear()
-        elif place is None or group.marked or group.start < 0:
+        elif place is None or group.marked or not self._holds(group):
             for table in sorted(group.touched):
                 self.mark(group, event, Reason.ROLLED_BACK, table)
         else:
             size, group.changes = place
-            del self._data[group.start if size < 0 else size :]
-            if size < 0:
+            del self._data[group.start + size :]
+            if not size:
                 group.written, group.start = False, -1
             group.waiting.clear()
+
+    def held_back(self, group: Group | None) -> Gathering:
+        """The gathering of the next read: it has what is held back of this one."""
+        following = Gathering()
+        if group is not None and group.written and self._holds(group):
+            following._data = self._data[group.start :]
+            del self._data[group.start :]
+            group.start = 0
+        return following
+
+    def _holds(self, group: Group) -> bool:
+        """Tell whether a transaction with rows is small enough to be held back."""
+        return group.start >= 0 and len(self._data) - group.start <= MOST_HELD
 
     def end(self, group: Group, frontier: int) -> None:
         """The transaction has ended."""

@@ -124,11 +124,13 @@ class TransactionFinder:
 
     def received(self, size: int, heard: tuple[int, int] | None = None) -> Received:
         """Hand on what was gathered of so many bytes."""
-        gathered, self.gathering = self.gathering, Gathering()
+        gathered, group = self.gathering, self._group
+        self.gathering = gathered.held_back(group)
         last, here = gathered.last_end, Position(self.time, self.frontier.text)
         positions = [] if last in (None, here.time) else [Position(last, self.frontier.remembered)]
         self.frontier.remember()
-        return gathered.received(self._group, size, [*positions, here], heard)
+        handed_on = None if self.gathering.size else group
+        return gathered.received(handed_on, size, [*positions, here], heard)
 
     def _begin(self, event: Event) -> None:
         if self._group is not None:

@@ -13,6 +13,7 @@ from headrace.sources.mysql import binlog_position
 from headrace.sources.mysql.binlog_position import Log
 from headrace.sources.mysql.stream import events, frames
 from headrace.sources.mysql.stream.events import EventReader
+from headrace.sources.mysql.stream.gathering import MOST_HELD
 from headrace.sources.mysql.stream.transactions import TransactionFinder, WantedTables
 from tests.unit.sources.mysql.stream import logged
 from tests.unit.sources.mysql.stream.logged import SERVER
@@ -174,10 +175,28 @@ def test_what_was_logged_and_rolled_back_is_taken_back() -> None:
     assert feed.position == f"{SERVER}:1-14"
 
 
+def test_what_was_rolled_back_does_not_hang_on_where_a_read_ends() -> None:
+    rows, point, to = logged.rows(1), logged.query("SAVEPOINT `s`"), logged.query("ROLLBACK TO `s`")
+    large = logged.rows(1, bytes(MOST_HELD))
+    groups = [
+        [logged.gtid(11), BEGIN, ORDERS, rows, point, ORDERS, rows, to, ORDERS, rows, XID],
+        [logged.gtid(12), BEGIN, ORDERS, rows, logged.query("ROLLBACK")],
+        [logged.gtid(13), BEGIN, ORDERS, large, point, ORDERS, rows, to, XID],
+        [logged.gtid(14), BEGIN, ORDERS, rows, XID],
+    ]
+    at_once, singly = Feed(), Feed()
+    one = at_once.send(*(event for group in groups for event in group))
+    several = [singly.send(event) for group in groups for event in group]
+    assert b"".join(bytes(each.data) for each in several) == bytes(one.data)
+    assert [end for each in several for end in ends(each)] == ends(one)
+    assert shown(one.data)[-4:] == ["shop.orders rolled_back", *("BEGIN 14", "map", "rows 30")]
+    assert len(one.ended) == 3
+
+
 def test_what_was_rolled_back_elsewhere_stops_the_tables_that_it_touched() -> None:
     feed, rows, point = Feed(), [ORDERS, logged.rows(1)], logged.query("SAVEPOINT `s`")
-    # Handed on before; a savepoint that is not known, or not which of two; a statement within.
-    feed.send(logged.gtid(11), BEGIN, point, *rows)
+    # Too large; a savepoint that is not known, or not which of two; a statement within.
+    feed.send(logged.gtid(11), BEGIN, point, ORDERS, logged.rows(1, bytes(MOST_HELD)))
     update = logged.query("UPDATE x SET a=1", changed=["crm"])
     received = feed.send(
         *(logged.query("ROLLBACK TO `s`"), XID),
