@@ -138,7 +138,7 @@ def at_position(
         raise _ahead(marks, "the lake has not reached that position yet")
     time, first, mark = found
     place = at_time(marks, time - 1, spelling, mark.incarnation)
-    if not _was_there(marks, place, position, spelling, first, parted):
+    if not _was_there(marks, place, position, spelling, (first, mark), parted):
         raise _none(marks, f'the source never was at position "{position}"')
     return place
 
@@ -148,18 +148,20 @@ def _was_there(
     place: Place,
     position: str,
     spelling: Spelling,
-    first: Mark | None,
+    life: tuple[Mark | None, Mark],
     parted: Parted | None,
 ) -> bool:
     """Tell whether a position is that of its place, which follows from its time only if it ever was one.
 
-    `first` is the first mark of the life that it was read in; None: of the oldest one.
+    `life` are the first and the last mark of the life that it was read in, as `_lives` has them.
     """
+    first, last = life
     at = bisect_right(marks, place.time, key=lambda mark: mark.time)
     before, after = marks[at - 1] if at else None, marks[at] if at < len(marks) else None
     for near in (before, after):
-        other_life = near is None or (first is not None and near.epoch < first.epoch)
-        if near is not None and not other_life and not spelling.agree(position, near.frontier):
+        if near is None or near.epoch > last.epoch or (first is not None and near.epoch < first.epoch):
+            continue  # nothing that it could be held against
+        if not spelling.agree(position, near.frontier):
             return False
     covers = spelling.covering(position) if place.mark is None else None
     if after is None or covers is None or parted is None:

@@ -202,13 +202,11 @@ def test_a_person_is_not_shown_what_a_position_is_known_again_by() -> None:
 
 def test_a_set_of_gtids_is_read_in_the_newest_life_that_was_at_it() -> None:
     server = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-    lives = [(0, 0, 10), (0, 0, 20), (1, FURTHER, 5), (1, FURTHER, 9)]
+    lives = [(0, f"{server}:1-10"), (0, f"{server}:1-20"), (1, f"{server}:1-5"), (1, f"{server}:1-9")]
     marks = []
-    for epoch, (incarnation, base, number) in enumerate(lives, start=1):
-        text = f"{server}:1-{number}"
-        mark = _mark(epoch, None, "0/1")
-        time = Log(base).position(text).last
-        marks.append(replace(mark, incarnation=incarnation, frontier=text, time=time))
+    for epoch, (life, text) in enumerate([*lives, (2, "6f08142e-e71f-11f1-be09-02fc00000001:1")], start=1):
+        time = Log(life * FURTHER).position(text).last
+        marks.append(replace(_mark(epoch, None, "0/1"), incarnation=life, frontier=text, time=time))
 
     def read(numbers: str) -> tuple[int, int]:
         place = resolve.at_position(marks, f"{server}:{numbers}", GTIDS)
