@@ -60,13 +60,18 @@ class Handoff(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ByPosition:
-    """The snapshot holds exactly what its frontier covers."""
+    """The snapshot holds exactly what its frontier covers.
+
+    What was done to the table itself may show in what was read later, though no row of the stream says so:
+    where the stream tells of it by a place before `settled`, the copy is not exact before that.
+    """
 
     frontier: Position
+    settled: Position | None = None
 
     @property
     def until(self) -> Position:
-        return self.frontier
+        return self.frontier if self.settled is None else self.settled
 
     @property
     def floor(self) -> None:
@@ -77,7 +82,8 @@ class ByPosition:
         return self.frontier.mask(times)
 
     def as_record(self) -> dict[str, Any]:
-        return {"by": "position", "frontier": self.frontier.as_record()}
+        settled = {} if self.settled is None else {"settled": self.settled.as_record()}
+        return {"by": "position", "frontier": self.frontier.as_record(), **settled}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +206,14 @@ def handoff_from_record(
 ) -> AnySnapshot:
     """The inverse of `as_record`; `name_set` reads a set of names, for sources that have such."""
     if record["by"] == "position":
-        return ByPosition(Position.from_record(record["frontier"]))
-    until = Position.from_record(record["settled"]) if record["settled"] else None
+        return ByPosition(Position.from_record(record["frontier"]), _settled(record))
+    until = _settled(record)
     if record["by"] == "set":
         assert name_set is not None
         return BySet(name_set(record["executed"]), until)
     return ByXid.parse(record["snapshot"], until)
+
+
+def _settled(record: Mapping[str, Any]) -> Position | None:
+    found = record.get("settled")
+    return Position.from_record(found) if found else None

@@ -187,9 +187,9 @@ class Copying:
             started = [pool.submit(self._read, readers, share) for share in snapshot.shares(pieces)]
             self._started = started
             try:
-                handoff = snapshot.handoff  # only now: its readers may have to be there first
+                _ = snapshot.handoff  # only now: its readers may have to be there first
                 self.site.waits_for = None
-                for piece, answer in _read_under(snapshot, started):
+                for piece, answer, handoff in _read_under(snapshot, started):
                     self._take(piece.table, answer, handoff)
             finally:
                 for future in started:
@@ -234,7 +234,7 @@ class Copying:
 
 def _read_under(
     snapshot: Snapshot, started: Sequence[Future[list[tuple[Piece, Answer]]]]
-) -> Iterator[tuple[Piece, Answer]]:
+) -> Iterator[tuple[Piece, Answer, Handoff]]:
     """Give out answers as the readers end; meanwhile the snapshot is asked, lest its connection fall asleep.
 
     Whether it is still held is theirs to find out: those that have what they need of it go on without.
@@ -244,7 +244,9 @@ def _read_under(
         ended, left = wait(left, AWAKE_SECONDS, FIRST_COMPLETED)
         snapshot.alive()
         for future in ended:
-            yield from future.result()
+            answers = future.result()
+            handoff = snapshot.settled()
+            yield from ((piece, answer, handoff) for piece, answer in answers)
 
 
 def _copied(name: TableName, table: _Table, handoff: Handoff) -> Copied:

@@ -121,6 +121,9 @@ class Snapshot(AbstractContextManager["Snapshot"], Protocol):
     def handoff(self) -> Handoff:
         """The test of which transactions it holds: asked for once whoever reads it was begun."""
 
+    def settled(self) -> Handoff:
+        """The handoff of all that was read by now: exact from behind whatever may show in it."""
+
     @property
     def admits_later(self) -> bool:
         """Tell whether it can be read by those, too, who come after its handoff was asked for."""

@@ -165,6 +165,32 @@ def test_what_happens_to_a_table_behind_the_moment_is_seen_when_it_is_read(bank:
         assert set(copy.codes().values()) <= {"MY_COPY_OVERTAKEN", "MY_STATEMENT_OVERRULED", "MY_TABLE_GONE"}
 
 
+def test_a_copy_is_exact_from_behind_what_was_done_to_its_table_meanwhile(bank: Database) -> None:
+    """Rows of an exchanged partition may be older than the moment, and the table has no mark of it."""
+    bank.execute(
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)"
+        " (PARTITION p VALUES LESS THAN (10), PARTITION q VALUES LESS THAN (20))"
+    )
+    bank.execute("CREATE TABLE other (id int PRIMARY KEY)")
+    bank.execute("INSERT INTO other VALUES (1)")
+    going_on = threading.Event()
+
+    def wait(_: Reader, piece: Piece) -> None:
+        assert piece.table.name == "a" or going_on.wait(SECONDS)
+
+    with copied(bank, "a", "parts", readers=1, before=wait) as copy:
+        handoff = copy.snapshot.handoff
+        bank.execute("ALTER TABLE parts EXCHANGE PARTITION p WITH TABLE other")
+        going_on.set()
+        assert copy.rows()["parts"].to_pylist() == [{"id": 1}]
+        settled = copy.snapshot.settled()
+    assert handoff.until is not None
+    assert settled.until is not None
+    assert settled.until.time == BASE + executed(bank) > handoff.until.time
+    times = pa.array([handoff.until.time - 1, settled.until.time - 1])
+    assert settled.held(times, None).to_pylist() == [True, False]
+
+
 def test_a_reader_that_loses_a_deadlock_reads_nothing_any_more(mariadb_database: Database) -> None:
     """MariaDB keeps its locks of what it has read, so it may stand in a circle with who wants two tables."""
     bank = mariadb_database

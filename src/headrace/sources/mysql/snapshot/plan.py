@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from headrace.core.chunks import Bound, Span
@@ -162,6 +162,17 @@ class HeldSnapshot:
                 self.leader.close()  # those who wait for it learn that it will not come
                 raise
         return self._handoff
+
+    def settled(self) -> ByPosition | BySet:
+        """The handoff, exact from the log's end of now on.
+
+        Rows that came with a partition that was exchanged may be older than the moment, and the table has no
+        mark of it. The log tells of it before that end.
+        """
+        handoff = self.handoff
+        if isinstance(handoff, BySet):
+            return handoff
+        return replace(handoff, settled=max(handoff.frontier, self.leader.executed(self.log).frontier))
 
     @property
     def ticket(self) -> Json:

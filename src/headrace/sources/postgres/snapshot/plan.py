@@ -141,6 +141,10 @@ class HeldSnapshot:
     ) -> None:
         self.leader.close()
 
+    def settled(self) -> ByPosition | ByXid:
+        """The same, however long it was read."""
+        return self.handoff
+
     @property
     def ticket(self) -> Json:
         return {"snapshot": self.leader.snapshot_id, "handoff": self.handoff.as_record()}
