@@ -18,9 +18,12 @@ def unfinished(lake: Lake) -> set[str]:
 
 
 def ever(lake: Path) -> set[str]:
-    """The moments of all chunks that complete copies were made of."""
+    """The moments of all chunks that copies were made of, as far as any plan told of them last."""
     plans = [json.loads(path.read_text()) for path in (lake / "_headrace/epochs").rglob("*.json")]
-    states = [state for plan in plans for name, state in plan["state"].items() if name.startswith("table/")]
-    joining = [state for state in states if state and state["state"] == State.JOINING.value]
-    handoffs = [ByChunk.from_record(s["handoff"]) for s in joining if s["handoff"]["by"] == "chunk"]
-    return {str(chunk.handoff) for handoff in handoffs for chunk in handoff.chunks}
+    newest: dict[str, ByChunk] = {}
+    for plan in sorted(plans, key=lambda plan: int(plan["epoch"])):
+        for name, state in plan["state"].items():
+            known = state.get("handoff") if name.startswith("table/") and state else None
+            if known and known["by"] == "chunk":
+                newest[name] = ByChunk.from_record(known)
+    return {str(chunk.handoff) for handoff in newest.values() for chunk in handoff.chunks}

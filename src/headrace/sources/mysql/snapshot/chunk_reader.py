@@ -46,6 +46,7 @@ from headrace.sources.mysql.snapshot.table_access import (
     spelled,
 )
 
+TOUCH_SECONDS = 0.25  # for the view to touch the table, while its writers wait
 LOCK_SECONDS = 10.0  # for a lock to be had, in several attempts; then the table is left to another copy
 
 
@@ -95,7 +96,8 @@ class ChunkReader:
                 if locks.missing:
                     raise overtaken(f"{table} was dropped, or renamed")
                 execute(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-                query(session, f"SELECT 1 FROM {spelled(table)} LIMIT 0")
+                # DDL that came since the lock waits for it, and this for the DDL.
+                query(session, f"SELECT 1 FROM {spelled(table)} LIMIT 0", seconds=TOUCH_SECONDS)
                 text = executed(locker)
                 locks.release(locker)
         except TablesHeld as error:
