@@ -28,7 +28,7 @@ come with wide offsets (`core.columns`): what meets here may pass 2 GiB in a col
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -42,19 +42,6 @@ from headrace.core.row_groups import Groups, rank
 from headrace.core.schema import TableSchema
 from headrace.core.timelines import NOWHERE, Lives, What
 from headrace.core.truncation import Truncation, ends
-
-
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """The outcome of a fold. Keycodes are distinct and in order; `final` is in the order of `keys`."""
-
-    final: pa.Table  # the rows that are there afterwards, those of untouched keys among them
-    keys: pa.Array  # the keycode of each row of `final`
-    touched: pa.Array
-    history: pa.Table
-    missing: pa.Array
-    conflict: pa.Array
-    holes: pa.Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +70,24 @@ class _Values:
     lost: Flags  # positions of which some value is nowhere
 
 
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The outcome of a fold. Keycodes are distinct and in order; `final` is in the order of `keys`."""
+
+    final: pa.Table  # the rows that are there afterwards, those of untouched keys among them
+    keys: pa.Array  # the keycode of each row of `final`
+    touched: pa.Array
+    missing: pa.Array
+    conflict: pa.Array
+    holes: pa.Array
+    _stage: _Stage = field(repr=False, compare=False)
+    _values: _Values = field(repr=False, compare=False)
+
+    def history(self) -> pa.Table:
+        """Exactly what happened to the rows: twice as large as they are, and made only when asked for."""
+        return _history(self._stage, self._values)
+
+
 def fold(
     schema: TableSchema, events: pa.Table, base: pa.Table, truncations: Sequence[Truncation] = ()
 ) -> Folded:
@@ -102,10 +107,11 @@ def fold(
         final=pa.Table.from_arrays(_take(stage, values, last), schema=wide_schema(schema.arrow())),
         keys=stage.codes.take(pa.array(lives.row[last])),
         touched=stage.codes_at(happened),
-        history=_history(stage, values),
         missing=stage.codes_at(met_none),
         conflict=stage.codes_at(met_one),
         holes=stage.codes_at(values.lost),
+        _stage=stage,
+        _values=values,
     )
 
 

@@ -56,7 +56,7 @@ def test_fold_does_what_its_slow_twin_does(transactions: list[list[Change]], bas
     expected = reference.fold(world.start, transactions)
     happened = events(KEYED, changes(world, KEYED, range(len(transactions))))
     folded = fold(KEYED, happened, table(base), truncations(world, range(len(transactions))))
-    assert sorted(sides(folded.history), key=_by_place) == sorted(expected.history, key=_by_place)
+    assert sorted(sides(folded.history()), key=_by_place) == sorted(expected.history, key=_by_place)
     assert rows(folded.final) == [row for _, row in sorted(expected.state.items()) if row is not None]
     assert folded.missing.equals(_codes(expected.missing))
     assert folded.conflict.equals(_codes(expected.conflict))

@@ -40,7 +40,7 @@ def test_a_value_that_was_not_sent_is_the_one_of_the_row_before() -> None:
         update(3, ("a", "3", None), holes={2}),
     )
     assert rows_of(folded.final) == [("a", "3", "NEW")]
-    assert rows_of(folded.history, *HISTORY) == [
+    assert rows_of(folded.history(), *HISTORY) == [
         (1, 0, -1, "a", "0", "BIG"),
         (1, 0, 1, "a", "1", "BIG"),
         (2, 0, -1, "a", "1", "BIG"),
@@ -64,14 +64,14 @@ def test_a_deleted_row_leaves_nothing_to_the_next_one_of_its_key() -> None:
         update(3, ("a", "2", None), holes={2}),
     )
     assert rows_of(folded.final) == [("a", "2", "NEW")]
-    assert rows_of(folded.history, *HISTORY)[0] == (1, 0, -1, "a", "0", "OLD")
+    assert rows_of(folded.history(), *HISTORY)[0] == (1, 0, -1, "a", "0", "OLD")
 
 
 def test_a_chain_of_key_changes_carries_a_long_value_along() -> None:
     chain = [_move(1, old, (new, new, None)) for old, new in ("ab", "bc", "cd", "de", "ef")]
     folded = _fold([("a", "0", "BIG")], *chain)
     assert rows_of(folded.final) == [("f", "f", "BIG")]
-    assert rows_of(folded.history, "_ordinal", "_diff", "id", "big")[-2:] == [
+    assert rows_of(folded.history(), "_ordinal", "_diff", "id", "big")[-2:] == [
         (4, -1, "e", "BIG"),
         (4, 1, "f", "BIG"),
     ]
@@ -102,14 +102,14 @@ def test_a_value_that_is_nowhere_is_reported_and_not_made_null() -> None:
     """The old key's row is not among the base rows."""
     folded = _fold([], _move(1, "a", ("b", "1", None)), update(2, ("b", "2", None), holes={2}))
     assert folded.holes.equals(_keys("b"))
-    assert folded.final.num_rows == folded.history.num_rows == 0
+    assert folded.final.num_rows == folded.history().num_rows == 0
 
 
 def test_a_lost_row_that_is_sent_whole_later_is_whole_again() -> None:
     folded = _fold([], insert(1, ("b", "1", None), frozenset({2})), update(2, ("b", "2", "BIG")))
     assert folded.holes.equals(_keys("b"))
     assert rows_of(folded.final) == [("b", "2", "BIG")]
-    assert rows_of(folded.history, *HISTORY) == [(2, 0, 1, "b", "2", "BIG")]
+    assert rows_of(folded.history(), *HISTORY) == [(2, 0, 1, "b", "2", "BIG")]
 
 
 def test_changes_of_rows_that_are_not_there_are_missing() -> None:
@@ -127,7 +127,7 @@ def test_an_insert_onto_a_row_is_a_conflict_and_history_still_adds_up() -> None:
     folded = _fold([("a", "0", "")], insert(1, ("a", "1", "")))
     assert folded.conflict.equals(_keys("a"))
     assert rows_of(folded.final) == [("a", "1", "")]
-    assert rows_of(folded.history, "_diff", "small") == [(-1, "0"), (1, "1")]
+    assert rows_of(folded.history(), "_diff", "small") == [(-1, "0"), (1, "1")]
 
 
 def test_rows_of_other_keys_stay_and_all_are_in_the_order_of_the_key() -> None:
@@ -140,14 +140,14 @@ def test_rows_of_other_keys_stay_and_all_are_in_the_order_of_the_key() -> None:
 def test_a_row_that_came_and_went_leaves_only_history() -> None:
     folded = _fold([], insert(1, ("a", "1", "")), delete(1, ("a", None, None)))
     assert folded.final.num_rows == 0
-    assert rows_of(folded.history, "_ordinal", "_diff") == [(0, 1), (1, -1)]
+    assert rows_of(folded.history(), "_ordinal", "_diff") == [(0, 1), (1, -1)]
     assert folded.touched.equals(_keys("a"))
 
 
 def test_no_events_change_nothing() -> None:
     folded = _fold([("a", "0", "")])
     assert rows_of(folded.final) == [("a", "0", "")]
-    assert folded.history.num_rows == len(folded.touched) == 0
+    assert folded.history().num_rows == len(folded.touched) == 0
     assert _fold([]).final.schema == wide_schema(KEYED.arrow())
 
 
@@ -171,7 +171,7 @@ def test_the_two_events_of_a_move_may_come_in_either_order() -> None:
     happened = events(KEYED, batch(KEYED, _move(1, "a", ("b", "1", None))))
     folded = fold(KEYED, happened.take(pa.array([1, 0])), table_of(KEYED, ("a", "0", "BIG")))
     assert rows_of(folded.final) == [("b", "1", "BIG")]
-    assert rows_of(folded.history, "_diff", "id") == [(-1, "a"), (1, "b")]
+    assert rows_of(folded.history(), "_diff", "id") == [(-1, "a"), (1, "b")]
 
 
 def test_every_type_of_the_lake_passes_through_unharmed() -> None:
@@ -190,4 +190,4 @@ def test_every_type_of_the_lake_passes_through_unharmed() -> None:
     happened = events(schema, batch(schema, update(1, row)))
     folded = fold(schema, happened, table_of(schema, row, (2, *values.values())))
     assert folded.final.equals(wide(table_of(schema, row, (2, *values.values()))))
-    assert folded.history.num_rows == 2
+    assert folded.history().num_rows == 2

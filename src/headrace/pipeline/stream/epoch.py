@@ -50,7 +50,7 @@ from headrace.sources.contract.source import Source
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
 
-LARGE = 1_000_000  # changes, from which on it pays to look ahead
+LARGE, LARGE_BYTES = 1_000_000, 256 << 20  # changes, or bytes, from which on it pays to look ahead
 
 
 @dataclass(slots=True)
@@ -323,7 +323,7 @@ def _worked(
     torn = {task.name: Outcome(task.name, torn=task.torn) for task in tasks.values() if task.torn}
     tasks = {number: task for number, task in tasks.items() if not task.torn}
     jobs = runner.jobs(work.changes + rows_to_go(tasks))
-    if work.changes > LARGE:
+    if work.changes > LARGE or sum(each.stop - each.start for each in slices) > LARGE_BYTES:
         tasks = with_births(runner.reader, slices, tasks)
     with ExitStack() as stack:
         while True:

@@ -1,8 +1,10 @@
 """A look ahead into a large epoch: how many rows a table gets, and between which keys they lie.
 
-New rows of a large epoch must not all end in one task. A few slices, spread over the epoch, are
-decoded here in the driver; from the keys that they hold come the cut points of `routing`'s births, so that
-each birth gets about as many rows. The sample decides who does the work, never what comes of it.
+New rows of a large epoch must not all end in one task. The beginnings of many slices are decoded here in the
+driver; from the keys that they hold come the cut points of `routing`'s births, so that each birth gets about
+as much, in rows and in bytes. Within a transaction neighbours in time are mostly neighbours by key as well:
+so many slices are looked at, each only a little. The sample decides who does the work, never what comes of
+it.
 """
 
 from __future__ import annotations
@@ -11,55 +13,76 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.compute as pc
 
 from headrace.core.keycode import keycode
 from headrace.pipeline.tasks.routing import Prefixes, prefixes
 from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import TableTask
-from headrace.sources.contract.decoder import TableChanges
+from headrace.sources.contract.decoder import TableChanges, Wanted
 from headrace.spool.reader import SpoolReader
 
-SAMPLES = 8
-SAMPLE_BYTES = 1 << 20
-ROWS_PER_BIRTH = 500_000
+MOST_SLICES = 256
+LOOKS = (1 << 16, 1 << 20, 1 << 62)  # bytes of a slice, one after the other until there is a change
+ROWS_PER_BIRTH = 1 << 18
+BYTES_PER_BIRTH = 64 << 20  # in memory
 
-Keys = dict[int, list[Prefixes]]
+Sample = tuple[Prefixes, float]  # keys, and for how much of a birth each of them stands
 
 
 def with_births(
     reader: SpoolReader, slices: Sequence[Slice], tasks: Mapping[int, TableTask]
 ) -> dict[int, TableTask]:
-    """The tasks, with births for those tables that get very many rows."""
-    chosen = [slices[i] for i in np.unique(np.linspace(0, len(slices) - 1, SAMPLES).astype(int))]
-    found: Keys = {}
-    seen = 0
-    for each in chosen:
-        seen += _sample(reader, each, tasks, found)
-    share = sum(each.stop - each.start for each in slices) / max(seen, 1)
-    return {oid: _with(task, found.get(oid, []), share) for oid, task in tasks.items()}
-
-
-def _sample(reader: SpoolReader, chosen: Slice, tasks: Mapping[int, TableTask], found: Keys) -> int:
-    """Decode the beginning of a slice; the bytes that were looked at."""
-    data = chosen.read(reader, SAMPLE_BYTES)
+    """The tasks, with births for those tables that get very much."""
     wanted = {
-        oid: task.wanted()
-        for oid, task in tasks.items()
+        number: task.wanted()
+        for number, task in tasks.items()
         # A table without a key is one group, but for what comes after a truncation.
         if not task.schema.is_multiset or task.truncations
     }
-    for each in chosen.decoder.decode(data, chosen.context, wanted):
-        if isinstance(each, TableChanges):
-            schema = wanted[each.table].schema
-            key = [each.batch.column(f"n{schema.names.index(k)}") for k in schema.identity]
-            found.setdefault(each.table, []).append(prefixes(keycode(key)))
-    return len(data)
+    chosen = np.unique(np.linspace(0, len(slices) - 1, MOST_SLICES).astype(int))
+    found: dict[int, list[Sample]] = {}
+    for number in chosen:
+        for table, (keys, births) in _sample(reader, slices[number], wanted):
+            found.setdefault(table, []).append((keys, births * len(slices) / len(chosen)))
+    return {number: _with(task, found.get(number, ())) for number, task in tasks.items()}
 
 
-def _with(task: TableTask, samples: Sequence[Prefixes], share: float) -> TableTask:
-    keys = np.sort(np.concatenate(samples)) if samples else np.empty(0)
-    births = int(len(keys) * share) // ROWS_PER_BIRTH
-    if births < 2:
+def _sample(reader: SpoolReader, chosen: Slice, wanted: Mapping[int, Wanted]) -> list[tuple[int, Sample]]:
+    """The keys of the beginning of a slice, by table; they stand for all of it."""
+    for most in LOOKS:
+        data = chosen.read(reader, most)
+        found = [
+            each
+            for each in chosen.decoder.decode(data, chosen.context, wanted)
+            if isinstance(each, TableChanges) and each.batch.num_rows
+        ]
+        if found or len(data) < most:
+            break
+    share = (chosen.stop - chosen.start) / max(len(data), 1)
+    return [(each.table, _keys(each, wanted[each.table], share)) for each in found]
+
+
+def _keys(changes: TableChanges, wanted: Wanted, share: float) -> Sample:
+    batch, names = changes.batch, wanted.schema.names
+    key = [batch.column(f"n{names.index(name)}") for name in wanted.schema.identity]
+    if not wanted.schema.is_multiset:  # a delete has only its old key
+        old = [batch.column(f"o{names.index(name)}") for name in wanted.schema.identity]
+        key = [pc.coalesce(*each) for each in zip(key, old, strict=True)]
+    of_a_row = max(1 / ROWS_PER_BIRTH, batch.nbytes / batch.num_rows / BYTES_PER_BIRTH)
+    return prefixes(keycode(key)), of_a_row * share
+
+
+def _with(task: TableTask, samples: Sequence[Sample]) -> TableTask:
+    if not samples:
         return task
-    cuts = np.unique(keys[[len(keys) * i // births for i in range(1, births)]])
+    keys = np.concatenate([found for found, _ in samples])
+    births = np.concatenate([np.full(len(found), each) for found, each in samples])
+    order = np.argsort(keys, kind="stable")
+    upto = np.cumsum(births[order])
+    count = int(upto[-1])
+    if count < 2:
+        return task
+    bounds = np.searchsorted(upto, [upto[-1] * i / count for i in range(1, count)])
+    cuts = np.unique(keys[order][bounds])
     return replace(task, routes=replace(task.routes, births=tuple(cuts.tolist())))

@@ -22,7 +22,8 @@ hash of the two. A row that is missing, or there twice, stops the table before a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -37,7 +38,6 @@ from headrace.core.key_events import Event
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import of_truncations
-from headrace.lake.format.plan import DataFile
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import (
     SMALL_FILE,
@@ -49,7 +49,13 @@ from headrace.pipeline.tasks.files import (
 )
 from headrace.pipeline.tasks.merge_truncated import belonging, merge_remainder, retract
 from headrace.pipeline.tasks.partition import ORIGIN, PROBE
-from headrace.pipeline.tasks.table_task import MASK64, NewFile, Outcome, TableTask, to_ipc
+from headrace.pipeline.tasks.routing import prefixes
+from headrace.pipeline.tasks.table_task import MASK64, Outcome, TableTask, to_ipc
+
+# In memory a fold is several times what it folds, so a large group is folded a range of keys at a time.
+ROWS_AT_ONCE = 1 << 17
+BYTES_AT_ONCE = 32 << 20
+SAMPLED = 4096  # keys that are looked at to find the ranges
 
 # --- one file, or none ------------------------------------------------------------------------
 
@@ -66,57 +72,89 @@ class _Split:
     found: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """What came of the ranges of a group's keys."""
+
+    rest: pa.Table  # rows of the file that no event touches
+    stay: pa.Table  # the others as they are now
+    gone: pa.Table  # and those of them that have gone to keys elsewhere
+    before: int  # rows that were touched
+    outcome: Outcome  # all but the files
+
+    @property
+    def grown(self) -> int:
+        return self.stay.num_rows + self.gone.num_rows - self.before
+
+
 def merge_file(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
     """A group of one file; of none where the keys are born or the table is empty."""
     ours = task.routes.files[0] if task.routes.files else None
-    found = _folded(writing, task, events)
-    if isinstance(found, Outcome):
-        return found
-    split, folded = found
-    final = folded.final.select(list(task.schema.names))
-    rewrite = ours is not None and (split.base.num_rows > 0 or (final.num_rows and ours.size < SMALL_FILE))
-    return Outcome(
-        task.name,
-        add=_rewritten(writing, task, split, folded) if rewrite else write_sorted(writing, task, final),
-        remove=(ours.path,) if ours is not None and rewrite else (),
-        history=_history(writing, task, folded),
-        errors=writing.errors(task, raw_values.errors(task, folded.history)),
-        rows=final.num_rows - split.base.num_rows,
-        vouched=split.vouched,
-        found=split.found,
-    )
+    merged = _merged(writing, task, events)
+    if isinstance(merged, Outcome):
+        return merged
+    now = merged.stay.num_rows + merged.gone.num_rows
+    if ours is not None and (merged.before > 0 or (now and ours.size < SMALL_FILE)):
+        kept = pa.concat_tables([merged.rest, merged.stay])
+        remove: tuple[str, ...] = (ours.path,)
+    else:
+        kept, remove = merged.stay, ()
+    add = (*write_sorted(writing, task, kept), *write_sorted(writing, task, merged.gone))
+    return replace(merged.outcome, add=add, remove=remove, rows=merged.grown)
 
 
 def merge_truncated_file(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
     """The file of a truncated table: what happened to its touched rows, and the end of the others."""
     if not events.num_rows:
         return merge_remainder(writing, task, events)
-    found = _folded(writing, task, events)
-    if isinstance(found, Outcome):
-        return found
-    split, folded = found
-    touched = Outcome(
-        task.name,
-        remove=(task.routes.files[0].path,),
-        history=_history(writing, task, folded),
-        errors=writing.errors(task, raw_values.errors(task, folded.history)),
-        rows=-split.base.num_rows,
-        vouched=split.vouched,
-        found=split.found,
-    )
-    return touched.combine(retract(writing, task, split.rest))
+    merged = _merged(writing, task, events)
+    if isinstance(merged, Outcome):
+        return merged
+    touched = replace(merged.outcome, remove=(task.routes.files[0].path,), rows=-merged.before)
+    return touched.combine(retract(writing, task, merged.rest))
 
 
-def _folded(writing: Writing, task: TableTask, events: pa.Table) -> tuple[_Split, Folded] | Outcome:
+def _merged(writing: Writing, task: TableTask, events: pa.Table) -> _Merged | Outcome:
     """The events folded onto the rows of the group's file; the outcome where that can't be used."""
     present = read_file(writing.store, task, task.routes.files[0].path if task.routes.files else None)
     events, probes = _apart(events)
     if failure := _present(task, present, probes):
         return Outcome(task.name, failure=failure)
-    split = _split(task.schema, present, events)
-    del present, events
-    folded = _fold(writing, task, split.events, split.base)
-    return _unfit(task, folded, split.events) or (split, folded)
+    outcome, unfit = Outcome(task.name), Outcome(task.name)
+    nothing = present.slice(0, 0)
+    rest, stay, gone, before = [nothing], [nothing], [nothing], 0
+    for own, some in _ranges(task.schema, present, events):
+        split = _split(task.schema, own, some)
+        folded = _fold(writing, task, split.events, split.base)
+        unfit = unfit.combine(_unfit(task, folded, split.events))
+        if unfit.failure is not None:
+            return unfit
+        outcome = outcome.combine(_told(writing, task, split, folded))
+        before += split.base.num_rows
+        rest.append(split.rest)
+        for rows, into in zip(_stay_or_gone(task, split, folded), (stay, gone), strict=True):
+            into.append(rows)
+    if unfit.lacking is not None:
+        return unfit
+    return _Merged(*map(pa.concat_tables, (rest, stay, gone)), before, outcome)
+
+
+def _ranges(schema: TableSchema, present: pa.Table, events: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """The file's rows and the events, so many keys at a time that a fold of them is small."""
+    rows, size = present.num_rows + events.num_rows, present.nbytes + events.nbytes
+    pieces = max(-(-rows // ROWS_AT_ONCE), -(-size // BYTES_AT_ONCE))
+    # Where a row's value, or the row, is found under another key, all are folded together.
+    if pieces < 2 or ORIGIN in events.column_names or events["_from"].null_count < events.num_rows:
+        yield present, events
+        return
+    of_rows = prefixes(keycode([present.column(name) for name in schema.key]))
+    of_events = prefixes(column(events, "_key"))
+    some = np.sort(np.concatenate([each[:: 1 + len(each) // SAMPLED] for each in (of_rows, of_events)]))
+    cuts = np.unique(some[[len(some) * i // pieces for i in range(1, pieces)]])
+    row_pieces, event_pieces = (np.searchsorted(cuts, each, side="right") for each in (of_rows, of_events))
+    for number in range(len(cuts) + 1):
+        mine = [pa.array(np.flatnonzero(each == number)) for each in (row_pieces, event_pieces)]
+        yield present.take(mine[0]), events.take(mine[1])
 
 
 def _apart(events: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -136,16 +174,12 @@ def _present(task: TableTask, present: pa.Table, probes: pa.Table) -> Definite |
     return _row_present(task, probes, column(probes, "_key").filter(here.to_arrow()))
 
 
-def _rewritten(writing: Writing, task: TableTask, split: _Split, folded: Folded) -> tuple[NewFile, ...]:
-    """The file's rows as they are now, and beside them those that have gone to keys elsewhere."""
+def _stay_or_gone(task: TableTask, split: _Split, folded: Folded) -> tuple[pa.Table, pa.Table]:
+    """The touched rows as they are now: those under keys of the group, and those that have gone elsewhere."""
     final = folded.final.select(list(task.schema.names))
     here = pl.Series(folded.keys).is_in(split.keys.implode()).to_arrow()
     gone = final.filter(pc.invert(here))
-    stay = final.filter(here) if gone.num_rows else final
-    return (
-        *write_sorted(writing, task, pa.concat_tables([split.rest, stay])),
-        *write_sorted(writing, task, gone),
-    )
+    return (final.filter(here) if gone.num_rows else final), gone
 
 
 def _split(schema: TableSchema, present: pa.Table, events: pa.Table) -> _Split:
@@ -213,12 +247,11 @@ def _digest(keys: pl.Series) -> tuple[int, int]:
 # --- what came of it --------------------------------------------------------------------------
 
 
-def _unfit(task: TableTask, folded: Folded, events: pa.Table) -> Outcome | None:
+def _unfit(task: TableTask, folded: Folded, events: pa.Table) -> Outcome:
     """Say why the fold can't be used: the table is at fault, or its copy in chunks lacks a value."""
     if isinstance(task.handoff, ByChunk) and len(folded.holes):
         return Outcome(task.name, lacking=_keys_at(task, events, folded.holes))
-    failure = _failure(task, folded, events)
-    return None if failure is None else Outcome(task.name, failure=failure)
+    return Outcome(task.name, failure=_failure(task, folded, events))
 
 
 def _keys_at(task: TableTask, events: pa.Table, codes: pa.Array) -> bytes:
@@ -263,10 +296,19 @@ def _changed_from(events: pa.Table, codes: pa.Array) -> str:
     return f"changed in the stream from _time {pc.min(events.column('_time').filter(ours)).as_py()} on"
 
 
-def _history(writing: Writing, task: TableTask, folded: Folded) -> tuple[DataFile, ...]:
-    """Of tables with full before-images it is written by `decode`, but for what truncations took."""
-    history = folded.history
-    if task.schema.full and not task.layered:
+def _told(writing: Writing, task: TableTask, split: _Split, folded: Folded) -> Outcome:
+    """The range's history and errors, and who vouches for whom.
+
+    Of tables with full before-images `decode` has written both, but for what truncations took.
+    """
+    outcome = Outcome(task.name, vouched=split.vouched, found=split.found)
+    by_decode = task.schema.full and not task.layered
+    if by_decode and not task.truncations:
+        return outcome
+    history = folded.history()
+    errors = writing.errors(task, raw_values.errors(task, history))
+    if by_decode:
         history = history.filter(pa.array(of_truncations(task.truncations, history)))
     history = belonging(task, history)
-    return write_history(writing, task, history) if history.num_rows else ()
+    files = write_history(writing, task, history) if history.num_rows else ()
+    return replace(outcome, history=files, errors=errors)

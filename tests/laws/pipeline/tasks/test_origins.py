@@ -52,7 +52,7 @@ def test_the_events_of_each_origin_fold_by_themselves(world: World, stops: set[i
         folded = fold(KEYED, mine, base.filter(pc.equal(codes, origin)))
         assert len(folded.missing) == len(folded.conflict) == len(folded.holes) == 0
         final += rows(folded.final)
-        told += sides(folded.history)
+        told += sides(folded.history())
     assert Counter(final) == Counter(world.end.values())
     assert sorted(told) == sorted(world.history())
 
