@@ -34,11 +34,12 @@ def assert_whole(lake: Lake, schema: str, *, times: int) -> None:
     assert verdict.times >= times
 
 
-def onward(mirror: Mirrored, epochs: int) -> None:
-    """Wait until so many more marks with transactions are published."""
+def onward(mirror: Mirrored, epochs: int = 2, *, transactions: int = 1) -> None:
+    """Wait until so many more marks with transactions are published, and so many transactions in them."""
     known = mirror.lake.marks()[-1].epoch
 
     def moved() -> bool:
-        return sum(m.transactions > 0 for m in mirror.lake.marks() if m.epoch > known) >= epochs
+        found = [m.transactions for m in mirror.lake.marks() if m.epoch > known and m.transactions]
+        return len(found) >= epochs and sum(found) >= transactions
 
     mirror.until(moved, "further marks", within=60)

@@ -21,7 +21,7 @@ from tests.nursery import Nursery
 
 pytestmark = pytest.mark.server
 
-CHUNKS = {"handoff": "chunks", "chunk_bytes": 150_000, "snapshot_connections": 1}
+CHUNKS = {"handoff": "chunks", "chunk_bytes": 50_000, "snapshot_connections": 1}
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_copy_in_chunks_goes_on_after_a_kill_and_is_exact(
         known = unfinished(mirror.lake)
         chunked.start()
         chunked.until_live(within=60)
-        onward(chunked, 2)
+        onward(chunked, transactions=30)
     assert chunked.stop() == 0, chunked.log()
     assert known <= ever(mirror.path), "what was copied before the kill was not copied again"
     lake = mirror.once()

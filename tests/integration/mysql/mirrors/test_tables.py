@@ -35,7 +35,7 @@ def test_tables_that_are_added_under_writes_join_exactly(
             for name in Transfers().names:
                 mirror.ask("tables.add", name)
             process.until_live(within=60)
-            onward(process, 3)
+            onward(process, 3, transactions=50)
         assert process.stop() == 0, process.log()
     lake = mirror.once(tables=list(first))
     having = [set(mark.versions) for mark in lake.marks()]
