@@ -5,14 +5,19 @@
 
 `jobs` and `worker` put and open what passes between driver and tasks; nobody else sees a name in the place of
 bytes, but for what a caller shares (`Jobs.shared`), which its tasks open themselves (`opened`). The objects
-of a job lie in a folder of their own, which is removed when the job is over; what a driver that was killed
-left there is removed by a later one (`tidy`). Names hold no credentials: whoever opens one reaches the store
-by its own environment, as tasks reach the lake.
+of a job lie in a folder of their own, which is removed when the job is over; its name tells whose job it is,
+so that what a driver that was killed left there is removed by the next one (`tidy`). Where the store is a
+directory the limit is low: there a file costs less than the way through the JVM, whose memory would grow with
+what passes. Names of objects hold no credentials: whoever opens one reaches the store by its own environment,
+as tasks reach the lake.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import socket
 import time
 import uuid
 from collections.abc import Iterator
@@ -23,14 +28,20 @@ from typing import Final
 
 from headrace.core.errors import Transient
 from headrace.lake.format import layout
+from headrace.lake.store.contract import Store
+from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
+from headrace.spool.origin import runs
 
 LARGEST: Final = 64 << 20
+LARGEST_NEARBY: Final = 256 << 10
 SHARED: Final = 64 << 10
 ABANDONED_SECONDS: Final = 7 * 86400.0
 
 # A payload that happens to begin so goes through the store like a large one.
 _NAME: Final = b"\0headrace depot\0d3b07384d113edec\0"
+_THIS_PROCESS: Final = uuid.uuid4().hex  # its number may have been another's
+_JOB: Final = re.compile(r"(?P<begun>\d+)-(?P<pid>\d+)-(?P<process>\w+)-\w+-(?P<host>.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +52,20 @@ class Depot:
     folder: str = layout.DEPOT
     limit: int = LARGEST
 
+    @classmethod
+    def of(cls, store: Store) -> Depot:
+        """The place in this store."""
+        return cls(store.url, limit=LARGEST_NEARBY if isinstance(store, LocalStore) else LARGEST)
+
     def job(self) -> Depot:
-        """The place of one job; its name tells when it began."""
-        return replace(self, folder=f"{layout.DEPOT}/{int(time.time())}-{uuid.uuid4().hex}")
+        """The place of one job; its name tells when it began, and where."""
+        begun = f"{int(time.time())}-{os.getpid()}-{_THIS_PROCESS}-{uuid.uuid4().hex}-{socket.gethostname()}"
+        return replace(self, folder=f"{layout.DEPOT}/{layout.quote(begun)}")
 
     def put(self, data: bytes) -> bytes:
         """Lay the data down; its name."""
         key = f"{self.folder}/{uuid.uuid4().hex}"
-        open_store(self.url).put(key, data)
+        open_store(self.url).put(key, data, lasting=False)
         return _NAME + json.dumps([self.url, key]).encode()
 
     def clear(self) -> None:
@@ -58,12 +75,22 @@ class Depot:
             store.delete(key)
 
     def tidy(self) -> None:
-        """Remove what drivers left that are long gone."""
+        """Remove what drivers left that have ended."""
         store = open_store(self.url)
         for name in store.folders(layout.DEPOT):
-            begun = name.partition("-")[0]
-            if begun.isdigit() and time.time() - int(begun) > ABANDONED_SECONDS:
+            if _is_over(layout.unquote(name)):
                 replace(self, folder=f"{layout.DEPOT}/{name}").clear()
+
+
+def _is_over(job: str) -> bool:
+    """Tell whether a job's driver has ended: of one on another host only time tells."""
+    named = _JOB.fullmatch(job)
+    if named is None or time.time() - int(named["begun"]) > ABANDONED_SECONDS:
+        return named is not None
+    if named["host"] != socket.gethostname():
+        return False
+    pid = int(named["pid"])
+    return named["process"] != _THIS_PROCESS if pid == os.getpid() else not runs(pid)
 
 
 def sent(depot: Depot | None, payload: bytes) -> bytes:

@@ -11,6 +11,7 @@ and is erased otherwise, which costs nothing but the time of streaming again.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,14 @@ def running_since() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def runs(pid: int) -> bool:
+    """Tell whether this host has a process of that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -21,7 +21,7 @@ from headrace.core.errors import Misconfigured
 from headrace.lake.format import statusfile
 from headrace.lake.format.status import SourceStatus
 from headrace.lake.store.contract import Store
-from headrace.spool.origin import running_since
+from headrace.spool.origin import running_since, runs
 
 FRESH_SECONDS = 20.0
 POLL_SECONDS = 0.2
@@ -58,7 +58,7 @@ def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None)
         return None
     if is_beside(owner):
         pid = int(owner.get("pid", 0))
-        if (pid == os.getpid() and me is not None) or not _runs(pid):
+        if (pid == os.getpid() and me is not None) or not runs(pid):
             return None
         if pid != os.getpid() and status.age <= FRESH_SECONDS:
             return owner
@@ -76,16 +76,6 @@ def _realm() -> str:
         return f"{running_since()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:  # not on Linux: the host's name has to do
         return ""
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _moves(store: Store, source: str, before: SourceStatus) -> bool:

@@ -84,7 +84,7 @@ def _start(store: Store, config: Config, spark: SparkSession | None, brief: bool
             session = open_session(wanted, brief=brief)
         if session.owned:
             stack.callback(session.spark.stop)
-        depot = Depot(store.url)
+        depot = Depot.of(store)
         depot.tidy()
         runner = Runner(session, depot)
         if isinstance(store, LocalStore):

@@ -50,7 +50,7 @@ from headrace.sources.contract.source import Source
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
 
-LARGE, LARGE_BYTES = 1_000_000, 256 << 20  # changes, or bytes, from which on it pays to look ahead
+LARGE, LARGE_BYTES = 1_000_000, 64 << 20  # changes, or bytes, from which on it pays to look ahead
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.compute as pc
 
+from headrace.core.change_batch import Op
 from headrace.core.keycode import keycode
 from headrace.pipeline.tasks.routing import Prefixes, prefixes
 from headrace.pipeline.tasks.slices import Slice
@@ -64,13 +65,12 @@ def _sample(reader: SpoolReader, chosen: Slice, wanted: Mapping[int, Wanted]) ->
 
 
 def _keys(changes: TableChanges, wanted: Wanted, share: float) -> Sample:
+    """The keys of new rows alone: others mostly have their files, and each birth is asked for its keys."""
     batch, names = changes.batch, wanted.schema.names
-    key = [batch.column(f"n{names.index(name)}") for name in wanted.schema.identity]
-    if not wanted.schema.is_multiset:  # a delete has only its old key
-        old = [batch.column(f"o{names.index(name)}") for name in wanted.schema.identity]
-        key = [pc.coalesce(*each) for each in zip(key, old, strict=True)]
     of_a_row = max(1 / ROWS_PER_BIRTH, batch.nbytes / batch.num_rows / BYTES_PER_BIRTH)
-    return prefixes(keycode(key)), of_a_row * share
+    new = batch.filter(pc.equal(batch.column("_op"), int(Op.INSERT)))
+    keys = [new.column(f"n{names.index(name)}") for name in wanted.schema.identity]
+    return prefixes(keycode(keys)), of_a_row * share
 
 
 def _with(task: TableTask, samples: Sequence[Sample]) -> TableTask:
@@ -80,7 +80,7 @@ def _with(task: TableTask, samples: Sequence[Sample]) -> TableTask:
     births = np.concatenate([np.full(len(found), each) for found, each in samples])
     order = np.argsort(keys, kind="stable")
     upto = np.cumsum(births[order])
-    count = int(upto[-1])
+    count = int(upto[-1]) if len(upto) else 0
     if count < 2:
         return task
     bounds = np.searchsorted(upto, [upto[-1] * i / count for i in range(1, count)])

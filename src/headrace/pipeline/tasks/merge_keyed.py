@@ -74,7 +74,7 @@ class _Split:
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """What came of the ranges of a group's keys."""
+    """The rows of a group after the fold of all its ranges."""
 
     rest: pa.Table  # rows of the file that no event touches
     stay: pa.Table  # the others as they are now
@@ -84,7 +84,11 @@ class _Merged:
 
     @property
     def grown(self) -> int:
-        return self.stay.num_rows + self.gone.num_rows - self.before
+        return self.now - self.before
+
+    @property
+    def now(self) -> int:
+        return int(self.stay.num_rows) + int(self.gone.num_rows)
 
 
 def merge_file(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
@@ -93,8 +97,7 @@ def merge_file(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
     merged = _merged(writing, task, events)
     if isinstance(merged, Outcome):
         return merged
-    now = merged.stay.num_rows + merged.gone.num_rows
-    if ours is not None and (merged.before > 0 or (now and ours.size < SMALL_FILE)):
+    if ours is not None and (merged.before > 0 or (merged.now and ours.size < SMALL_FILE)):
         kept = pa.concat_tables([merged.rest, merged.stay])
         remove: tuple[str, ...] = (ours.path,)
     else:
@@ -136,7 +139,8 @@ def _merged(writing: Writing, task: TableTask, events: pa.Table) -> _Merged | Ou
             into.append(rows)
     if unfit.lacking is not None:
         return unfit
-    return _Merged(*map(pa.concat_tables, (rest, stay, gone)), before, outcome)
+    whole = pa.concat_tables
+    return _Merged(whole(rest), whole(stay), whole(gone), before, outcome)
 
 
 def _ranges(schema: TableSchema, present: pa.Table, events: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
