@@ -146,6 +146,13 @@ def test_what_is_too_large_for_a_row_goes_by_way_of_the_lake(engine: Engine, tmp
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_between_two_tasks_of_a_worker_the_collector_has_little_to_look_through(engine: Engine) -> None:
+    for _ in range(3):
+        found = engine.runner.run(work.seen_by_the_collector, [b""] * 4)
+    for seen, left_alone in (map(int, answer.split()) for answer in found):
+        assert seen < 30_000 < left_alone
+
+
 def test_a_secret_is_in_no_plan_and_no_event_log(engine: Engine) -> None:
     secret = "correct-horse-battery"
     sealed, key = seal(secret)

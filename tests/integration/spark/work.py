@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -190,3 +191,8 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
         time.sleep(0.02)
+
+
+def seen_by_the_collector(item: bytes) -> bytes:
+    """The objects that a collection looks through, and those that it leaves alone."""
+    return f"{len(gc.get_objects())} {gc.get_freeze_count()}".encode()
