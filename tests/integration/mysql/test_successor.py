@@ -27,8 +27,9 @@ def known(server: Server) -> Json:
 
 
 def asked(server: Server, of: Json, reached: Position) -> Successor | None:
-    with connect(Address.parse(server.url()), role="test") as session:
-        return successor(session, identify(session), of, Upstream(base=1 << 33), reached)
+    address = Address.parse(server.url())
+    with connect(address, role="test") as session:
+        return successor(session, address, identify(session), of, Upstream(base=1 << 33), reached)
 
 
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"])
@@ -67,3 +68,24 @@ def test_a_stream_goes_on_at_a_server_that_has_all_that_was_read_and_what_follow
         with pytest.raises(PositionDoubtful) as purged:
             asked(first, there, back)
         assert purged.value.code == "MY_ANOTHER_SERVER"
+
+
+def test_a_server_that_was_restored_from_a_dump_past_our_place_is_no_successor() -> None:
+    """It says that it has executed what was read; what follows came in the dump, and is in no log of it."""
+    with mariadb() as first, mariadb({"server_id": 77}) as second:
+        for server in (first, second):
+            server.execute("CREATE DATABASE shop")
+            server.execute("CREATE TABLE shop.t (id int PRIMARY KEY)")
+        with reading(first, TABLE) as reader:
+            first.execute("INSERT INTO shop.t VALUES (1)")
+            reader.catch_up()
+            reached = reader.position
+        first.execute("INSERT INTO shop.t VALUES (2)")
+        [(dumped,)] = first.execute("SELECT @@global.gtid_binlog_pos")
+        second.execute("RESET MASTER")
+        second.execute("SET GLOBAL gtid_slave_pos = %s", [dumped])
+        second.execute("INSERT INTO shop.t VALUES (1), (2)")
+        with pytest.raises(PositionDoubtful) as refused:
+            asked(second, known(first), reached)
+        assert refused.value.code == "MY_ANOTHER_SERVER"
+        assert "--reconcile" in refused.value.hint

@@ -80,7 +80,7 @@ class MysqlSession:
         return origin.establish(self.address, self.found, known, names, waiting, reached)
 
     def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
-        found = successor(self.connection, self.found, known, Upstream.of(upstream), reached)
+        found = successor(self.connection, self.address, self.found, known, Upstream.of(upstream), reached)
         origin.confirm(self.connection)
         return found
 

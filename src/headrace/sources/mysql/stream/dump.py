@@ -21,7 +21,7 @@ import struct
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Transient
@@ -41,7 +41,7 @@ from headrace.sources.mysql.protocol.packets import Batch
 from headrace.sources.mysql.protocol.server_error import ERR, server_error
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import identify, prove
+from headrace.sources.mysql.session.identity import Identity, identify, prove, verify
 from headrace.sources.mysql.session.log_end import counted
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import Session, execute, query
@@ -215,6 +215,24 @@ class BinlogDump:
                 yield event
 
 
+def refused(address: Address, identity: Identity, place: Position) -> HeadraceError | None:
+    """The reason why the server does not send what follows a place; None where it begins to."""
+    with closing(connect(address, role="receiver")) as session:
+        verify(identify(session), identity)
+        _begin(session, _progress(session, place))
+        packet = _answer(session)
+        return None if packet[:1] == bytes([_OK]) else _ended(packet)
+
+
+def _answer(session: Session) -> bytes:
+    """The first packet of an answer."""
+    deadline = time.monotonic() + ANSWER_WITHIN
+    while not len(batch := session.packets.receive(1.0)):
+        if time.monotonic() > deadline:
+            raise dump_errors.lost("the server did not answer")
+    return batch.packet(0)
+
+
 def _ended(packet: bytes) -> HeadraceError:
     """The error of a packet that is no event."""
     if packet[:1] == bytes([ERR]):
@@ -308,11 +326,7 @@ def _register(session: Session, server_id: int) -> None:
     name = b"headrace"
     argument = struct.pack("<I", server_id) + bytes([len(name)]) + name + b"\0\0" + bytes(10)
     session.packets.send(_COM_REGISTER, argument)
-    deadline = time.monotonic() + ANSWER_WITHIN
-    while not len(batch := session.packets.receive(1.0)):
-        if time.monotonic() > deadline:
-            raise dump_errors.lost("the server did not answer")
-    packet = batch.packet(0)
+    packet = _answer(session)
     if packet[:1] == bytes([ERR]):
         raise dump_errors.refusal(server_error(packet))
 
