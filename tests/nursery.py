@@ -14,6 +14,7 @@ The fixtures are imported by the `conftest` of folders whose tests start receive
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import select
@@ -188,6 +189,7 @@ def _live(life: str, arguments: list[str], environment: dict[str, str]) -> int:
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [program, *arguments]
+    faulthandler.enable()  # a fork of one that began without
     try:
         code: int = import_module(module).main()
     except BaseException:  # noqa: BLE001 - as the interpreter would

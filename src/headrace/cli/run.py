@@ -54,9 +54,7 @@ def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for Delta, Polars and Numba.
     from headrace.pipeline.mirror import mirror
 
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = set_by_signals()
     with Progress(as_json=args.json) as progress:
         mirror(
             paced(parse_config(args), args.every),
@@ -67,6 +65,17 @@ def run(args: argparse.Namespace) -> int:
         )
     # With --once 0 means that all is mirrored; who was told to stop before cannot say so.
     return INTERRUPTED if args.once and stop.is_set() else 0
+
+
+def set_by_signals() -> threading.Event:
+    """An event that Ctrl-C and SIGTERM set.
+
+    A thread sets it: the handler interrupts the main thread, which may hold the lock of that very event.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
+    return stop
 
 
 def parse_config(args: argparse.Namespace) -> Config:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -84,7 +84,8 @@ class Mirrored:
         self.lake_path = Path(lake)  # where it is a directory
         self._program = program
         login = oracle_of(url).login(url)
-        self._environment = {**os.environ, **(environment or {}), **login.environment}
+        ours = {**login.environment, "PYTHONFAULTHANDLER": "1"}
+        self._environment = {**os.environ, **(environment or {}), **ours}
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-mirrored-")
         self._config = Path(self._folder.name, "headrace.toml")
         source = {"url": login.address, "tables": list(tables), "every": "0s", **(options or {})}
@@ -152,7 +153,7 @@ class Mirrored:
         try:
             return self._process.wait(within)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it has not ended within {within} s\n{self.log()}") from None
+            raise self._late(f"it has not ended within {within} s") from None
 
     def once(self, *arguments: str, within: float = DEADLINE) -> int:
         """Run until it has caught up; its exit code."""
@@ -180,7 +181,15 @@ class Mirrored:
             if not self.running:
                 raise AssertionError(f"it ended while {what} was waited for\n{self.log()}")
             if time.monotonic() > deadline:
-                raise AssertionError(f"no {what} within {within} s\n{self.log()}")
+                raise self._late(f"no {what} within {within} s")
+
+    def _late(self, what: str) -> AssertionError:
+        """An error that says where each thread of the process stood; that is its end."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        return AssertionError(f"{what}\n{self.log()}")
 
     def until_live(self, within: float = DEADLINE) -> None:
         """Wait until every table is exact in the newest mark."""

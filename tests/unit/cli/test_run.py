@@ -245,3 +245,12 @@ def test_a_second_run_is_refused_and_leaves_the_owners_word(
     argv = ("run", URL, "--lake", str(tmp_path / "lake"), "--tables", "public.*")
     assert _refused(capsys, *argv) == "SOURCE_OWNED"
     assert store.get("_headrace/status/main.json") == said
+
+
+def test_a_signal_that_comes_while_the_event_is_asked_about_is_not_waited_for() -> None:
+    """In the main thread the handler runs between two steps of `wait`, the lock of the event in hand."""
+    stop = run.set_by_signals()
+    with stop._cond:  # type: ignore[attr-defined]
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert not stop.is_set()
+    assert stop.wait(10)
