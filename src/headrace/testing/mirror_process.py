@@ -153,7 +153,8 @@ class Mirrored:
         try:
             return self._process.wait(within)
         except subprocess.TimeoutExpired:
-            raise self._late(f"it has not ended within {within} s") from None
+            _abort(self._process)
+            raise AssertionError(f"it has not ended within {within} s\n{self.log()}") from None
 
     def once(self, *arguments: str, within: float = DEADLINE) -> int:
         """Run until it has caught up; its exit code."""
@@ -181,15 +182,9 @@ class Mirrored:
             if not self.running:
                 raise AssertionError(f"it ended while {what} was waited for\n{self.log()}")
             if time.monotonic() > deadline:
-                raise self._late(f"no {what} within {within} s")
-
-    def _late(self, what: str) -> AssertionError:
-        """An error that says where each thread of the process stood; that is its end."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGABRT)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(10)
-        return AssertionError(f"{what}\n{self.log()}")
+                assert self._process is not None
+                _abort(self._process)
+                raise AssertionError(f"no {what} within {within} s\n{self.log()}")
 
     def until_live(self, within: float = DEADLINE) -> None:
         """Wait until every table is exact in the newest mark."""
@@ -207,6 +202,13 @@ def _holds(condition: Callable[[], bool]) -> bool:
         return condition()
     except (HeadraceError, IndexError, ValueError):
         return False
+
+
+def _abort(process: Process) -> None:
+    """End a process that is late; its log says where each of its threads stood."""
+    process.send_signal(signal.SIGABRT)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(10)
 
 
 def _kill_session(process: Process) -> None:
