@@ -17,6 +17,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -223,7 +224,20 @@ class Packets:
             large.grow(size)
         else:
             self._end += size
+            if isinstance(line, ssl.SSLSocket):
+                self._drain(line)
         return True
+
+    def _drain(self, line: ssl.SSLSocket) -> None:
+        """Take what lies ready: TLS hands out a record at a time, and a server may send an event in each."""
+        line.settimeout(0)
+        # What is wrong with the line says the next read, behind what came before.
+        with suppress(OSError):
+            while len(self._buffer) - self._end >= _ROOM:
+                size = line.recv_into(memoryview(self._buffer)[self._end :])  # type: ignore[arg-type]
+                if not size:
+                    break
+                self._end += size
 
     def _room(self) -> memoryview:
         """Free space behind what came; that is moved to the front, or to a larger buffer, to have it."""

@@ -4,6 +4,7 @@
     history        what was read last still stands in the server's log
     dump_errors    the coded errors of that
     transactions   from events to whole transactions of the wanted tables, as the receiver takes them
+    ordinary       many transactions at a time, where nothing is special about them
     gathering      the bytes and records of one read
     frontier       the position of a stream as it grows
     statements     what a statement does to tables: it is read here, and nowhere kept

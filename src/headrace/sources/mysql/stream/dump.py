@@ -48,12 +48,15 @@ from headrace.sources.mysql.session.statements import Session, execute, query
 from headrace.sources.mysql.stream import dump_errors, events, history, unpacking
 from headrace.sources.mysql.stream.events import Event, EventReader
 from headrace.sources.mysql.stream.gathering import Table
+from headrace.sources.mysql.stream.ordinary import LARGEST, Packets
 from headrace.sources.mysql.stream.transactions import TransactionFinder, WantedTables
 
 READ = 1 << 20  # bytes after which a read ends
 LOW_WATER = 1 << 18  # bytes that are waited for behind a backlog, for so many seconds
 PATIENCE = 0.005
 HEARTBEAT = 1.0  # seconds after which an idle server says so
+MANY = 8  # packets that are worth the kernel
+LONGEST_PAUSE = 64  # packets after which it is tried again, where it finds little
 SILENCE = 30.0
 ANSWER_WITHIN = 30.0
 
@@ -91,6 +94,7 @@ class BinlogDump:
         self._finder = TransactionFinder(WantedTables(wanted.tables, folded), progress, wanted.log, server)
         self.start = Position(self._finder.time, wanted.frontier.text)
         self._events: Iterator[Event] | None = None
+        self._pause = 1  # of the kernel, in packets
         self._backlog = False  # the last read brought a lot
         self._failure: HeadraceError | None = None
 
@@ -196,8 +200,15 @@ class BinlogDump:
     def _taken_apart(self, batch: Batch) -> Iterator[Event]:
         """The events in packets, compressed ones one by one."""
         whole = memoryview(batch.data)  # type: ignore[arg-type]
-        for start, stop in zip(batch.starts.tolist(), batch.stops.tolist(), strict=True):
-            packet = whole[start:stop]
+        starts, stops = batch.starts.tolist(), batch.stops.tolist()
+        at = alone = 0
+        while at < len(starts):
+            if at >= alone and len(starts) - at >= MANY and stops[at] - starts[at] <= LARGEST:
+                at, alone = self._many(batch, at)
+                if at == len(starts):
+                    break
+            packet = whole[starts[at] : stops[at]]
+            at += 1
             if not len(packet) or packet[0] != _OK:
                 raise _ended(bytes(packet))
             event = self._reader.read(packet[1:])
@@ -207,6 +218,16 @@ class BinlogDump:
                 yield from self._inner(event)
             else:
                 yield event
+
+    def _many(self, batch: Batch, at: int) -> tuple[int, int]:
+        """Take ordinary events at once; the packet behind them, and the next one that is to be tried so."""
+        trailer = self._reader.trailer
+        if trailer is None or self._finder.gathering.size >= READ:
+            return at, at + 1
+        packets = Packets(batch.data, batch.starts, batch.stops, at, trailer)
+        behind, alone = self._finder.take_many(packets, READ)
+        self._pause = 1 if behind - at >= MANY // 2 else min(2 * self._pause, LONGEST_PAUSE)
+        return behind, alone + self._pause
 
     def _inner(self, payload: Event) -> Iterator[Event]:
         for data in unpacking.inner_events(payload):

@@ -107,6 +107,11 @@ class EventReader:
     def __init__(self) -> None:
         self._checksums: bool | None = None  # None before the first description of a format
 
+    @property
+    def trailer(self) -> int | None:
+        """The bytes of a checksum behind each event; None before that is said."""
+        return None if self._checksums is None else _CHECKSUM * self._checksums
+
     def read(self, data: memoryview) -> Event | None:
         """An event as the server sent it; None where it has no meaning here."""
         if len(data) < HEADER.size:

@@ -8,6 +8,7 @@ of the order that its names promise, is refused.
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 from typing import Protocol
 
 from headrace.sources.mysql.binlog_position import BinlogProgress, Logged, MariadbProgress, MysqlProgress
@@ -25,6 +26,12 @@ class Frontier(Protocol):
 
     def bring(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
         """A transaction has ended, which stands there in the log."""
+
+    def follows(self, gtid: Gtid | MariadbGtid) -> bool:
+        """Tell whether a transaction is the one behind the newest of its origin, or domain."""
+
+    def bring_many(self, first: Gtid | MariadbGtid, count: int, place: Logged) -> None:
+        """As many have ended, the first of which `follows`; the last one stands there in the log."""
 
     def prepare(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
         """An XA transaction is prepared, and has to come again where the stream is begun anew."""
@@ -77,6 +84,18 @@ class MysqlFrontier:
         self.count += 1
         self._since.append(gtid)
         self._last = place or self._last
+
+    def follows(self, gtid: Gtid | MariadbGtid) -> bool:
+        assert isinstance(gtid, Gtid)
+        spans = self._spans.get(gtid.origin, [])
+        return not self._again and bool(spans) and spans[-1][1] == gtid.number
+
+    def bring_many(self, first: Gtid | MariadbGtid, count: int, place: Logged) -> None:
+        assert isinstance(first, Gtid)
+        self._spans[first.origin][-1][1] += count
+        self.count += count
+        self._since.extend(Gtid(first.origin, first.number + each) for each in range(count))
+        self._last = place
 
     def prepare(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
         self.bring(gtid, place)
@@ -138,6 +157,15 @@ class MariadbFrontier:
         if place is not None:
             self._last.pop(_NO_DOMAIN, None)
             self._last[gtid.domain] = place
+
+    def follows(self, gtid: Gtid | MariadbGtid) -> bool:
+        assert isinstance(gtid, MariadbGtid)
+        last = self._newest.get(gtid.domain)
+        return last is not None and last.number + 1 == gtid.number
+
+    def bring_many(self, first: Gtid | MariadbGtid, count: int, place: Logged) -> None:
+        assert isinstance(first, MariadbGtid)
+        self.bring(replace(first, number=first.number + count - 1), place)
 
     def prepare(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
         assert isinstance(gtid, MariadbGtid)

@@ -20,15 +20,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headrace.core.position import Position
+from headrace.core.position import STEP, Position
 from headrace.decode.kernel import Bytes
-from headrace.sources.contract.arrival import TRANSACTION, Open, Received
+from headrace.sources.contract.arrival import TRANSACTION, Open, Received, Transactions
 from headrace.sources.mysql.binlog_position import Logged
 from headrace.sources.mysql.gtid_set import Gtid
 from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.stream import frames
 from headrace.sources.mysql.stream.events import Event
 from headrace.sources.mysql.stream.frames import Reason
+from headrace.sources.mysql.stream.ordinary import Named, Rows, Run
 
 Table = tuple[str, str]
 MOST_HELD = 1 << 19  # bytes of a transaction that is held back; less than a read
@@ -64,6 +65,7 @@ class Gathering:
     def __init__(self) -> None:
         self._data = bytearray()
         self._ended: list[tuple[bool, int, int, int, int, int, int, int, int]] = []
+        self._ended_before: list[Transactions] = []
         self._running: dict[int, bytearray] = {}
         self._gone: list[int] = []
         self._aborted: dict[int, tuple[int, ...]] = {}
@@ -82,6 +84,31 @@ class Gathering:
         out += event.body
         group.changes += 1
         group.touched.add(table)
+
+    def add_many(self, group: Group, rows: Rows, tables: Sequence[Table]) -> None:
+        """Maps and rows of an open transaction that were taken at once."""
+        group.maps.update((number, tables[at] if at >= 0 else None) for number, at in rows.described)
+        if rows.changes:
+            out = self._out(group)
+            out += memoryview(rows.data)  # type: ignore[arg-type]
+            group.changes += rows.changes
+            group.touched.update(tables[at] for at in rows.touched)
+
+    def add_whole(self, run: Run, first: Named) -> None:
+        """Transactions that were taken at once, from the first on."""
+        if not len(run.written):
+            return
+        ended = np.zeros(len(run.written), TRANSACTION)
+        at, commit_ts, changes, start, stop, _ = run.written.T
+        prefix = first.prefix.decode()
+        ended["number"] = [_number(f"{prefix}{first.number + each}") for each in at.tolist()]
+        ended["time"] = first.time + STEP * at
+        ended["end"] = ended["time"] + 1
+        ended["commit_ts"], ended["changes"] = commit_ts, changes
+        ended["start"], ended["stop"] = start + len(self._data), stop + len(self._data)
+        self._ended_before += [np.array(self._ended, TRANSACTION), ended]
+        self._ended = []
+        self._data += memoryview(run.data)  # type: ignore[arg-type]
 
     def mark(self, group: Group, event: Event, reason: Reason | None, table: Table) -> None:
         """Write down that a table was emptied, or what else happened to it."""
@@ -107,7 +134,7 @@ class Gathering:
         place = (0, 0) if name is None else group.savepoints.get(name)
         if not group.written:
             group.waiting.clear()
-        elif place is None or group.marked or not self._holds(group):
+        elif place is None or group.marked or not _holds(self._data, group):
             for table in sorted(group.touched):
                 self.mark(group, event, Reason.ROLLED_BACK, table)
         else:
@@ -120,15 +147,11 @@ class Gathering:
     def held_back(self, group: Group | None) -> Gathering:
         """The gathering of the next read: it has what is held back of this one."""
         following = Gathering()
-        if group is not None and group.written and self._holds(group):
+        if group is not None and group.written and _holds(self._data, group):
             following._data = self._data[group.start :]
             del self._data[group.start :]
             group.start = 0
         return following
-
-    def _holds(self, group: Group) -> bool:
-        """Tell whether a transaction with rows is small enough to be held back."""
-        return group.start >= 0 and len(self._data) - group.start <= MOST_HELD
 
     def end(self, group: Group, frontier: int) -> None:
         """The transaction has ended."""
@@ -148,7 +171,9 @@ class Gathering:
     @property
     def last_end(self) -> int | None:
         """The frontier behind the last transaction that ended; None where none did."""
-        return self._ended[-1][2] if self._ended else None
+        if self._ended:
+            return self._ended[-1][2]
+        return int(self._ended_before[-1]["end"][-1]) if self._ended_before else None
 
     def received(
         self,
@@ -165,7 +190,7 @@ class Gathering:
         return Received(
             size=size,
             data=_bytes(self._data),
-            ended=np.array(self._ended, TRANSACTION),
+            ended=np.concatenate([*self._ended_before, np.array(self._ended, TRANSACTION)]),
             open=opened,
             running={number: _bytes(data) for number, data in self._running.items()},
             gone=tuple(self._gone),
@@ -180,7 +205,7 @@ class Gathering:
     def _out(self, group: Group) -> bytearray:
         """The list that a frame of the transaction goes to; what stands before it is there."""
         if not group.written:
-            group.written, group.number = True, _number(group.gtid)
+            group.written, group.number = True, _number(str(group.gtid))
             if not group.xa:
                 group.start = len(self._data)
                 self._data += _begin_frame(group)
@@ -193,6 +218,11 @@ class Gathering:
     def _record(self, end: Group, own: Group, frontier: int, start: int, *, ran: bool = False) -> None:
         counts = (own.number, own.changes, own.truncates)
         self._ended.append((ran, end.time, frontier, end.commit_ts, *counts, start, len(self._data)))
+
+
+def _holds(data: bytearray, group: Group) -> bool:
+    """Tell whether a transaction with rows is small enough to be held back."""
+    return group.start >= 0 and len(data) - group.start <= MOST_HELD
 
 
 def map_frame(event: Event) -> bytes:
@@ -208,9 +238,9 @@ def _begin_frame(group: Group) -> bytes:
     return frames.frame(frames.BEGIN, event.timestamp, event.server, body, flags=event.flags)
 
 
-def _number(gtid: Gtid | MariadbGtid) -> int:
+def _number(gtid: str) -> int:
     """A number that stands for a name: it only tells one from the other."""
-    return int.from_bytes(hashlib.sha256(str(gtid).encode()).digest()[:8], "big") >> 1
+    return int.from_bytes(hashlib.sha256(gtid.encode()).digest()[:8], "big") >> 1
 
 
 def _bytes(data: bytearray) -> Bytes:

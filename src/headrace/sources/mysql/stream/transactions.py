@@ -21,17 +21,21 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
 from headrace.sources.contract.arrival import Received
 from headrace.sources.mysql.binlog_position import BinlogProgress, Log, Logged
-from headrace.sources.mysql.stream import errors, events, statements, unpacking
+from headrace.sources.mysql.gtid_set import Gtid
+from headrace.sources.mysql.mariadb_position import MariadbGtid
+from headrace.sources.mysql.stream import errors, events, ordinary, statements, unpacking
 from headrace.sources.mysql.stream.alterations import Effect
 from headrace.sources.mysql.stream.events import Event, Named, Query
+from headrace.sources.mysql.stream.frames import HEADER
 from headrace.sources.mysql.stream.frontier import frontier
 from headrace.sources.mysql.stream.gathering import Gathering, Group, Table, map_frame
+from headrace.sources.mysql.stream.ordinary import OrdinaryReader, Packets, Run
 from headrace.sources.mysql.stream.statements import Server
 
 _STATEMENTS = frozenset({events.QUERY, events.QUERY_COMPRESSED, events.EXECUTE_LOAD})
@@ -41,6 +45,7 @@ _SAVEPOINT, _BACK_TO = b"SAVEPOINT ", b"ROLLBACK TO "
 _XA = re.compile(rb"XA (COMMIT|ROLLBACK) X'([0-9A-Fa-f]*)',X'([0-9A-Fa-f]*)',(-?\d+)\s*\Z")
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _UNKNOWN: Table = ("", "")
+_SHORTEST_NAME = 49  # bytes of the body, on MySQL
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,9 @@ class TransactionFinder:
     def __init__(self, wanted: WantedTables, progress: BinlogProgress, log: Log, server: str = "") -> None:
         self._wanted = wanted
         self._keys = wanted.by_key()
+        self._tables = tuple(self._keys.values())
+        self._numbers = {table: at for at, table in enumerate(self._tables)}
+        self._ordinary = OrdinaryReader(self._tables)
         self._log = log
         self.frontier = frontier(progress)
         self._server = Server(mariadb=False, version=0)
@@ -98,6 +106,40 @@ class TransactionFinder:
             # Without checksums nobody else notices.
             raise errors.damaged(f"an event of kind {event.kind} is shorter than it says") from error
 
+    def take_many(self, packets: Packets, most: int) -> tuple[int, int]:
+        """Take what is ordinary at the beginning of these packets, until so many bytes wait to be handed on.
+
+        Returns the packet behind it, and the next one that has to be taken by itself.
+        """
+        group = self._group
+        if group is None:
+            return self._take_whole(packets, most)
+        if not group.opened or group.waiting:
+            return packets.first, packets.first
+        rows = self._ordinary.rows(packets, may_write=group.written)
+        self.gathering.add_many(group, rows, self._tables)
+        return rows.behind, rows.behind
+
+    def _take_whole(self, packets: Packets, most: int) -> tuple[int, int]:
+        event = _first(packets) if self._file else None  # without a file there are no places
+        named = None if event is None else events.named(event)
+        if event is None or named is None or not self.frontier.follows(named.gtid):
+            return packets.first, packets.first
+        first = _origin(named.gtid, event, self._log.next_time(self.frontier.count))
+        run = self._ordinary.whole(packets, first, most - self.gathering.size)
+        self.gathering.add_whole(run, first)
+        brought = 0
+        for count, (commit_ts, place) in _places(run):
+            at = first.number + count - 1
+            logged = Logged(f"{first.prefix.decode()}{at}", commit_ts, place, self._mark, self._file)
+            gtid = replace(named.gtid, number=first.number + brought)
+            self.frontier.bring_many(gtid, count - brought, logged)
+            if not brought and len(run.written):
+                self.frontier.remember()
+            brought = count
+        # Of one that does not end in these packets the rows can be taken once it is open.
+        return run.behind, run.behind if run.stopped == len(packets.starts) else run.stopped
+
     def _take(self, event: Event) -> None:
         kind = event.kind
         if kind in events.ROWS or kind in events.ROWS_COMPRESSED:
@@ -107,7 +149,7 @@ class TransactionFinder:
         elif kind in events.NAMES:
             self._begin(event)
         elif kind == events.XID:
-            self._commit(self._open_group())
+            self._commit(_opened(self._group))
         elif kind in _STATEMENTS:
             self._take_statement(event)
         elif kind == events.XA_PREPARE:
@@ -135,6 +177,7 @@ class TransactionFinder:
     def _begin(self, event: Event) -> None:
         if self._group is not None:
             raise errors.disorder("a transaction begins within another one")
+        self._ordinary.begin()
         named = events.named(event)
         self._group = Group(
             gtid=named.gtid,
@@ -147,21 +190,17 @@ class TransactionFinder:
             place=_place(event, named, self._mark, self._file),
         )
 
-    def _open_group(self) -> Group:
-        if self._group is None or not self._group.opened:
-            raise errors.disorder("a change or an end outside of a transaction")
-        return self._group
-
     def _take_map(self, event: Event) -> None:
-        group = self._open_group()
+        group = _opened(self._group)
         number, key = events.table_key(event.body)
         table = self._keys.get(key)
         group.maps[number] = table
+        self._ordinary.learn(number, key, None if table is None else self._numbers[table])
         if table is not None:
             group.waiting.append(map_frame(event))
 
     def _take_rows(self, event: Event) -> None:
-        group = self._open_group()
+        group = _opened(self._group)
         number = bytes(event.body[:6])
         table = group.maps.get(number, _UNKNOWN)
         if table is _UNKNOWN and number != _END_OF_STATEMENT:
@@ -217,13 +256,14 @@ class TransactionFinder:
             self.frontier.remember()
 
     def _prepare(self, event: Event) -> None:
-        group, prepared = self._open_group(), events.prepared(event)
+        group, prepared = _opened(self._group), events.prepared(event)
         self._group = None
         group.maps.clear()
         if not group.written or prepared.one_phase:
             self.frontier.bring(group.gtid, group.place)
             if group.written:
-                self._end_running(group, group)
+                self.gathering.end_running(group, group, self.time)
+                self.frontier.remember()
             return
         self.frontier.prepare(group.gtid, group.place)
         self._prepared[prepared.xid] = group
@@ -242,13 +282,48 @@ class TransactionFinder:
             return  # nothing of it was ours
         self.frontier.end(prepared.gtid)
         if verb == b"COMMIT":
-            self._end_running(group, prepared)
+            self.gathering.end_running(group, prepared, self.time)
+            self.frontier.remember()
         else:
             self.gathering.drop_running(prepared)
 
-    def _end_running(self, end: Group, own: Group) -> None:
-        self.gathering.end_running(end, own, self.time)
-        self.frontier.remember()
+
+def _opened(group: Group | None) -> Group:
+    if group is None or not group.opened:
+        raise errors.disorder("a change or an end outside of a transaction")
+    return group
+
+
+def _first(packets: Packets) -> Event | None:
+    """The name of a transaction that stands at the beginning; its checksum is not looked at."""
+    start, stop = int(packets.starts[packets.first]) + 1, int(packets.stops[packets.first])
+    data = memoryview(packets.data)[start:stop]  # type: ignore[arg-type]
+    if len(data) < HEADER.size + _SHORTEST_NAME:
+        return None
+    timestamp, kind, server, size, position, flags = HEADER.unpack_from(data)
+    if kind not in (events.GTID, events.MARIADB_GTID):
+        return None
+    return Event(kind, timestamp, server, position, flags, data[HEADER.size :], size)
+
+
+def _origin(gtid: Gtid | MariadbGtid, event: Event, time: int) -> ordinary.Named:
+    """The first of some transactions, as the kernel is told of it."""
+    name, number = str(gtid), gtid.number
+    prefix = name[: len(name) - len(str(number))].encode()
+    if isinstance(gtid, MariadbGtid):
+        return ordinary.Named(struct.pack("<II", gtid.domain, gtid.server), prefix, number, time)
+    return ordinary.Named(bytes(event.body[1:17]), prefix, number, time)
+
+
+def _places(run: Run) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Count those up to the last one that has rows, with its time and place; then all."""
+    if len(run.written):
+        last = run.written[-1].tolist()
+        yield last[ordinary.AT] + 1, (last[ordinary.COMMIT_TS], last[ordinary.PLACE])
+        if last[ordinary.AT] + 1 == run.count:
+            return
+    if run.count:
+        yield run.count, run.newest
 
 
 def _place(event: Event, named: Named, server: str, file: str) -> Logged | None:

@@ -1,0 +1,487 @@
+"""Ordinary transactions, many at a time: the kernel beside `transactions`, which stays the one that decides.
+
+    taken here       GTID BEGIN map rows map rows XID      MariaDB: GTID map rows XID
+    left to it       everything else, event by event: it teaches the kernel which table a map's number means
+
+Called by `transactions`. Most of a binlog is small transactions of a few rows, and an event costs the
+interpreter some microseconds. The kernel takes whole transactions whose events are sound, small and known,
+and the rows of one that is open; it stops in front of what is not, and says nothing about it. So each event
+is judged once, there or here, and what is received is the same bit by bit (`tests/laws/sources/mysql`).
+
+A large event is left too: there the library's checksum is quicker than the kernel's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from headrace.decode.kernel import Bytes, Ints, filled, given, kernel, several
+from headrace.sources.mysql.stream import frames
+from headrace.sources.mysql.stream.events import GTID, MARIADB_GTID, QUERY, TABLE_MAP, XID
+
+LARGEST, LARGEST_WITHIN = 8192, 2048  # bytes of an event, in a whole transaction and in a part of one
+OUT = 1 << 21  # bytes that one run may write
+_MARGIN = 4096  # bytes of it that a BEGIN never needs
+_TRANSACTIONS = 1 << 13  # with rows, in one run
+_SLOTS, _KEY = 1 << 10, 520  # maps that are known, and bytes of the names in one
+_HEADER, _KIND, _SIZE, _POSITION = 19, 4, 9, 13
+_BEGIN, _TEXT = frames.BEGIN, 18  # of its body, before the name
+_MARIADB_ORIGIN = 8  # bytes; MySQL's has 16
+_ANOTHER_WAY = 1 | 64 | 128  # flags of MariaDB: a statement alone, a prepared transaction or its end
+_FREE = -1
+_UNWANTED = -1
+
+# What a transaction with rows leaves, a column each.
+AT, COMMIT_TS, CHANGES, START, STOP, PLACE = range(6)
+
+_U8, _I64 = types.uint8, types.int64
+
+
+def _crc_tables() -> npt.NDArray[np.uint32]:
+    found = np.zeros((8, 256), np.uint32)
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = value >> 1 ^ (0xEDB88320 if value & 1 else 0)
+        found[0, byte] = value
+    for table in range(1, 8):
+        for byte in range(256):
+            before = int(found[table - 1, byte])
+            found[table, byte] = before >> 8 ^ int(found[0, before & 255])
+    return found
+
+
+_CRC = _crc_tables()
+
+
+@kernel(_I64, given(_U8), _I64)
+def _u32(data: Bytes, at: int) -> int:
+    return int(
+        np.int64(data[at])
+        | (np.int64(data[at + 1]) << 8)
+        | (np.int64(data[at + 2]) << 16)
+        | (np.int64(data[at + 3]) << 24)
+    )
+
+
+@kernel(_I64, given(_U8), _I64, _I64)
+def _number(data: Bytes, at: int, size: int) -> int:
+    value = np.int64(0)
+    for i in range(size):
+        value |= np.int64(data[at + i]) << (8 * i)
+    return int(value)
+
+
+@kernel(types.void, filled(_U8), _I64, _I64, _I64)
+def _write(out: Bytes, at: int, value: int, size: int) -> None:
+    for i in range(size):
+        out[at + i] = (value >> (8 * i)) & 255
+
+
+@kernel(_I64, given(_U8), _I64, _I64)
+def _crc(data: Bytes, begin: int, end: int) -> int:
+    value, at = np.int64(0xFFFFFFFF), begin
+    while end - at >= 8:
+        low, high = value ^ _u32(data, at), _u32(data, at + 4)
+        value = np.int64(
+            _CRC[7, low & 255]
+            ^ _CRC[6, (low >> 8) & 255]
+            ^ _CRC[5, (low >> 16) & 255]
+            ^ _CRC[4, low >> 24]
+            ^ _CRC[3, high & 255]
+            ^ _CRC[2, (high >> 8) & 255]
+            ^ _CRC[1, (high >> 16) & 255]
+            ^ _CRC[0, high >> 24]
+        )
+        at += 8
+    while at < end:
+        value = (value >> 8) ^ np.int64(_CRC[0, (value ^ data[at]) & 255])
+        at += 1
+    return int(value ^ 0xFFFFFFFF)
+
+
+@kernel(_I64, given(_U8), _I64, _I64, _I64, _I64)
+def _sound(data: Bytes, start: int, stop: int, trailer: int, largest: int) -> int:
+    """Find the end of the body of a packet's event; -1 of one that is not sound, or large."""
+    begin = start + 1
+    size = stop - begin
+    if size < _HEADER + trailer or size > largest or data[start] != 0 or _u32(data, begin + _SIZE) != size:
+        return -1
+    if trailer and _crc(data, begin, stop - trailer) != _u32(data, stop - trailer):
+        return -1
+    return stop - trailer
+
+
+@kernel(_I64, _I64, given(_I64))
+def _slot(number: int, ids: Ints) -> int:
+    """Find the place of a map by its number; -1 of one that is not known."""
+    slot = number % len(ids)
+    while ids[slot] != -1:
+        if ids[slot] == number:
+            return int(slot)
+        slot = (slot + 1) % len(ids)
+    return -1
+
+
+@kernel(_I64, given(_U8), _I64, _I64, given(_I64), given(_I64), given(_U8, 2))
+def _described(data: Bytes, body: int, end: int, ids: Ints, lengths: Ints, keys: Bytes) -> int:
+    """Find the place of a map with the number and the names of this one; -1 where there is none."""
+    if end - body < 9:
+        return -1
+    slot = _slot(_number(data, body, 6), ids)
+    if slot < 0 or end - body - 8 < lengths[slot]:
+        return -1
+    for i in range(lengths[slot]):
+        if data[body + 8 + i] != keys[slot, i]:
+            return -1
+    return slot
+
+
+@kernel(_I64, given(_U8), _I64, _I64, _I64, filled(_U8), _I64)
+def _copy(data: Bytes, begin: int, end: int, trailer: int, out: Bytes, used: int) -> int:
+    """Write an event as a frame; where that ends."""
+    out[used : used + end - begin] = data[begin:end]
+    if trailer:
+        _write(out, used + _SIZE, end - begin, 4)
+    return used + end - begin
+
+
+_PACKETS = (given(_U8), given(_I64), given(_I64), _I64, _I64)  # from one on, and the bytes of a checksum
+_KNOWN = (_I64, given(_I64), given(_I64), given(_U8, 2), given(_I64), filled(_I64))  # the transaction; maps
+_WRITTEN = (filled(_U8), filled(_U8))  # the tables that get rows, and what is to be handed on
+
+
+@kernel(several(_I64, _I64, _I64, _I64), *_PACKETS, *_KNOWN, *_WRITTEN, _I64, _I64, _I64)
+def _rows(
+    data: Bytes,
+    starts: Ints,
+    stops: Ints,
+    first: int,
+    trailer: int,
+    transaction: int,
+    ids: Ints,
+    lengths: Ints,
+    keys: Bytes,
+    wanted: Ints,
+    described: Ints,
+    touched: Bytes,
+    out: Bytes,
+    used: int,
+    largest: int,
+    may_write: int,
+) -> tuple[int, int, int, int]:
+    """Take maps and rows of a transaction, up to a packet that is neither.
+
+    Returns that packet, where what is written ends, how many events of rows that were, and the first map
+    whose rows have not come; -1 where there is none.
+    """
+    at, changes, waiting = first, 0, -1
+    while at < len(starts):
+        begin, end = starts[at] + 1, _sound(data, starts[at], stops[at], trailer, largest)
+        if end < 0:
+            break
+        kind, body = data[begin + _KIND], begin + _HEADER
+        if kind == TABLE_MAP:
+            slot = _described(data, body, end, ids, lengths, keys)
+            if slot < 0:
+                break
+            described[slot] = transaction
+            if waiting < 0 and wanted[slot] >= 0:
+                waiting = at
+        elif (23 <= kind <= 25 or 30 <= kind <= 32) and end - body >= 8:
+            slot = _slot(_number(data, body, 6), ids)
+            if slot < 0 or described[slot] != transaction:
+                break
+            if wanted[slot] >= 0:
+                if not may_write or used + stops[at] - starts[waiting if waiting >= 0 else at] > len(out):
+                    break
+                while 0 <= waiting < at:
+                    place, until = starts[waiting] + 1, stops[waiting] - trailer
+                    if (
+                        data[place + _KIND] == TABLE_MAP
+                        and wanted[_slot(_number(data, place + _HEADER, 6), ids)] >= 0
+                    ):
+                        used = _copy(data, place, until, trailer, out, used)
+                    waiting += 1
+                waiting = -1
+                used = _copy(data, begin, end, trailer, out, used)
+                touched[wanted[slot]] = 1
+                changes += 1
+        else:
+            break
+        at += 1
+    return at, used, changes, waiting
+
+
+@kernel(_I64, given(_U8), given(_I64), given(_I64), _I64, _I64)
+def _behind_begin(data: Bytes, starts: Ints, stops: Ints, at: int, trailer: int) -> int:
+    """The packet behind the statement BEGIN; -1 where it is another one."""
+    begin, end = starts[at] + 1, _sound(data, starts[at], stops[at], trailer, LARGEST)
+    if end < 0 or data[begin + _KIND] != QUERY or end - begin < 32:
+        return -1
+    body = begin + _HEADER
+    text = body + 13 + _number(data, body + 11, 2) + np.int64(data[body + 8]) + 1
+    if end - text != 5:
+        return -1
+    fits = data[text] == 66 and data[text + 1] == 69 and data[text + 2] == 71
+    return at + 1 if fits and data[text + 3] == 73 and data[text + 4] == 78 else -1
+
+
+@kernel(several(_I64, _I64, _I64), given(_U8), given(_I64), given(_I64), _I64, _I64, given(_U8), _I64)
+def _named(
+    data: Bytes, starts: Ints, stops: Ints, at: int, trailer: int, origin: Bytes, number: int
+) -> tuple[int, int, int]:
+    """The beginning of a transaction with this name: the packet behind it, its time, its place in the log.
+
+    The packet is -1 where it begins in another way. MySQL's origin has 16 bytes, MariaDB's 8.
+    """
+    nothing = (-1, 0, 0)
+    if at + 1 >= len(starts):
+        return nothing
+    begin, end = starts[at] + 1, _sound(data, starts[at], stops[at], trailer, LARGEST)
+    if end < 0:
+        return nothing
+    body, kind = begin + _HEADER, data[begin + _KIND]
+    place = _u32(data, begin + _POSITION) - _u32(data, begin + _SIZE)
+    if place <= 0:
+        return nothing
+    if len(origin) == _MARIADB_ORIGIN:
+        if (
+            kind != MARIADB_GTID
+            or end - body < 13
+            or data[body + 12] & _ANOTHER_WAY
+            or _number(data, body, 8) != number
+        ):
+            return nothing
+        for i in range(4):
+            if data[body + 8 + i] != origin[i] or data[begin + 5 + i] != origin[4 + i]:
+                return nothing
+        return at + 1, _u32(data, begin) * 1000000, place
+    if kind != GTID or end - body < 56 or _number(data, body + 17, 8) != number:
+        return nothing
+    for i in range(16):
+        if data[body + 1 + i] != origin[i]:
+            return nothing
+    immediate = _number(data, body + 42, 7)
+    if immediate >> 55:
+        immediate = _number(data, body + 49, 7)
+    return _behind_begin(data, starts, stops, at + 1, trailer), immediate & ((1 << 55) - 1), place
+
+
+@kernel(_I64, given(_U8), _I64, _I64, _I64, given(_U8), _I64, filled(_U8), _I64)
+def _begin(
+    data: Bytes, event: int, time: int, commit_ts: int, prefix: Bytes, number: int, out: Bytes, used: int
+) -> int:
+    """Write the BEGIN of a transaction, as `frames.begin` makes it; where it ends."""
+    digits, rest = 1, number
+    while rest >= 10:
+        digits, rest = digits + 1, rest // 10
+    length = len(prefix) + digits
+    for i in range(_HEADER):
+        out[used + i] = data[event + i]
+    body = used + _HEADER
+    out[used + _KIND] = _BEGIN
+    _write(out, used + _SIZE, _HEADER + _TEXT + length, 4)
+    _write(out, used + _POSITION, 0, 4)
+    _write(out, body, time, 8)
+    _write(out, body + 8, commit_ts, 8)
+    _write(out, body + 16, length, 2)
+    for i in range(len(prefix)):
+        out[body + _TEXT + i] = prefix[i]
+    for i in range(digits):
+        out[body + _TEXT + length - 1 - i] = 48 + number % 10
+        number //= 10
+    return body + _TEXT + length
+
+
+@kernel(_I64, given(_U8), given(_I64), given(_I64), _I64)
+def _end(data: Bytes, starts: Ints, stops: Ints, first: int) -> int:
+    """The packet that ends the transaction whose first packet this is, as far as kinds and sizes tell.
+
+    Nothing is begun that cannot be ended. Negative, by one less, is a packet that stands in the way.
+    """
+    for at in range(first + 1, len(starts)):
+        size = stops[at] - starts[at]
+        kind = data[starts[at] + 1 + _KIND] if size > _HEADER else 0
+        if kind == XID:
+            return int(at)
+        if size > LARGEST or not (kind in (TABLE_MAP, QUERY) or 23 <= kind <= 32):
+            return -int(at) - 1
+    return -len(starts) - 1
+
+
+@kernel(
+    several(_I64, _I64, _I64, _I64, _I64, _I64, _I64),
+    *_PACKETS, *_KNOWN, *_WRITTEN, _I64, given(_U8), given(_U8), _I64, _I64, filled(_I64, 2),
+)  # fmt: skip
+def _whole(
+    data: Bytes,
+    starts: Ints,
+    stops: Ints,
+    first: int,
+    trailer: int,
+    transaction: int,
+    ids: Ints,
+    lengths: Ints,
+    keys: Bytes,
+    wanted: Ints,
+    described: Ints,
+    touched: Bytes,
+    out: Bytes,
+    most: int,
+    origin: Bytes,
+    prefix: Bytes,
+    number: int,
+    time: int,
+    records: Ints,
+) -> tuple[int, int, int, int, int, int, int]:
+    """Take whole transactions whose numbers follow each other, until so much is written.
+
+    Returns the packet behind them, how many they are, how many of those have rows, where what is written
+    ends, the packet that is to be looked at more closely, and time and place of the last transaction.
+    """
+    at, count, written, used, stopped = first, 0, 0, 0, first
+    commit_ts, place = 0, 0
+    while written < len(records) and used < most and used + _MARGIN <= len(out):
+        last = _end(data, starts, stops, at) if at < len(starts) else -at - 1
+        if last < 0:
+            stopped = -last - 1
+            break
+        stopped = at
+        inner, its_ts, its_place = _named(data, starts, stops, at, trailer, origin, number + count)
+        if inner < 0:
+            break
+        begun = _begin(data, starts[at] + 1, time + 8 * count, its_ts, prefix, number + count, out, used)
+        stopped, end, changes, _ = _rows(
+            data, starts, stops, inner, trailer, transaction + count,
+            ids, lengths, keys, wanted, described, touched, out, begun, LARGEST, 1,
+        )  # fmt: skip
+        if stopped != last or _sound(data, starts[last], stops[last], trailer, LARGEST) < 0:
+            break
+        if changes:
+            records[written, 0], records[written, 1], records[written, 2] = count, its_ts, changes
+            records[written, 3], records[written, 4], records[written, 5] = used, end, its_place
+            used, written = end, written + 1
+        commit_ts, place = its_ts, its_place
+        at, count = last + 1, count + 1
+    return at, count, written, used, stopped, commit_ts, place
+
+
+@dataclass(frozen=True, slots=True)
+class Packets:
+    """The packets of a read, from one on: each is an event, with a checksum of so many bytes."""
+
+    data: Bytes
+    starts: Ints
+    stops: Ints
+    first: int
+    trailer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The first of some transactions: the bytes of its origin, its name up to the number, its own time."""
+
+    origin: bytes
+    prefix: bytes
+    number: int
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Whole transactions that were taken."""
+
+    behind: int  # the packet
+    stopped: int  # the packet that is to be looked at more closely
+    count: int
+    written: Ints  # of those with rows: see `AT` and its like
+    data: Bytes
+    newest: tuple[int, int]  # time and place of the last one
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Maps and rows of an open transaction that were taken."""
+
+    behind: int
+    changes: int
+    data: Bytes
+    touched: list[int]  # the tables, by their numbers
+    described: list[tuple[bytes, int]]  # maps by number, and their tables; -1 of nobody's
+
+
+class OrdinaryReader:
+    """The kernel with what it knows: which table the number of a map means."""
+
+    def __init__(self, tables: Collection[object]) -> None:
+        self._ids: Ints = np.full(_SLOTS, _FREE, np.int64)
+        self._lengths: Ints = np.zeros(_SLOTS, np.int64)
+        self._keys: Bytes = np.zeros((_SLOTS, _KEY), np.uint8)
+        self._wanted: Ints = np.full(_SLOTS, _UNWANTED, np.int64)
+        self._described: Ints = np.zeros(_SLOTS, np.int64)
+        self._touched: Bytes = np.zeros(max(1, len(tables)), np.uint8)
+        self._transaction = 1  # that is read: each has another number
+        self._learned: dict[bytes, tuple[bytes, int]] = {}  # names and slot of each number
+        self._out: Bytes = np.empty(OUT, np.uint8)
+        self._records: Ints = np.empty((_TRANSACTIONS, 6), np.int64)
+
+    def begin(self) -> None:
+        """Another transaction begins."""
+        self._transaction += 1
+
+    def learn(self, number: bytes, key: bytes, table: int | None) -> None:
+        """The open transaction has a map of this number, with these names; of which wanted table."""
+        if self._learned.get(number, (b"", 0))[0] != key:
+            if len(self._learned) * 2 > _SLOTS:
+                self._learned.clear()
+                self._ids.fill(_FREE)
+            self._learned[number] = key, self._place(number, key, table)
+        self._described[self._learned[number][1]] = self._transaction
+
+    def _place(self, number: bytes, key: bytes, table: int | None) -> int:
+        """Write down a map; where."""
+        wanted = int.from_bytes(number, "little")
+        slot = wanted % _SLOTS
+        while self._ids[slot] not in (_FREE, wanted):
+            slot = (slot + 1) % _SLOTS
+        self._ids[slot], self._lengths[slot] = wanted, len(key)
+        self._keys[slot, : len(key)] = np.frombuffer(key, np.uint8)
+        self._wanted[slot] = _UNWANTED if table is None else table
+        return slot
+
+    def whole(self, packets: Packets, first: Named, most: int) -> Run:
+        """Take transactions from the first on, until so many bytes are written."""
+        origin, prefix = (np.frombuffer(each, np.uint8) for each in (first.origin, first.prefix))
+        asked = (most, origin, prefix, first.number, first.time, self._records)
+        behind, count, written, used, stopped, *newest = _whole(*(*self._arguments(packets), *asked))
+        self._transaction += count + 1
+        self._touched.fill(0)
+        return Run(behind, stopped, count, self._records[:written], self._out[:used], (newest[0], newest[1]))
+
+    def rows(self, packets: Packets, *, may_write: bool) -> Rows:
+        """Take maps and rows of the transaction that is open."""
+        before = self._described.copy()
+        behind, used, changes, waiting = _rows(
+            *(*self._arguments(packets), 0, LARGEST_WITHIN, int(may_write))
+        )
+        described = [
+            (int(self._ids[slot]).to_bytes(6, "little"), int(self._wanted[slot]))
+            for slot in np.flatnonzero(self._described != before).tolist()
+        ]
+        touched = np.flatnonzero(self._touched).tolist()
+        self._touched[touched] = 0
+        if waiting >= 0:
+            behind = waiting
+        return Rows(behind, changes, self._out[:used], touched, described)
+
+    def _arguments(self, packets: Packets) -> tuple[Any, ...]:
+        known = (self._ids, self._lengths, self._keys, self._wanted, self._described)
+        of = (packets.data, packets.starts, packets.stops, packets.first, packets.trailer)
+        return (*of, self._transaction, *known, self._touched, self._out)
