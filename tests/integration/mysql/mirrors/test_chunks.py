@@ -49,7 +49,7 @@ def test_a_copy_in_chunks_goes_on_after_a_kill_and_is_exact(
         chunked.kill()
         known = unfinished(mirror.lake)
         chunked.start()
-        chunked.until_live(within=60)
+        chunked.until_live()
         onward(chunked, transactions=30)
     assert chunked.stop() == 0, chunked.log()
     assert known <= ever(mirror.path), "what was copied before the kill was not copied again"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.core.errors import HeadraceError
 from headrace.sources.contract.arrival import Received
 from headrace.sources.mysql.stream import events
-from headrace.sources.mysql.stream.ordinary import LARGEST, Packets
+from headrace.sources.mysql.stream.ordinary import LARGEST, OUT, Packets
 from tests.laws.sources.mysql.test_transactions import Stored
 from tests.unit.sources.mysql.stream import logged
 from tests.unit.sources.mysql.stream.logged import SERVER
@@ -204,3 +204,63 @@ def test_a_run_ends_where_enough_is_written(most: int) -> None:
     written = feed.finder.gathering.size
     assert behind % 6 == 0
     assert most <= written < most + 300
+
+
+def test_rows_of_a_map_of_another_transaction_are_refused() -> None:
+    stray = [logged.gtid(13), logged.query("BEGIN"), logged.rows(1), logged.xid()]
+    same(f"{SERVER}:1-10", [*ordinary(11), *ordinary(12), *stray, *ordinary(14)], [])
+    others = [logged.table_map(2, "shop", "others"), logged.rows(1)]
+    opened = [logged.gtid(13), logged.query("BEGIN"), *others, logged.xid()]
+    same(f"{SERVER}:1-10", [*ordinary(11), *ordinary(12), *opened, *ordinary(14)], [])
+
+
+def test_an_event_that_only_looks_like_a_begin_is_none() -> None:
+    begin = logged.query("BEGIN")[19:-4]
+    for kind in (events.USER_VAR, events.ROWS_QUERY, events.EXECUTE_LOAD):
+        odd = [logged.gtid(13), logged.event(kind, begin), *ordinary(13)[2:]]
+        same(f"{SERVER}:1-10", [*ordinary(11), *ordinary(12), *odd, *ordinary(14)], [])
+
+
+def test_wherever_the_packets_end_it_is_the_same() -> None:
+    """Between a map and its rows too, of a transaction that has rows already."""
+    more = [logged.table_map(2, "shop", "others"), logged.table_map(3, "crm", "people"), logged.rows(3)]
+    sent = [*ordinary(11)[:-1], *more, *ordinary(11)[2:], *ordinary(12), *ordinary(13)]
+    for cut in range(len(sent)):
+        same(f"{SERVER}:1-10", sent, [cut])
+
+
+@pytest.mark.parametrize("start", ["0-1-10", "0-1-10,7-1-3"])
+def test_names_of_mariadb_are_what_they_are_event_by_event(start: str) -> None:
+    """Other servers, other domains, gaps, and each flag."""
+    rows = [logged.table_map(1, "shop", "orders"), logged.rows(1), logged.xid()]
+    plain = [event for number in (11, 12) for event in (logged.mariadb(number), *rows)]
+    for odd in (
+        *(logged.mariadb(13, flags=flags) for flags in range(256)),
+        logged.mariadb(13, server=2),
+        logged.mariadb(14),
+        logged.mariadb(13, 7),
+        logged.mariadb(12),
+    ):
+        feed = same(start, [*plain, odd, *rows, logged.mariadb(15), *rows, logged.mariadb(16), *rows], [])
+        assert feed.taken >= 4
+
+
+def test_what_comes_again_of_a_prepared_transaction_is_not_counted_twice() -> None:
+    start = f"{SERVER}:1-10:12 open {SERVER}:11"
+    sent = [logged.gtid(11), logged.query("XA START X'61',X'',1"), *ordinary(11)[2:5], logged.xa_prepare("a")]
+    feed = same(start, [*sent, *ordinary(13), *ordinary(14)], [])
+    assert feed.position.startswith(f"{SERVER}:1-10:12-14 open {SERVER}:11")
+    other = same(start, [*ordinary(13), *ordinary(14), *sent, *ordinary(15)], [])
+    assert other.position.startswith(f"{SERVER}:1-10:12-15 open {SERVER}:11")
+
+
+def test_a_transaction_that_there_is_no_room_for_is_taken_event_by_event() -> None:
+    rows = [logged.rows(1, bytes(8000))] * (OUT // 8000 + 10)
+    large = [
+        logged.gtid(12),
+        logged.query("BEGIN"),
+        logged.table_map(1, "shop", "orders"),
+        *rows,
+        logged.xid(),
+    ]
+    same(f"{SERVER}:1-10", [*ordinary(11), *large, *ordinary(13), *ordinary(14)], [])

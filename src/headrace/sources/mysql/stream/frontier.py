@@ -88,7 +88,7 @@ class MysqlFrontier:
     def follows(self, gtid: Gtid | MariadbGtid) -> bool:
         assert isinstance(gtid, Gtid)
         spans = self._spans.get(gtid.origin, [])
-        return not self._again and bool(spans) and spans[-1][1] == gtid.number
+        return bool(spans) and spans[-1][1] == gtid.number
 
     def bring_many(self, first: Gtid | MariadbGtid, count: int, place: Logged) -> None:
         assert isinstance(first, Gtid)

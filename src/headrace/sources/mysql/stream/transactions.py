@@ -45,7 +45,7 @@ _SAVEPOINT, _BACK_TO = b"SAVEPOINT ", b"ROLLBACK TO "
 _XA = re.compile(rb"XA (COMMIT|ROLLBACK) X'([0-9A-Fa-f]*)',X'([0-9A-Fa-f]*)',(-?\d+)\s*\Z")
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _UNKNOWN: Table = ("", "")
-_SHORTEST_NAME = 49  # bytes of the body, on MySQL
+_SHORTEST_NAMES = {events.GTID: 49, events.MARIADB_GTID: 13}  # bytes of the body
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class TransactionFinder:
         group = self._group
         if group is None:
             return self._take_whole(packets, most)
-        if not group.opened or group.waiting:
+        if not group.opened:
             return packets.first, packets.first
         rows = self._ordinary.rows(packets, may_write=group.written)
         self.gathering.add_many(group, rows, self._tables)
@@ -298,10 +298,10 @@ def _first(packets: Packets) -> Event | None:
     """The name of a transaction that stands at the beginning; its checksum is not looked at."""
     start, stop = int(packets.starts[packets.first]) + 1, int(packets.stops[packets.first])
     data = memoryview(packets.data)[start:stop]  # type: ignore[arg-type]
-    if len(data) < HEADER.size + _SHORTEST_NAME:
+    if len(data) < HEADER.size:
         return None
     timestamp, kind, server, size, position, flags = HEADER.unpack_from(data)
-    if kind not in (events.GTID, events.MARIADB_GTID):
+    if len(data) - HEADER.size < _SHORTEST_NAMES.get(kind, size):
         return None
     return Event(kind, timestamp, server, position, flags, data[HEADER.size :], size)
 
