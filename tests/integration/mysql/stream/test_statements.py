@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pymysql import OperationalError
 
+from headrace.sources.mysql.stream.letters import is_settled, lowered
 from headrace.testing.mysql import Database
 from tests.integration.mysql.stream.reading import reading
 from tests.integration.mysql.stream.test_dump import names, run
@@ -86,3 +87,16 @@ def test_a_statement_that_reaches_a_table_by_any_way_is_marked(database: Databas
             if "t by_statement" not in names(reader.catch_up()):
                 missed.append(way)
     assert missed == []
+
+
+def test_a_server_makes_of_a_letter_what_is_expected_of_it(database: Database) -> None:
+    """Names are in a charset of three bytes at most, whose collation lowers them."""
+    letters = [chr(code) for code in range(0x80, 0x10000) if not 0xD800 <= code < 0xE000]
+    asked = "SELECT LOWER(CONVERT(_utf8mb4 %s USING utf8mb3) COLLATE utf8mb3_general_ci)"
+    [(answer,)] = database.execute(asked, [" ".join(letters)])
+    made = answer.split(" ")
+    assert [
+        letter for letter, low in zip(letters, made, strict=True) if low not in (letter, lowered(letter))
+    ] == []
+    settled = [(letter, low) for letter, low in zip(letters, made, strict=True) if is_settled(letter)]
+    assert [(letter, low) for letter, low in settled if low != lowered(letter)] == []

@@ -10,6 +10,7 @@
     statements     what a statement does to tables: it is read here, and nowhere kept
     alterations    the clauses of ALTER TABLE
     tokens         the words of a statement
+    letters        names in capital letters on a server that compares them in small ones
     charsets       in which statements are logged
     unpacking      events that came compressed
     events         one event of a binlog: its header, kind and checksum, and the parts that count

@@ -32,9 +32,10 @@ from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.stream import errors, events, ordinary, statements, unpacking
 from headrace.sources.mysql.stream.alterations import Effect
 from headrace.sources.mysql.stream.events import Event, Named, Query
-from headrace.sources.mysql.stream.frames import HEADER
+from headrace.sources.mysql.stream.frames import HEADER, Reason
 from headrace.sources.mysql.stream.frontier import frontier
 from headrace.sources.mysql.stream.gathering import Gathering, Group, Table, map_frame
+from headrace.sources.mysql.stream.letters import means
 from headrace.sources.mysql.stream.ordinary import OrdinaryReader, Packets, Run
 from headrace.sources.mysql.stream.statements import Server
 
@@ -59,16 +60,19 @@ class WantedTables:
         """The tables by their names as maps have them."""
         return {events.as_key(*table): table for table in self.tables}
 
-    def concerned(self, effect: Effect) -> Iterator[Table]:
-        """The tables that an effect is on."""
-        database, table = self._fold(effect.database), self._fold(effect.table)
+    def concerned(self, effect: Effect) -> Iterator[tuple[Reason | None, Table]]:
+        """The tables that an effect is on, each with what happened to it."""
         for each in sorted(self.tables):
-            fits = database is None or self._fold(each[0]) == database
-            if fits and (table is None or self._fold(each[1]) == table):
-                yield each
+            meant = (self._means(each[0], effect.database), self._means(each[1], effect.table))
+            if False in meant:
+                continue
+            sure = None not in meant or effect.reason is not None
+            yield effect.reason if sure else Reason.UNCLEAR, each
 
-    def _fold(self, name: str | None) -> str | None:
-        return name.casefold() if name is not None and self.folded else name
+    def _means(self, kept: str, typed: str | None) -> bool | None:
+        if typed is None:
+            return True
+        return means(kept, typed) if self.folded else kept == typed
 
 
 class TransactionFinder:
@@ -236,9 +240,9 @@ class TransactionFinder:
     def _alter(self, group: Group, event: Event, query: Query) -> None:
         temporary = bool(event.flags & _THREAD_SPECIFIC)
         marks = {
-            (effect.reason, table): None
+            concerned: None
             for effect in statements.effects(query, self._server, temporary=temporary)
-            for table in self._wanted.concerned(effect)
+            for concerned in self._wanted.concerned(effect)
         }
         for reason, table in marks:
             self.gathering.mark(group, event, reason, table)

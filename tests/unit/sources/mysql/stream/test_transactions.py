@@ -12,7 +12,9 @@ from headrace.sources.contract.arrival import Received
 from headrace.sources.mysql import binlog_position
 from headrace.sources.mysql.binlog_position import Log
 from headrace.sources.mysql.stream import events, frames
+from headrace.sources.mysql.stream.alterations import Effect
 from headrace.sources.mysql.stream.events import EventReader
+from headrace.sources.mysql.stream.frames import Reason
 from headrace.sources.mysql.stream.gathering import MOST_HELD
 from headrace.sources.mysql.stream.transactions import TransactionFinder, WantedTables
 from tests.unit.sources.mysql.stream import logged
@@ -156,6 +158,23 @@ def test_names_are_matched_as_the_server_matches_them() -> None:
     assert shown(received.data) == ["BEGIN 11", "shop.Items emptied"]
     dropped = logged.event(events.QUERY, logged.query("TRUNCATE orders")[19:-4], flags=4)
     assert shown(Feed().send(logged.gtid(11), dropped).data) == ["BEGIN 11", "shop.orders unclear"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("ŞİXÄ", "emptied"),  # in Python the second letter becomes two
+        ("şixä", "emptied"),
+        ("Ƞ", "unclear"),  # newer releases lower it
+        ("ƞ", "emptied"),
+        ("SS", None),
+        ("SIXA", None),
+    ],
+)
+def test_capital_letters_are_lowered_one_by_one_as_servers_do(typed: str, told: str | None) -> None:
+    wanted = WantedTables([("shop", "şixä"), ("shop", "ƞ"), ("shop", "ß")], folded=True)
+    found = list(wanted.concerned(Effect(None, "SHOP", typed)))
+    assert [reason for reason, _ in found] == {"emptied": [None], "unclear": [Reason.UNCLEAR], None: []}[told]
 
 
 def test_what_was_logged_and_rolled_back_is_taken_back() -> None:
