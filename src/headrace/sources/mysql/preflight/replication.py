@@ -13,7 +13,7 @@ from headrace.core.errors import Misconfigured
 from headrace.sources.contract.findings import Finding, Level, mended
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.preflight.variables import ON, Variables, setting, status
-from headrace.sources.mysql.session.refusals import PrivilegeMissing, StatementRefused
+from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import Session, query
 
 NAMES = ("log_slave_updates", "replica_preserve_commit_order", "gtid_slave_pos")
@@ -148,8 +148,8 @@ def check_prepared(connection: Session) -> Iterator[Finding]:
     """Transactions that are prepared now: what they wrote is locked until somebody ends them."""
     try:
         rows = query(connection, "XA RECOVER")
-    except StatementRefused:
-        return  # MySQL wants XA_RECOVER_ADMIN for it, and calls the lack of it an error of its own
+    except PrivilegeMissing:
+        return  # MySQL wants XA_RECOVER_ADMIN for it
     if rows:
         yield Finding(
             Level.WARNING,

@@ -61,6 +61,7 @@ class Unreachable(MaybeMisconfigured):
 _PASSWORD_REFUSED = frozenset((1045, 1698))
 _DATABASE_UNKNOWN = 1049
 _DATABASE_DENIED = 1044
+_XA_UNSEEN = 1401  # MySQL's answer to XA RECOVER without XA_RECOVER_ADMIN
 _PRIVILEGES = frozenset((1044, 1142, 1143, 1227, 1370, 1095, 1419, 3530, 1873))
 _NOT_ADMITTED = frozenset((1129, 1130, 3118, 4151, 1820, 1862, 3955))
 _TLS_WANTED = 3159
@@ -192,7 +193,7 @@ def refused(error: ServerError) -> HeadraceError:
             detail=detail,
             hint="headrace tables resync, or headrace tables drop if the table is not needed",
         )
-    if number in _PRIVILEGES | _PASSWORD_REFUSED:
+    if number in _PRIVILEGES | _PASSWORD_REFUSED or number == _XA_UNSEEN:
         return _denied(number, detail)
     if number in _FULL:
         return _full(detail)
