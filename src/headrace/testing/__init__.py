@@ -5,13 +5,16 @@ Tests and `headrace demo` call it; nothing else of Headrace does. It promises
     postgres     a real PostgreSQL 15-18 of one's own, that can be crashed, restarted, reconfigured,
                  and that is never left running, whatever happens to the process that asked for it
     mysql        a real MySQL or MariaDB of one's own, likewise
-    proxy        a TCP connection that can be cut, stalled, half-opened, delayed, throttled, refused
+    proxy        a TCP connection that can be cut, stalled, half-opened, delayed, throttled, refused, altered
     nemesis      faults at seeded moments, with a log of what was done when
     workload     writers that run beside the mirror and remember what they committed
     validators   G1, G2 and G3 as functions from a lake (and a server) to a list of violations
     mirror_process
                  a `headrace run` as a process of its own, to be killed and started again
     fixtures     the pytest plugin that hands out servers and databases
+
+    absent_standby
+                 commits that hang, since they wait for a standby that never comes
 
     powercut     a disk that forgets what was not synced (`sync_journal`: a command line that it watches)
     memory       how much a process takes with all that it started

@@ -9,7 +9,8 @@
     delay       every byte arrives so many seconds late, throughput is kept as far as buffers go
     throttle    so many bytes a second, for each connection and direction
     refuse      nobody listens on the port any more; until `admit`
-    heal        all of that is over, except that what was cut or half-opened stays so
+    alter       what goes to the client is changed on its way, or ends at a byte: on new connections
+    heal        all of that is over, except that what was cut or half-opened stays so, and what was altered
 
 A link is two directions, each a reader and a writer with a small queue of (due time, bytes) between
 them. Buffers are kept small on purpose, those of the kernel too: behind a throttle of 30 kB/s a
@@ -38,6 +39,15 @@ WAKE = 0.05
 
 _Pipe = queue.Queue[tuple[float, bytes]]
 
+# The bytes to the client of one connection, as they come; what it gets instead. Where that ends before they
+# do, the connection ends in order.
+Altering = Callable[[Iterator[bytes]], Iterator[bytes]]
+
+
+def unaltered(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Let everything pass as it is."""
+    return chunks
+
 
 class Counts:
     """The numbers of what has passed so far; counted by many threads."""
@@ -62,6 +72,7 @@ class _Weather:
     delay: float = 0.0
     rate: float | None = None
     flowing: threading.Event = field(default_factory=threading.Event)
+    altering: Altering = unaltered
 
 
 class Proxy:
@@ -122,6 +133,10 @@ class Proxy:
         """None lifts the limit."""
         self._weather.rate = bytes_per_second
 
+    def alter(self, altering: Altering) -> None:
+        """Change what goes to the client, on every connection that is made from now on."""
+        self._weather.altering = altering
+
     def refuse(self) -> None:
         """Stop listening; what is open stays open."""
         if self._listener is not None:
@@ -137,6 +152,7 @@ class Proxy:
         """Let everything pass as if nothing had ever been."""
         self.delay(0.0)
         self.throttle(None)
+        self.alter(unaltered)
         self.resume()
         self.admit()
 
@@ -243,12 +259,14 @@ class _Link:
             thread.join()
 
     def _read(self, source: socket.socket, pipe: _Pipe) -> None:
-        for data in self._chunks(source):
+        chunks = self._chunks(source)
+        for data in self._weather.altering(chunks) if source is self._server else chunks:
             if not self._put(pipe, (time.monotonic() + self._weather.delay, data)):
                 return
+        self._put(pipe, (time.monotonic() + self._weather.delay, b""))
 
     def _chunks(self, source: socket.socket) -> Iterator[bytes]:
-        """Yield what arrives, and at the end an empty chunk; a reset ends the link."""
+        """Yield what arrives, up to its end; a reset ends the link."""
         while not self._stop.is_set():
             try:
                 data = source.recv(CHUNK)
@@ -257,9 +275,9 @@ class _Link:
             except OSError:
                 self._fall()
                 return
-            yield data
             if not data:
                 return
+            yield data
 
     def _put(self, pipe: _Pipe, item: tuple[float, bytes]) -> bool:
         while not self._stop.is_set():

@@ -20,7 +20,6 @@ from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 import polars as pl
-import pyarrow as pa
 
 from headrace.core.history import OWN, history_schema
 from headrace.core.position import Position
@@ -48,6 +47,8 @@ class Cut(Protocol):
     """The tables at a mark; see `headrace.lake.read.cut`."""
 
     def arrow(self, name: str) -> Any: ...
+
+    def schema(self, name: str) -> Any: ...
 
     def history(self, name: str) -> Any: ...
 
@@ -90,7 +91,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A table, the marks that have it, and everything that its history says."""
+    """A table, the marks that have it under its newest columns, and all that its history says."""
 
     name: str
     columns: tuple[str, ...]
@@ -102,12 +103,13 @@ class Timeline:
 
     @classmethod
     def read(cls, lake: Lake, name: str, source: str | None = None) -> Timeline:
-        marks = lake.marks(source)
-        runs = runs_of(marks, name)
+        runs = runs_of(lake, source, name)
         if not runs:
             raise ValueError(f"no mark has table {name}")
         newest = lake.at(epoch=runs[-1][-1].epoch, source=source)
         columns = tuple(newest.arrow(name).schema.names)
+        # History tells of the columns that it has now, and of no others.
+        runs = tuple(run for run in runs if _shape(lake, source, run[-1], name) == columns)
         return cls(
             name=name,
             columns=columns,
@@ -126,10 +128,6 @@ class Timeline:
     def contents(self, mark: Mark) -> pl.DataFrame:
         """The contents of the table at that mark."""
         table = self.lake.at(epoch=mark.epoch, source=self.source).arrow(self.name)
-        # Before a column was added, every row has NULL there.
-        for column in self.columns:
-            if column not in table.schema.names:
-                table = table.append_column(column, pa.nulls(table.num_rows, pa.string()))
         return lake_rows(table.select(list(self.columns))).frame
 
     def net(self, after: int | None, until: int) -> pl.DataFrame:
@@ -148,14 +146,24 @@ class Timeline:
         return counted(pl.concat([self.contents(mark), later]))
 
 
-def runs_of(marks: Sequence[Mark], *names: str) -> tuple[tuple[Mark, ...], ...]:
-    """The marks that have all of these tables, broken where a mark between them has not."""
+def runs_of(lake: Lake, source: str | None, *names: str) -> tuple[tuple[Mark, ...], ...]:
+    """The marks that have all of these tables, broken where one between them has not, or other columns."""
+    marks = lake.marks(source)
     having = [i for i, mark in enumerate(marks) if all(name in mark.versions for name in names)]
     if not having:
         return ()
-    breaks = [at for at, (one, next_one) in enumerate(pairwise(having), 1) if next_one != one + 1]
+    shapes = {i: tuple(_shape(lake, source, marks[i], name) for name in names) for i in having}
+    breaks = [
+        at
+        for at, (one, next_one) in enumerate(pairwise(having), 1)
+        if next_one != one + 1 or shapes[one] != shapes[next_one]
+    ]
     edges = [0, *breaks, len(having)]
     return tuple(tuple(marks[i] for i in having[a:b]) for a, b in pairwise(edges))
+
+
+def _shape(lake: Lake, source: str | None, mark: Mark, name: str) -> tuple[str, ...]:
+    return tuple(lake.at(epoch=mark.epoch, source=source).schema(name).names)
 
 
 def spread(run: Sequence[T], sample: int) -> list[T]:

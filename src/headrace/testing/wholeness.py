@@ -103,7 +103,7 @@ def _judge(
     verdict, lake = Verdict(), Remembered(lake)
     names = {table: str(TableName(options.schema, table)) for table in tables}
     label = " + ".join(names.values())
-    for number, run in enumerate(runs_of(lake.marks(options.source), *names.values())):
+    for number, run in enumerate(runs_of(lake, options.source, *names.values())):
         chosen = run if options.sample is None else spread(run, options.sample)
         for mark in chosen:
             what = at_mark(_contents(lake.at(epoch=mark.epoch, source=options.source), names))

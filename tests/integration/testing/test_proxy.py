@@ -142,6 +142,34 @@ def test_a_throttled_connection_trickles(database: Database, proxy: Proxy) -> No
         assert time.monotonic() - started < 5.0
 
 
+def test_what_goes_to_a_client_is_altered_on_new_connections_until_that_is_healed(
+    database: Database, proxy: Proxy
+) -> None:
+    def said(connection: psycopg.Connection[tuple[object, ...]]) -> object:
+        return connection.execute("SELECT 'hel' || 'lo'").fetchall()[0][0]
+
+    with connect(database, proxy) as before:
+        proxy.alter(lambda chunks: (chunk.replace(b"hello", b"jello") for chunk in chunks))
+        with connect(database, proxy) as altered:
+            assert (said(before), said(altered)) == ("hello", "jello")
+            proxy.heal()
+            with connect(database, proxy) as healed:
+                assert (said(altered), said(healed)) == ("jello", "hello")
+
+
+def test_a_connection_ends_in_order_where_the_bytes_for_its_client_do(
+    database: Database, proxy: Proxy
+) -> None:
+    connection = connect(database, proxy)
+    proxy.alter(lambda chunks: iter([next(chunks) + b"and no more"]))
+    with socket.create_connection((proxy.host, proxy.port)) as client:
+        client.sendall(bytes([0, 0, 0, 8, 4, 210, 22, 47]))  # may this be TLS? The answer is a letter.
+        found = b"".join(iter(lambda: client.recv(100), b""))
+        assert found in (b"Nand no more", b"Sand no more")
+    wait_for(lambda: proxy.open_links == 1, "the link closes after its client")
+    assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
 def test_refusal_leaves_open_connections_alone(database: Database, proxy: Proxy) -> None:
     with connect(database, proxy) as connection:
         proxy.refuse()

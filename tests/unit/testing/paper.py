@@ -90,6 +90,9 @@ class PaperCut:
         assert name in self.mark.versions
         return self.lake.tables[name].arrow(self.lake.rows[self.mark.epoch, name])
 
+    def schema(self, name: str) -> pa.Schema:
+        return self.arrow(name).schema
+
     def history(self, name: str) -> pa.Table:
         if not self.lake.updates[name]:
             raise NoHistory("LAKE_NO_HISTORY", "none", hint="none")

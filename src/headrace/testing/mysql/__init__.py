@@ -8,6 +8,7 @@
 
 The rooms, upper ones over lower ones:
 
+    event_faults the events of a binlog, altered on their way through a proxy
     replica      a second server that replicates from a first one
     server       a server of one's own and its databases: connect, execute, crash, restart, set
     process      the process of one server, which is never left behind

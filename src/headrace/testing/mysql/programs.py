@@ -137,21 +137,24 @@ def _make(flavour: Flavour, into: Path) -> None:
 
 
 def _begin_mysql(programs: Programs) -> None:
-    users = programs.entry / "users.sql"
-    users.write_text(_USERS)
-    _run(programs.flavour, [
-        *_server(programs, {"innodb_redo_log_capacity": "32M", "init_file": str(users)}),
-        "--initialize-insecure",
-    ])  # fmt: skip
+    (programs.entry / "users.sql").write_text(_USERS)
+    initialize(programs, programs.data)
+
+
+def initialize(programs: Programs, data: Path, **settings: str) -> None:
+    """Make the data folder of a MySQL server, with settings that it keeps for ever."""
+    wanted = {"innodb_redo_log_capacity": "32M", "init_file": str(programs.entry / "users.sql"), **settings}
+    _run(programs.flavour, [*_server(programs, wanted, data), "--initialize-insecure"])
     # A server that finds no identity gives itself one: no two of ours are the same.
-    (programs.data / "auto.cnf").unlink()
+    (data / "auto.cnf").unlink()
 
 
 def _begin_mariadb(programs: Programs) -> None:
     share = programs.root / "usr/share/mysql"
     begun = "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n"
     tables = "".join((share / name).read_text(encoding="utf-8") for name in _MARIADB_TABLES)
-    command = _server(programs, {"innodb_log_file_size": "8M", "max_allowed_packet": "8M"})
+    settings = {"innodb_log_file_size": "8M", "max_allowed_packet": "8M"}
+    command = _server(programs, settings, programs.data)
     _run(
         programs.flavour,
         [*command, "--bootstrap", "--enforce-storage-engine="],
@@ -159,8 +162,8 @@ def _begin_mariadb(programs: Programs) -> None:
     )
 
 
-def _server(programs: Programs, settings: Mapping[str, str]) -> list[str]:
-    places = {**programs.places(programs.data), **settings}
+def _server(programs: Programs, settings: Mapping[str, str], data: Path) -> list[str]:
+    places = {**programs.places(data), **settings}
     return [
         *programs.command(programs.flavour.server),
         "--no-defaults",

@@ -1,9 +1,10 @@
 """A MySQL or MariaDB server of one's own, and its databases.
 
 Tests open one by `mysql()` or `mariadb()`. It listens on 127.0.0.1 (the port stays the same over restarts)
-and on a socket in its folder; its `server_id` is nobody else's. Two users exist: `root`, who may do anything
-and needs no password, and `app`, who may replicate, owns the databases that `database()` makes, and must give
-`server.password`, which holds characters that a URL has to escape.
+and on a socket in its folder; its `server_id` is nobody else's. Three users exist: `root`, who may do
+anything and needs no password; `app`, who may replicate and owns the databases that `database()` makes; and
+`mirror`, who has what docs/mysql.md asks for and nothing else. These two must give `server.password`, which
+holds characters that a URL has to escape.
 
 The server is gone when the block ends, and also when the process that opened it is killed.
 """
@@ -23,9 +24,9 @@ from urllib.parse import quote, urlencode
 import pymysql
 from pymysql.constants import ER
 
-from headrace.testing.mysql.flavours import MARIADB, MYSQL, Flavour, Setting
+from headrace.testing.mysql.flavours import MARIADB, MYSQL, OF_TABLES, OF_THE_LOG, Flavour, Setting
 from headrace.testing.mysql.process import Process
-from headrace.testing.mysql.programs import locate
+from headrace.testing.mysql.programs import Programs, initialize, locate
 from headrace.testing.ports import free_port
 from headrace.testing.postmaster import wait_for
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[Any, ...]]
 
+_USERS = ("app", "mirror")  # who have a password
 _GTID_MODE_BY_STEPS = 1788
 # What a running server cannot take: a setting of its start, an option that is no variable.
 _ONLY_AT_START = (ER.INCORRECT_GLOBAL_LOCAL_VAR, ER.UNKNOWN_SYSTEM_VARIABLE, _GTID_MODE_BY_STEPS)
@@ -69,8 +71,8 @@ class Server:
         port: int | None = None,
         **options: str,
     ) -> str:
-        """A connection URL; `app`'s password is known."""
-        if password is None and user == "app":
+        """A connection URL; the passwords of `app` and `mirror` are known."""
+        if password is None and user in _USERS:
             password = self.password
         who = quote(user, safe="") + ("" if password is None else f":{quote(password, safe='')}")
         query = f"?{urlencode(options, quote_via=quote)}" if options else ""
@@ -83,7 +85,7 @@ class Server:
         """A connection in autocommit, by the socket or to the port; the options are PyMySQL's."""
         where = {"host": self.host, "port": self.port} if tcp else {"unix_socket": str(self.socket)}
         chosen = {**where, "charset": "utf8mb4", "autocommit": True, **options}
-        password = self.password if user == "app" else ""
+        password = self.password if user in _USERS else ""
         return pymysql.connect(user=user, password=password, database=database, **chosen)
 
     def execute(
@@ -95,19 +97,21 @@ class Server:
 
     @contextmanager
     def database(self, name: str | None = None) -> Iterator[Database]:
-        """A fresh database that is `app`'s; after the block it is removed."""
+        """A fresh database that is `app`'s, and that `mirror` may read; after the block it is removed."""
         made = Database(self, name or f"t_{secrets.token_hex(6)}")
         self.execute(f"CREATE DATABASE {quoted(made.name)}")
         # Its name is a pattern in a grant.
         pattern = quoted(made.name.replace("_", r"\_").replace("%", r"\%"))
         self.execute(f"GRANT ALL ON {pattern}.* TO app")
+        self.execute(f"GRANT {OF_TABLES} ON {pattern}.* TO mirror")
         try:
             yield made
         finally:
             self.start()
             with self.connect() as connection:
                 # A test may have taken it away.
-                _succeeds(connection, f"REVOKE ALL ON {pattern}.* FROM app", ER.NONEXISTING_GRANT)
+                for user in _USERS:
+                    _succeeds(connection, f"REVOKE ALL ON {pattern}.* FROM {user}", ER.NONEXISTING_GRANT)
             made.drop()
 
     def start(self) -> None:
@@ -258,7 +262,7 @@ def open_server(
     folder = Path(tempfile.mkdtemp(prefix="headrace-my-", dir=_short_folder())).resolve()
     process = Process(programs, folder)
     try:
-        shutil.copytree(programs.data, process.data)
+        _begin(programs, process.data, settings)
         (folder / "tmp").mkdir()
         wanted = {
             **flavour.settings,
@@ -273,10 +277,20 @@ def open_server(
         }
         server = Server(process, wanted, password or f"p@ss/{secrets.token_hex(8)}")
         server.start()
-        _make_app(server)
+        _make_users(server)
         yield server
     finally:
         process.close()
+
+
+def _begin(programs: Programs, data: Path, settings: Mapping[str, Setting]) -> None:
+    """The data folder of a new server; MySQL decides once for all whether case counts in names."""
+    case = str(settings.get("lower_case_table_names", 0))
+    if programs.flavour.is_mariadb or case == "0":
+        shutil.copytree(programs.data, data)
+        return
+    data.mkdir(mode=0o700)
+    initialize(programs, data, lower_case_table_names=case)
 
 
 def _short_folder() -> Path:
@@ -284,12 +298,13 @@ def _short_folder() -> Path:
     return wanted if len(bytes(wanted)) < 80 else Path("/tmp")
 
 
-def _make_app(server: Server) -> None:
+def _make_users(server: Server) -> None:
     with server.connect() as connection:
         # Kept out of the log: a history begins with what a test does.
         run(connection, "SET sql_log_bin = 0")
-        run(connection, "CREATE USER app IDENTIFIED BY %s", [server.password])
-        run(connection, f"GRANT {server.flavour.app_privileges} ON *.* TO app")
+        for user in _USERS:
+            run(connection, f"CREATE USER {user} IDENTIFIED BY %s", [server.password])
+            run(connection, f"GRANT {OF_THE_LOG} ON *.* TO {user}")
 
 
 def _install(tls: Certificates, folder: Path) -> dict[str, Setting]:
