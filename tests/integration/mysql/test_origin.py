@@ -36,7 +36,7 @@ def db(request: pytest.FixtureRequest) -> Database:
 
 @pytest.fixture
 def session(db: Database) -> Iterator[Session]:
-    with connect(Address.parse(db.url(user="app")), role="test") as made:
+    with connect(Address.parse(db.url(user="mirror")), role="test") as made:
         yield made
 
 

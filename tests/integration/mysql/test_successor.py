@@ -22,12 +22,12 @@ TABLE = [("shop", "t")]
 
 
 def known(server: Server) -> Json:
-    with connect(Address.parse(server.url()), role="test") as session:
+    with connect(Address.parse(server.url(user="mirror")), role="test") as session:
         return identify(session).known()
 
 
 def asked(server: Server, of: Json, reached: Position) -> Successor | None:
-    address = Address.parse(server.url())
+    address = Address.parse(server.url(user="mirror"))
     with connect(address, role="test") as session:
         return successor(session, address, identify(session), of, Upstream(base=1 << 33), reached)
 

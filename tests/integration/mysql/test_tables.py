@@ -53,7 +53,7 @@ def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     db: Database = request.getfixturevalue(f"{request.param}_database")
     db.execute("CREATE TABLE a (id int PRIMARY KEY, v varchar(10), w int NOT NULL, UNIQUE (w))")
     db.execute("CREATE TABLE b (id int PRIMARY KEY)")
-    with connect(Address.parse(db.url(user="app")), role="test") as session:
+    with connect(Address.parse(db.url(user="mirror")), role="test") as session:
         yield Scene(db, MysqlTables(session, UPSTREAM))
 
 

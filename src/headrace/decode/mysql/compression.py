@@ -31,7 +31,8 @@ def _one(value: bytes) -> bytes:
     if method == _DEFLATE:
         length = int.from_bytes(value[1 : 1 + size], "big")
         try:
-            plain = zlib.decompress(value[1 + size :], -zlib.MAX_WBITS, length)
+            # No more than it says: of what is damaged nobody knows how much would come.
+            plain = zlib.decompressobj(-zlib.MAX_WBITS).decompress(value[1 + size :], length + 1)
         except zlib.error:
             plain = None
         if plain is not None and len(plain) == length:

@@ -48,6 +48,7 @@ _ESCAPES = {
 # The powers of ten between which a double has no exponent; nor has one with a digit behind its point.
 _LEAST_POWER, _MOST_POWER = -14, 15
 _DEEPEST = 100  # the server's own limit
+_LONGEST = 16  # characters of the text for a byte of the tree, at most
 
 
 class Malformed(Exception):
@@ -59,9 +60,18 @@ def text(tree: bytes) -> str:
     if not tree:
         return "null"
     try:
-        return "".join(_value(tree[0], tree[1:], 0))
+        return "".join(_bounded(_value(tree[0], tree[1:], 0), _LONGEST * (len(tree) + _LONGEST)))
     except (IndexError, KeyError, struct.error, UnicodeDecodeError) as error:
         raise Malformed from error
+
+
+def _bounded(parts: Iterator[str], most: int) -> Iterator[str]:
+    """The parts of a text that is no longer than one of its tree: offsets may lead to a value many times."""
+    for part in parts:
+        most -= len(part)
+        if most < 0:
+            raise Malformed
+        yield part
 
 
 def _value(kind: int, data: bytes, depth: int) -> Iterator[str]:

@@ -10,7 +10,8 @@
                    ↑ 1 | 234567890 . 1234                        a negative number has all bits turned
 
 Decimals of up to 38 digits become decimal128, whose four limbs are built nine digits at a time as in
-`values.decimals`; longer ones become text with all digits of their scale.
+`values.decimals`; longer ones become text with all digits of their scale. A group that holds more than its
+digits is no number of a server's: the value is bad.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from numba import types
 from headrace.decode.kernel import Bytes, Ints, filled, given, kernel, several
 from headrace.decode.mysql.table_map import LayoutColumn
 from headrace.decode.text import TEXT, TextColumn, validity
-from headrace.decode.values.outcome import Decoded, fixed
+from headrace.decode.values.outcome import BAD, GOOD, Decoded, fixed
 
 assert sys.byteorder == "little"
 
@@ -105,18 +106,19 @@ def decimals(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Dec
     """Form `decimal`."""
     if layout.first == 0:  # a bigint
         return integers(column, layout, type)
-    limbs = np.zeros((len(column), 4), np.uint32)
-    _limbs(column.kinds, column.starts, column.data, layout.first, layout.second, limbs)
-    return fixed(type, limbs, states_of(column))
+    limbs, states = np.zeros((len(column), 4), np.uint32), states_of(column)
+    _limbs(column.kinds, column.starts, column.data, layout.first, layout.second, limbs, states)
+    return fixed(type, limbs, states)
 
 
 def digits(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
     """Form `digits`."""
     offsets = np.empty(len(column) + 1, np.int32)
-    joined = np.empty(len(column) * (_MOST_DIGITS + 3), np.uint8)
-    size = _texts(column.kinds, column.starts, column.data, layout.first, layout.second, offsets, joined)
-    buffers = [validity(column.kinds == TEXT), pa.py_buffer(offsets), pa.py_buffer(joined[:size])]
-    return Decoded(pa.Array.from_buffers(type, len(column), buffers), np.empty(0, np.int64))
+    joined, states = np.empty(len(column) * (_MOST_DIGITS + 3), np.uint8), states_of(column)
+    of = (column.kinds, column.starts, column.data, layout.first, layout.second)
+    size = _texts(*of, offsets, joined, states)
+    buffers = [validity(states == GOOD), pa.py_buffer(offsets), pa.py_buffer(joined[:size])]
+    return Decoded(pa.Array.from_buffers(type, len(column), buffers), np.flatnonzero(states == BAD))
 
 
 @kernel(
@@ -195,8 +197,11 @@ def _negate(limbs: Limbs, row: int) -> None:
     types.int64,
     types.int64,
     filled(types.uint32, 2),
+    filled(types.uint8),
 )
-def _limbs(kinds: Bytes, starts: Ints, data: Bytes, precision: int, scale: int, limbs: Limbs) -> None:
+def _limbs(
+    kinds: Bytes, starts: Ints, data: Bytes, precision: int, scale: int, limbs: Limbs, states: Bytes
+) -> None:
     whole = precision - scale
     for i in range(len(kinds)):
         if kinds[i] != TEXT:
@@ -206,15 +211,20 @@ def _limbs(kinds: Bytes, starts: Ints, data: Bytes, precision: int, scale: int, 
         # Before the point the short group comes first, behind it last.
         count = whole % _DIGITS
         value, at = _group(data, starts[i], at, count, mask)
+        too_large = value >= _TENS[count]
         _append(limbs, i, count, value)
         left = whole - count + scale
         while left > 0:
             count = _DIGITS if left > scale % _DIGITS else left
             value, at = _group(data, starts[i], at, count, mask)
+            too_large |= value >= _TENS[count]
             _append(limbs, i, count, value)
             left -= count
         if mask:
             _negate(limbs, i)
+        if too_large:
+            states[i] = BAD
+            limbs[i] = 0
 
 
 @kernel(types.int64, filled(types.uint8), types.int64, types.int64, types.int64)
@@ -249,6 +259,7 @@ def _without_zeros(joined: Bytes, first: int, stop: int) -> int:
     types.int64,
     filled(types.int32),
     filled(types.uint8),
+    filled(types.uint8),
 )
 def _texts(
     kinds: Bytes,
@@ -258,12 +269,13 @@ def _texts(
     scale: int,
     offsets: npt.NDArray[np.int32],
     joined: Bytes,
+    states: Bytes,
 ) -> int:
     whole, to = precision - scale, 0
     offsets[0] = 0
     for i in range(len(kinds)):
         if kinds[i] == TEXT:
-            at = starts[i]
+            at, too_large = starts[i], False
             mask = 0 if data[at] & _SIGN else 0xFF
             if mask:
                 joined[to] = _MINUS
@@ -271,6 +283,7 @@ def _texts(
             first, left, count = to, whole, whole % _DIGITS
             while left > 0:
                 value, at = _group(data, starts[i], at, count, mask)
+                too_large |= value >= _TENS[count]
                 to = _spell(joined, to, value, count)
                 left, count = left - count, _DIGITS
             to = _without_zeros(joined, first, to)
@@ -281,7 +294,10 @@ def _texts(
             while left > 0:
                 count = min(left, _DIGITS)
                 value, at = _group(data, starts[i], at, count, mask)
+                too_large |= value >= _TENS[count]
                 to = _spell(joined, to, value, count)
                 left -= count
+            if too_large:
+                states[i], to = BAD, int(offsets[i])
         offsets[i + 1] = to
     return to

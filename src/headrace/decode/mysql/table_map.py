@@ -53,6 +53,9 @@ _PLAIN_WIDTHS = {
     YEAR: 1,
 }
 _FRACTION_BASE = {TIMESTAMP2: 4, DATETIME2: 5, TIME2: 3}
+# The bytes before a value that say how many it has.
+_WITH_LENGTH = frozenset((TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, BLOB_COMPRESSED, VECTOR, JSON, GEOMETRY))
+_MOST_DIGITS, _MOST_DECIMALS, _MOST_OF_SECOND, _MOST_BITS = 65, 38, 6, 64
 # Bytes of the digits of a decimal that are not a group of nine.
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
@@ -150,7 +153,7 @@ def _malformed() -> Definite:
     return Definite(
         "MY_BAD_TABLE_MAP",
         "a table map of the binlog can't be read",
-        hint="report it with the server's version; no mark is made until it can be read",
+        hint="report it with the server's version; headrace tables resync copies the table anew",
     )
 
 
@@ -169,6 +172,8 @@ def layout(body: bytes, *, mariadb: bool) -> Layout:
     kinds = reader.take(reader.length())
     metadata = _Reader(reader.text())
     columns = [_column(kind, metadata) for kind in kinds]
+    if not columns or not all(map(_is_possible, columns)):
+        raise _malformed()
     reader.take((len(columns) + 7) // 8)
     fields: dict[int, bytes] = {}
     while reader:
@@ -209,6 +214,22 @@ def _column(kind: int, metadata: _Reader) -> LayoutColumn:
     if low & 0x30 == 0x30:
         return LayoutColumn(low, high)
     return LayoutColumn(low | 0x30, high | (((low & 0x30) ^ 0x30) << 4))
+
+
+def _is_possible(column: LayoutColumn) -> bool:
+    """Tell whether a column may have this metadata: its width follows from that."""
+    kind, first, second = column.type, column.first, column.second
+    if kind in _WITH_LENGTH:
+        return 1 <= first <= 4
+    if kind in _FRACTION_BASE:
+        return first <= _MOST_OF_SECOND
+    if kind == DECIMAL:
+        return 1 <= first <= _MOST_DIGITS and second <= min(first, _MOST_DECIMALS)
+    if kind == BIT:
+        return 1 <= first <= _MOST_BITS
+    if kind in (ENUM, SET):
+        return first in (1, 2, 3, 4, 8)
+    return True
 
 
 def _unknown(kind: int) -> Definite:
@@ -257,6 +278,8 @@ def _collations(count: int, fields: dict[int, bytes], default: int, each: int) -
         return list(_Reader(fields[each]).lengths())
     if default not in fields:
         return []
+    if not fields[default]:
+        raise _malformed()
     first, *pairs = _Reader(fields[default]).lengths()
     found = [first] * count
     for i, collation in zip(pairs[::2], pairs[1::2], strict=False):

@@ -11,3 +11,7 @@ class TableBusy(Transient):
 
 class StepTooLong(TableBusy):
     """The walk along a table's key, over so many rows, took more than its time."""
+
+
+class MomentMissed(Transient):
+    """A moment was taken with none of its readers there: it is tried again, and nothing else waits for it."""

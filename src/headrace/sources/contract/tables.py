@@ -13,7 +13,7 @@ Called by the first run, by the commands that add, drop and renew tables, and be
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.core.errors import HeadraceError
@@ -69,6 +69,7 @@ class Change:
     what: str  # for a message
     now: TableDef | None  # the same table as it is now, by whatever name; None: it is gone
     mend: str | None = None  # a statement at the source that has to come before anything else
+    widens: bool = False  # columns were added at the end, NULL in every row from before, and that is all
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +80,17 @@ class SchemaCheck:
     reference: int  # what the source's decoder is made with
     changes: Mapping[str, Change]
     news: Mapping[str, TableDef]  # what is new of a table and means nothing to its rows
-    locked: frozenset[str]  # somebody may be changing it, and no look can see that yet
+    locked: frozenset[str]  # somebody may be changing it, and no look can see that yet; or it is denied
     broken: HeadraceError | None = None  # the objects upstream are others now: it concerns all tables
+    denied: Mapping[str, HeadraceError] = field(default_factory=dict)  # we may not see what it is by now
 
 
 class Tables(Protocol):
     """The tables of one mirror, asked about over one connection."""
+
+    @property
+    def folded(self) -> bool:
+        """Tell whether their names mean the same in any case."""
 
     def examine(self, names: Sequence[TableName]) -> Examined:
         """Tell which of these tables are there, and what stands against mirroring them.

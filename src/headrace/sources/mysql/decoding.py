@@ -25,7 +25,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.names import TableName
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
@@ -229,16 +229,19 @@ class _Table:
         found = positions(layout, self.wanted.schema)
         if found is None:
             return TableFailure(self.number, _altered(self.wanted, time))
-        taken = changes(
-            self.stretch.data,
-            self.stretch.events,
-            rows,
-            layout,
-            found,
-            self.wanted.schema,
-            sizes,
-            self._meta(rows, first, sizes),
-        )
+        try:
+            taken = changes(
+                self.stretch.data,
+                self.stretch.events,
+                rows,
+                layout,
+                found,
+                self.wanted.schema,
+                sizes,
+                self._meta(rows, first, sizes),
+            )
+        except Definite as error:  # of a value
+            return TableFailure(self.number, _within(error, self.wanted, time))
         return TableChanges(self.number, taken.batch, taken.bad)
 
     def _meta(self, rows: Ints, first: Ints, sizes: Ints) -> ChangeMeta:
@@ -257,34 +260,45 @@ class _Table:
 # ── failures of a table ─────────────────────────────────────────────────────────────────────────────
 
 # By the reason that the stream's frame gives (`stream.frames.Reason`).
-_HAPPENED = {
+_SHAPED = {
     1: "was dropped",
     2: "was renamed, or another table to its name",
     3: "was altered",
-    4: "was changed by a statement that was logged instead of its rows",
     5: "had partitions that were dropped, emptied or exchanged",
-    6: "may have been changed by a statement that cannot be told",
     7: "was created anew",
+}
+_UNTOLD = {
+    4: "was changed by a statement that was logged instead of its rows",
+    6: "may have been changed by a statement that cannot be told",
     8: "lost or got its tablespace",
     9: "had changes that were taken back after they were logged",
 }
 
 
 def _happened(wanted: Wanted, reason: int, time: int) -> Definite:
+    """DDL is followed. Rows that the log does not tell may come again at any moment: a person has to know."""
+    seen = f"seen in the transaction of _time {time}"
+    if reason in _SHAPED:
+        return ShapeChanged(
+            "TABLE_ALTERED",
+            f"{wanted.name} {_SHAPED[reason]}",
+            detail=seen,
+            hint=f"headrace tables resync {wanted.name}",
+        )
     return Definite(
-        "TABLE_ALTERED",
-        f"{wanted.name} {_HAPPENED.get(reason, 'was changed otherwise than by rows')}",
-        detail=f"seen in the transaction of _time {time}",
-        hint=f"headrace tables resync {wanted.name}, which says what to do where its columns are others",
+        "MY_CHANGES_UNTOLD",
+        f"{wanted.name} {_UNTOLD.get(reason, 'was changed otherwise than by rows')}",
+        detail=seen,
+        hint=f"headrace tables resync {wanted.name}",
     )
 
 
 def _altered(wanted: Wanted, time: int) -> Definite:
-    return Definite(
+    return ShapeChanged(
         "TABLE_ALTERED",
         f"{wanted.name} does not have the columns and the key that were recorded",
         detail=f"seen in the transaction of _time {time}",
-        hint=f"headrace tables resync {wanted.name}, which says what to do where its columns are others",
+        hint=f"headrace tables resync {wanted.name}",
     )
 
 

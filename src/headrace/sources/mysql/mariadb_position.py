@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _GTID = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,9})-([1-9][0-9]{0,18})\Z")
 _NAME = r"^(?P<domain>[0-9]+)-[0-9]+-(?P<number>[0-9]+)$"
 _LARGEST_ID = (1 << 32) - 1  # of domains and servers
-_LARGEST_NUMBER = (1 << 63) - 1  # the server counts to twice as many; the lake's numbers end here
+_LARGEST_NUMBER = (1 << 59) - 1  # the server counts further; the lake's times, eight times as many, do not
 
 
 @dataclass(frozen=True, slots=True, order=True)

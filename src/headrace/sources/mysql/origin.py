@@ -31,7 +31,7 @@ from headrace.sources.mysql.session import clock, log_end
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, verify
-from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.session.statements import Session, query
 from headrace.sources.mysql.snapshot.locks import TablesHeld, locked
 from headrace.sources.mysql.stream import history
 from headrace.sources.mysql.upstream import Upstream
@@ -58,13 +58,18 @@ def establish(
     """Find where the stream of these tables begins, on a connection of its own."""
     with closing(connect(address, role="begin")) as session:
         verify(identify(session), identity)
-        upstream = replace(upstream, unlogged=str(log_end.unlogged(session)))
+        upstream = replace(upstream, unlogged=str(log_end.unlogged(session)), folded=_folds(session))
         end = history.end_of_log(session, identity)
         executed, fresh = _executed(session, names, waiting)
         # The other order would take what is unlogged from now on for something that the start holds.
         position = history.start(session, log_end.counted(session, upstream.log, executed), end)
         begun = clock.begun(session)
     return origin_of(Start(identity, upstream, position, reached), fresh=fresh, begun=begun)
+
+
+def _folds(session: Session) -> bool:
+    [(folds,)] = query(session, "SELECT @@global.lower_case_table_names <> 0")
+    return bool(folds)
 
 
 def _executed(session: Session, names: Sequence[TableName], waiting: Waiting) -> tuple[str, bool]:

@@ -12,6 +12,7 @@ DDL behind the end may be seen or not. A look is several statements: with DDL be
 that never was, even a table without columns, of which it is certain all the same that it was changed.
 
     locked    the server does not show it now
+    denied    the same, since we lost a privilege: nothing can be said of what becomes of it
     changes   it is not what was recorded (`catalog.alteration`)
     news      what is new about it and means nothing
 
@@ -24,14 +25,18 @@ Called before each mark; it takes no lock, and waits a moment for those of other
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, Transient
+from headrace.core.names import TableName
 from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
 from headrace.sources.mysql.catalog.alteration import differs, is_news
 from headrace.sources.mysql.catalog.definitions import look_apart
+from headrace.sources.mysql.catalog.denials import denial
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, to_record
 from headrace.sources.mysql.session import log_end
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import Session
 from headrace.sources.mysql.upstream import Upstream
 
@@ -40,24 +45,77 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
     """Look how far the server is, then at these tables."""
     end = log_end.position(connection, upstream.log)
     looks, hidden = look_apart(connection, sorted({table.name for table in known.values()}))
+    changes, news, locked = _compared(known, looks, hidden)
+    denied: dict[str, PrivilegeMissing] = {}
+    if changes:
+        doubtful = {key: known[key] for key in changes}
+        again, hidden, denied = _looked_again(connection, doubtful)
+        _see_whether_stale(connection, doubtful, denied)
+        changes, more, still = _compared(doubtful, again, hidden)
+        news, locked = news | more, locked | still
+    return SchemaCheck(
+        end=end,
+        reference=0,
+        changes={key: change for key, change in changes.items() if key not in denied},
+        news=news,
+        locked=locked | denied.keys(),
+        denied=denied,
+    )
+
+
+_Looks = Mapping[TableName, TableLook]
+_Compared = tuple[dict[str, Change], dict[str, TableDef], frozenset[str]]
+
+
+def _compared(known: Mapping[str, TableDef], looks: _Looks, hidden: Set[TableName]) -> _Compared:
+    """The changes, the news, and those that the server does not show."""
     changes, news = {}, {}
     for key, table in known.items():
         if table.name in hidden:
             continue
         last, seen = from_record(table.details), looks.get(table.name)
         if seen is None or not seen.columns:
-            changes[key] = Change("it was dropped or renamed, or we may not see it any more", None)
+            changes[key] = Change("it was dropped or renamed", None)
         elif (what := differs(last, seen, table.schema.key)) is not None:
             changes[key] = Change(what, _defined(seen))
         elif is_news(last, seen):
             news[key] = TableDef(table.name, table.number, table.schema, to_record(seen))
-    return SchemaCheck(
-        end=end,
-        reference=0,
-        changes=changes,
-        news=news,
-        locked=frozenset(key for key, table in known.items() if table.name in hidden),
-    )
+    return changes, news, frozenset(key for key, table in known.items() if table.name in hidden)
+
+
+def _looked_again(
+    connection: Session, known: Mapping[str, TableDef]
+) -> tuple[_Looks, frozenset[TableName], dict[str, PrivilegeMissing]]:
+    """Look at tables that seem to be others, between two proofs that nothing of them is hidden from us."""
+    denied = _denied(connection, known)
+    left = {key: table for key, table in known.items() if key not in denied}
+    looks, hidden = look_apart(connection, sorted({table.name for table in left.values()}))
+    return looks, hidden, denied | _denied(connection, left)
+
+
+def _see_whether_stale(
+    connection: Session, known: Mapping[str, TableDef], denied: Mapping[str, PrivilegeMissing]
+) -> None:
+    """Raise if a new session is denied less: what was given back since is not always given to an old one."""
+    if not denied:
+        return
+    with connect(connection.address, role=connection.role) as fresh:
+        now = _denied(fresh, {key: known[key] for key in denied})
+    if now.keys() < denied.keys():
+        raise Transient(
+            "MY_SESSION_STALE",
+            "this session was denied a right that a new one has",
+            detail=f"a role, or a user who was made again; {len(denied)} tables, {len(now)} of a new session",
+            hint="nothing to do: the connection is made anew",
+        )
+
+
+def _denied(connection: Session, known: Mapping[str, TableDef]) -> dict[str, PrivilegeMissing]:
+    asked = {
+        key: denial(connection, table.name, [column.name for column in table.schema.columns])
+        for key, table in known.items()
+    }
+    return {key: error for key, error in asked.items() if error is not None}
 
 
 def _defined(seen: TableLook) -> TableDef | None:

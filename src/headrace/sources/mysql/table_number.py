@@ -15,5 +15,5 @@ _BYTES = 6
 
 def table_number(name: TableName) -> int:
     """The first 48 bits of a digest of the database's and the table's name."""
-    text = f"{name.schema}\0{name.name}".encode()
+    text = f"{name.schema}\0{name.name}".encode("utf-8", "surrogateescape")
     return int.from_bytes(hashlib.sha256(text).digest()[:_BYTES], "big")

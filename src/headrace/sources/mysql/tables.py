@@ -20,6 +20,10 @@ class MysqlTables:
     connection: Session
     upstream: Upstream
 
+    @property
+    def folded(self) -> bool:
+        return self.upstream.folded
+
     def examine(self, names: Sequence[TableName]) -> Examined:
         return capture.examine(self.connection, self.upstream, names)
 

@@ -22,19 +22,22 @@ class Upstream:
 
     `base` makes times grow for ever though the server was set back. `unlogged` are the transactions that
     counted as executed and never were in the log, when the stream began (`session.log_end.unlogged`). By
-    `accepts_cascades` somebody says that no foreign key ever changes a row unlogged.
+    `accepts_cascades` somebody says that no foreign key ever changes a row unlogged. `folded` is of a server
+    for which names mean the same in any case.
     """
 
     tables: tuple[tuple[str, str], ...] = ()  # database, table
     base: int = 0
     unlogged: str = ""
     accepts_cascades: bool = False
+    folded: bool = False
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Upstream:
         """Read the record of it."""
         tables = tuple((database, table) for database, table in record["tables"])
-        return cls(tables, record["base"], record["unlogged"], record["accepts_cascades"])
+        folded = record.get("folded", False)  # earlier versions did not ask
+        return cls(tables, record["base"], record["unlogged"], record["accepts_cascades"], folded)
 
     def as_record(self) -> Json:
         """The record that the lake stores and hands back."""
@@ -43,6 +46,7 @@ class Upstream:
             "base": self.base,
             "unlogged": self.unlogged,
             "accepts_cascades": self.accepts_cascades,
+            "folded": self.folded,
         }
 
     @property

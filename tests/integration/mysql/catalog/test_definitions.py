@@ -41,7 +41,7 @@ def db(server: Server) -> Iterator[Database]:
 
 @pytest.fixture
 def session(db: Database) -> Iterator[Session]:
-    with closing(connect(Address.parse(db.url(user="app")), role="test")) as made:
+    with closing(connect(Address.parse(db.url(user="mirror")), role="test")) as made:
         yield made
 
 
@@ -114,7 +114,7 @@ def test_a_key_that_the_server_made_is_seen_where_it_is_hidden(mysql_server: Ser
             maker.cursor().execute("CREATE TABLE t (v int)")
         mysql_server.execute("SET GLOBAL show_gipk_in_create_table_and_information_schema = OFF")
         try:
-            with closing(connect(Address.parse(db.url(user="app")), role="test")) as session:
+            with closing(connect(Address.parse(db.url(user="mirror")), role="test")) as session:
                 (seen,) = look(session, [TableName(db.name, "t")]).values()
         finally:
             mysql_server.execute("SET GLOBAL show_gipk_in_create_table_and_information_schema = DEFAULT")

@@ -1,7 +1,8 @@
-"""A copy that lasts for longer than the server lets a session of ours sleep."""
+"""Copies beside writers, and one that lasts for longer than the server lets a session of ours sleep."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,10 +10,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from headrace.core.errors import HeadraceError
 from headrace.core.schema import Column
+from headrace.lake.read.lake import Lake
 from headrace.pipeline.copy import snapshot
+from headrace.pipeline.status_report import Reporter
 from headrace.sources.contract.copying import Piece, Reading
 from headrace.sources.mysql.snapshot import locks
+from headrace.sources.mysql.snapshot.leader import Leader
 from headrace.sources.mysql.snapshot.moment_reader import MomentReader
 from headrace.testing.mysql import Database
 from headrace.testing.postmaster import wait_for
@@ -22,6 +27,85 @@ from tests.integration.mysql.mirrors.judging import assert_exact, kinds
 pytestmark = pytest.mark.server
 
 SLEEP_SECONDS = 1
+
+
+class _Writer:
+    """Transactions of so many rows, one after another: slowly until `let_go`, then as fast as it can."""
+
+    def __init__(self, database: Database, transactions: int, rows: int) -> None:
+        self.committed = 0
+        self.let_go = threading.Event()
+        self._thread = threading.Thread(target=self._write, args=(database, transactions, rows))
+
+    def __enter__(self) -> _Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.let_go.set()
+        self._thread.join()
+
+    def _write(self, database: Database, transactions: int, rows: int) -> None:
+        with database.connect() as connection, connection.cursor() as cursor:
+            for number in range(1, transactions + 1):
+                values = ", ".join(f"(NULL, {number})" for _ in range(rows))
+                cursor.execute(f"INSERT INTO t VALUES {values}")
+                self.committed = number
+                self.let_go.wait(0.02)
+
+
+@kinds("mysql")
+@pytest.mark.parametrize(
+    ("copied", "transactions", "rows"),
+    [(4096, 200, 10), pytest.param(1_000_000, 1000, 100, marks=pytest.mark.full)],
+)
+def test_rows_that_come_while_a_table_is_copied_are_there_once(
+    mirror: Mirror,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    copied: int,
+    transactions: int,
+    rows: int,
+) -> None:
+    """The moment stands amid the writer's transactions, and most of them come while its rows are read."""
+    database.execute("CREATE TABLE t (id int PRIMARY KEY AUTO_INCREMENT, number int NOT NULL)")
+    _fill(database, copied)
+    read, before = MomentReader.read, list[int]()
+
+    @contextmanager
+    def beside(reader: MomentReader, columns: Sequence[Column], piece: Piece) -> Iterator[Reading]:
+        with read(reader, columns, piece) as reading:
+            before.append(writer.committed)
+            writer.let_go.set()
+            wait_for(lambda: writer.committed >= (before[0] + transactions) // 2, "rows beside the copy")
+            yield reading
+
+    monkeypatch.setattr(MomentReader, "read", beside)
+    with _Writer(database, transactions, rows) as writer:
+        wait_for(lambda: writer.committed > 3, "rows before the copy")
+        lake = mirror.once()
+        there = [_numbers(lake, mark.epoch) for mark in lake.marks() if mark.versions]
+    lake = mirror.once()
+    there += [_numbers(lake, lake.marks()[-1].epoch)]
+    for found in there:
+        assert found == {0: copied, **dict.fromkeys(range(1, len(found)), rows)}
+    assert 3 < before[0] < transactions
+    assert sum(there[-1].values()) == copied + transactions * rows
+    assert_exact(lake, mirror.place.url)
+
+
+def _fill(database: Database, rows: int) -> None:
+    database.execute("INSERT INTO t VALUES (NULL, 0)")
+    there = 1
+    while there < rows:
+        more = min(there, rows - there)
+        database.execute(f"INSERT INTO t SELECT NULL, 0 FROM t LIMIT {more}")
+        there += more
+
+
+def _numbers(lake: Lake, epoch: int) -> Counter[int]:
+    """How many rows of each transaction a mark shows."""
+    return Counter(lake.at(epoch=epoch).arrow("t")["number"].to_pylist())
 
 
 @kinds("mysql")
@@ -52,4 +136,30 @@ def test_a_snapshot_lasts_for_as_long_as_its_readers_read(
     monkeypatch.setattr(MomentReader, "read", slowly)
     lake = mirror.once(snapshot_connections=1)
     assert times == {"a": 1, "b": 1}
+    assert_exact(lake, mirror.place.url)
+
+
+@kinds("mariadb")
+def test_a_moment_that_no_reader_saw_is_tried_again_and_no_live_table_waits(
+    mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever ends the attempt has every live table of the source wait until the next one."""
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    database.execute("INSERT INTO t VALUES (1), (2)")
+    opened, gates, settle = Counter[str](), Leader._open_gates, Reporter.settle
+    said: list[str] = []
+
+    def too_late(leader: Leader) -> list[int]:
+        opened["gates"] += 1
+        return [] if opened["gates"] < 3 else gates(leader)
+
+    def heard(reporter: Reporter, state: str, *reason: HeadraceError) -> None:
+        said.append(state)
+        settle(reporter, state, *reason)
+
+    monkeypatch.setattr(Leader, "_open_gates", too_late)
+    monkeypatch.setattr(Reporter, "settle", heard)
+    lake = mirror.once()
+    assert opened["gates"] == 3
+    assert "waiting" not in said
     assert_exact(lake, mirror.place.url)

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from headrace.core.errors import Definite
+from headrace.core.errors import ShapeChanged
 from headrace.testing import validators
 from headrace.testing.mysql import Database
 from tests.conformance.conftest import Mirror
@@ -53,9 +53,9 @@ def test_a_dump_that_is_restored_over_a_table_stops_it_alone(mirror: Mirror, dat
     execute(place, "UPDATE restored SET s = 'newer than the dump'", "DELETE FROM other WHERE id < 25")
     _restore(database, dump)
     execute(place, "INSERT INTO restored VALUES (50, 'later')", "INSERT INTO other VALUES (50, 'later')")
-    error = mirror.stops()
+    error = mirror.stops(on_ddl="stop")
     restored, other = (str(place.table(name)) for name in ("restored", "other"))
-    assert (type(error), error.code) == (Definite, "TABLE_ALTERED")
+    assert (type(error), error.code) == (ShapeChanged, "TABLE_ALTERED")
     assert f"headrace tables resync {restored}" in error.hint
     lake = mirror.lake
     assert set(lake.at().mark.versions) == {other}

@@ -34,10 +34,10 @@ def test_transfers_stay_whole_whatever_befalls_the_mirror(
     """`faults` of each kind while the stream flows, and a kill within the snapshot."""
     server, dice = database.server, random.Random(seed)
     with Proxy(server.host, server.port) as proxy:
-        url = database.url(user="app", port=proxy.port)
+        url = database.url(user="mirror", port=proxy.port)
         process = Mirrored(mirror.path, url, *mirror.patterns, program=nursery.run)
         with closing(process):
-            with running(Transfers(), mirror.place.url, seed=seed, pause=0.02) as work:
+            with running(Transfers(), mirror.place.owner_url, seed=seed, pause=0.02) as work:
                 wait_for(lambda: work.committed > 20, "some transfers to copy")
                 process.start(environment={"HEADRACE_FAILPOINT": "copy.range.after=kill"})
                 assert process.wait() == -signal.SIGKILL, process.log()

@@ -36,7 +36,7 @@ def test_a_mirror_moves_to_a_replica_and_back_under_writes(
     second: Replica, database: Database, tmp_path: Path, seed: int
 ) -> None:
     mirror = Mirror(MysqlPlace(database), tmp_path / "lake")
-    here, there = mirror.place.url, second.server.url(database.name, user="app")
+    here, there = mirror.place.url, second.server.url(database.name, user="mirror")
     with running(Transfers(), here, seed=seed, pause=0.01):
         mirror.once()
         for _ in range(ROUNDS):

@@ -21,11 +21,11 @@ def test_tables_that_are_added_under_writes_join_exactly(
     mirror: Mirror, database: Database, nursery: Nursery, seed: int
 ) -> None:
     """The receiver begins anew for them, since it has kept nothing of theirs; what it had comes again."""
-    url, work = mirror.place.url, (Keyed(rows=50, keys=100), Transfers())
+    url, work = mirror.place.owner_url, (Keyed(rows=50, keys=100), Transfers())
     first = {str(mirror.place.table("keyed"))}
     late = {str(mirror.place.table(name)) for name in Transfers().names}
     make_tables(url, *work)
-    with closing(Mirrored(mirror.path, url, *first, program=nursery.run)) as process:
+    with closing(Mirrored(mirror.path, mirror.place.url, *first, program=nursery.run)) as process:
         with ExitStack() as writers:
             for kind in work:
                 writers.enter_context(running(kind, url, seed=seed, writers=1, pause=0.02, prepare=False))

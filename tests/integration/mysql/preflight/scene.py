@@ -14,8 +14,7 @@ from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import Session
 from headrace.testing.mysql import Database, Server
-
-PRIVILEGES = "REPLICATION SLAVE, REPLICATION CLIENT"
+from headrace.testing.mysql.flavours import OF_TABLES, OF_THE_LOG
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def scene(server: Server) -> Iterator[Scene]:
         made = Scene(db, f"reader_{secrets.token_hex(4)}", secrets.token_hex(16))
         server.execute(f"CREATE USER {made.reader} IDENTIFIED BY '{made.password}'")
         try:
-            made.grant(f"{PRIVILEGES} ON *.*", f"SELECT, LOCK TABLES ON {made.pattern}.*")
+            made.grant(f"{OF_THE_LOG} ON *.*", f"{OF_TABLES} ON {made.pattern}.*")
             made.execute("CREATE TABLE good (id int PRIMARY KEY, v varchar(10))")
             yield made
         finally:

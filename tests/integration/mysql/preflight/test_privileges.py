@@ -85,6 +85,12 @@ def test_who_may_read_single_columns_sees_a_smaller_table_and_is_refused(stage: 
     assert serious(stage.check()) == []
 
 
+def test_a_grant_on_columns_beside_one_on_the_database_takes_nothing_away(stage: Scene) -> None:
+    """Its name is a pattern there, and has a backslash before the underscore."""
+    stage.grant("SELECT (id) ON good")
+    assert serious(stage.check()) == []
+
+
 def test_privileges_through_roles_count_where_they_are_active(stage: Scene) -> None:
     user, role = stage.reader, f"role_{stage.reader}"
     stage.execute(

@@ -62,6 +62,18 @@ def test_a_statement_that_takes_too_long_ends_at_the_server_and_the_session_live
             assert query(session, f"SELECT {number}") == [(number,)]
 
 
+def test_a_large_row_on_a_slow_line_is_no_silence(mariadb_database: Database) -> None:
+    server = mariadb_database.server
+    with (
+        Proxy(server.host, server.port) as proxy,
+        open_session(mariadb_database, port=proxy.port) as session,
+    ):
+        proxy.throttle(500_000)
+        with rows(session, "SELECT REPEAT('x', 1000000)", silence=0.8) as answer:
+            assert [len(row[0] or b"") for row in answer.rows()] == [1_000_000]
+        assert query(session, "SELECT 1") == [(1,)]
+
+
 def test_whoever_stops_a_run_is_raised_and_the_statement_ends(database: Database) -> None:
     with open_session(database) as session:
         begun = time.monotonic()
@@ -198,10 +210,7 @@ def test_a_session_that_was_killed_while_it_was_idle_is_a_lost_connection(databa
         assert caught.value.code == "MY_CONNECTION_LOST"
 
 
-def test_a_question_to_a_half_open_connection_ends_as_a_lost_connection(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(statements, "CANCEL_LIMIT", 0.4)
+def test_a_question_to_a_half_open_connection_ends_as_a_lost_connection(database: Database) -> None:
     with (
         Proxy(database.server.host, database.server.port) as proxy,
         open_session(database, port=proxy.port) as session,
@@ -209,7 +218,7 @@ def test_a_question_to_a_half_open_connection_ends_as_a_lost_connection(
         proxy.half_open()
         begun = time.monotonic()
         with pytest.raises(Transient) as caught:
-            query(session, "SELECT 1", seconds=0.3)
+            query(session, "SELECT 1", seconds=0.3, limit=0.4)
         assert caught.value.code == "MY_CONNECTION_LOST"
         assert time.monotonic() - begun < 15
 

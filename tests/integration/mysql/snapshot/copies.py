@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, HeadraceError
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
 from headrace.core.position import Position
@@ -56,6 +56,7 @@ class Copy:
     shares: list[list[Piece]]
     started: list[Future[list[tuple[Piece, Answer]]]]
     handoffs: list[Handoff]
+    refusals: list[HeadraceError]
 
     def answers(self) -> list[tuple[Piece, Answer]]:
         """What came of each piece."""
@@ -69,13 +70,18 @@ class Copy:
         codes = self.codes()
         return {name: pa.concat_tables(parts) for name, parts in found.items() if name not in codes}
 
+    def errors(self) -> list[HeadraceError]:
+        """What kept tables from being read."""
+        self.answers()
+        return self.refusals
+
     def codes(self) -> dict[str, str]:
         """The codes of what kept tables from being read."""
         return {piece.table.name: answer for piece, answer in self.answers() if isinstance(answer, str)}
 
 
 def defined(database: Database, *tables: str) -> dict[TableName, TableDef]:
-    with connect(Address.parse(database.url()), role="test") as session:
+    with connect(Address.parse(database.url(user="mirror")), role="test") as session:
         looks = look(session, [TableName(database.name, name) for name in tables])
     return {
         name: TableDef(name, table_number(name), schema_of(each), {}) for name, each in sorted(looks.items())
@@ -95,7 +101,7 @@ def copied(
     before: Before = lambda _, __: None,
 ) -> Iterator[Copy]:
     """Plan a copy and begin its readers; the moment is taken when somebody asks for the handoff."""
-    address = Address.parse(database.url())
+    address = Address.parse(database.url(user="mirror"))
     tables = defined(database, *names)
     with connect(address, role="test") as session:
         identity = identify(session)
@@ -114,11 +120,12 @@ def copied(
             dealt += pieces
         shares = snapshot.shares(pieces)
         handoffs: list[Handoff] = []
+        refusals: list[HeadraceError] = []
+        kept = (handoffs, refusals, before)
         started = [
-            pool.submit(_read, address, identity, snapshot.ticket, tables, share, handoffs, before)
-            for share in shares
+            pool.submit(_read, address, identity, snapshot.ticket, tables, share, *kept) for share in shares
         ]
-        yield Copy(address, identity, tables, measured, snapshot, shares, started, handoffs)
+        yield Copy(address, identity, tables, measured, snapshot, shares, started, handoffs, refusals)
 
 
 def _read(
@@ -128,6 +135,7 @@ def _read(
     tables: dict[TableName, TableDef],
     share: Sequence[Piece],
     handoffs: list[Handoff],
+    refusals: list[HeadraceError],
     before: Before,
 ) -> list[tuple[Piece, Answer]]:
     found: list[tuple[Piece, Answer]] = []
@@ -141,5 +149,6 @@ def _read(
                     handoffs.append(one.handoff)
                 found.append((piece, pa.concat_tables(rows or [schema.arrow().empty_table()])))
             except (TableBusy, Definite) as error:
+                refusals.append(error)
                 found.append((piece, error.code))
     return found

@@ -23,7 +23,7 @@ def identity_of(url: str) -> Identity:
 
 def executed(database: Database) -> int:
     """The time of all that the server has executed."""
-    with connect(Address.parse(database.url()), role="test") as session:
+    with connect(Address.parse(database.url(user="mirror")), role="test") as session:
         [(text,)] = query(session, f"SELECT @@global.{session.release.words.executed}")
     return Log().position(str(text)).time
 

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.server
 def planned(database: Database, *names: str) -> Iterator[tuple[Plan, dict[str, TableDef]]]:
     """The plan of a copy in chunks, and its tables."""
     tables = defined(database, *names)
-    address = Address.parse(database.url())
+    address = Address.parse(database.url(user="mirror"))
     with connect(address, role="test") as session:
         contents = Contents(session, Server(address, identify(session), Upstream()))
         order = CopyOrder(list(tables.values()), 1, {HANDOFF.name: CHUNKS})

@@ -31,7 +31,7 @@ SEEN = "SELECT (SELECT SUM(v) FROM {0}.a) + (SELECT SUM(v) FROM {0}.b), (SELECT 
 
 @contextmanager
 def leading(database: Database, readers: int) -> Iterator[tuple[Leader, Identity]]:
-    url = database.url()
+    url = database.url(user="mirror")
     identity = identity_of(url)
     with lead(Address.parse(url), identity, readers) as leader:
         yield leader, identity
@@ -46,7 +46,8 @@ def test_all_readers_see_the_moment_of_the_handoff_while_others_write(bank: Data
     with leading(bank, 3) as (leader, identity), ExitStack() as stack:
         question = SEEN.format(bank.name)
         readers = [
-            stack.enter_context(Reader(bank.url(), identity, leader.ticket, question)) for _ in range(3)
+            stack.enter_context(Reader(bank.url(user="mirror"), identity, leader.ticket, question))
+            for _ in range(3)
         ]
         transfers = stack.enter_context(Transfers(bank, 4))
         until(lambda: transfers.done > 50, "nobody writes")
@@ -63,7 +64,7 @@ def test_all_readers_see_the_moment_of_the_handoff_while_others_write(bank: Data
 
 def test_who_comes_late_or_sleeps_is_left_out(bank: Database) -> None:
     with leading(bank, 3) as (leader, identity), ExitStack() as stack:
-        arguments = (bank.url(), identity, leader.ticket, SEEN.format(bank.name))
+        arguments = (bank.url(user="mirror"), identity, leader.ticket, SEEN.format(bank.name))
         awake, asleep, dead = (stack.enter_context(Reader(*arguments)) for _ in range(3))
         until(lambda: len(_places(bank, leader)) == 3, "nobody has come")
         assert asleep.process.pid
@@ -82,7 +83,7 @@ def test_who_comes_late_or_sleeps_is_left_out(bank: Database) -> None:
 
 def test_readers_of_a_leader_that_was_killed_read_nothing(bank: Database) -> None:
     with leading(bank, 1) as (leader, identity):
-        with Reader(bank.url(), identity, leader.ticket, SEEN.format(bank.name)) as reader:
+        with Reader(bank.url(user="mirror"), identity, leader.ticket, SEEN.format(bank.name)) as reader:
             until(lambda: _places(bank, leader), "nobody has come")
             assert leader.alive()
             bank.execute(f"KILL {leader.ticket.connection}", user="root")
@@ -102,7 +103,7 @@ def test_an_open_writer_is_waited_for_and_others_pass_meanwhile(bank: Database) 
     told: list[Transient] = []
     with (
         leading(bank, 1) as (leader, identity),
-        Reader(bank.url(), identity, leader.ticket, SEEN.format(bank.name)) as reader,
+        Reader(bank.url(user="mirror"), identity, leader.ticket, SEEN.format(bank.name)) as reader,
         bank.connect() as holder,
         holder.cursor() as cursor,
     ):
@@ -147,7 +148,7 @@ def granted(bank: Database, privileges: str) -> Iterator[Address]:
     server.execute("CREATE USER poor@'%' IDENTIFIED BY 'poor'")
     try:
         server.execute(f"GRANT {privileges} ON {bank.name}.* TO poor@'%'")
-        yield Address.parse(f"mysql://poor:poor@127.0.0.1:{Address.parse(bank.url()).port}/")
+        yield Address.parse(f"mysql://poor:poor@127.0.0.1:{server.port}/")
     finally:
         server.execute("DROP USER poor@'%'")
 
@@ -187,7 +188,9 @@ def test_a_thousand_tables_are_locked_within_the_bound(bank: Database) -> None:
     tables = names(bank, *(f"t{number}" for number in range(1000)))
     with (
         leading(bank, 1) as (leader, identity),
-        Reader(bank.url(), identity, leader.ticket, f"SELECT COUNT(*) FROM {bank.name}.t0") as reader,
+        Reader(
+            bank.url(user="mirror"), identity, leader.ticket, f"SELECT COUNT(*) FROM {bank.name}.t0"
+        ) as reader,
     ):
         leader.take(tables, Log(), SECONDS)
         assert reader.state() == [(0,)]

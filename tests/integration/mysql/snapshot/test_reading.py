@@ -9,6 +9,7 @@ from datetime import datetime
 import pyarrow as pa
 import pytest
 
+from headrace.core.handoff import ByPosition
 from headrace.core.position import STEP
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Piece, Reader
@@ -191,6 +192,21 @@ def test_a_copy_is_exact_from_behind_what_was_done_to_its_table_meanwhile(bank: 
     assert settled.held(times, None).to_pylist() == [True, False]
 
 
+def test_what_was_read_counts_though_the_leader_is_gone(bank: Database) -> None:
+    """Its connection may have been ended by anybody; how far the log is another one can ask."""
+    with copied(bank, "a", "b") as copy:
+        handoff = copy.snapshot.handoff
+        assert set(copy.rows()) == {"a", "b"}
+        bank.execute(f"KILL {copy.snapshot.ticket['leader']['connection']}")
+        bank.execute("INSERT INTO moves VALUES ()")
+        settled = copy.snapshot.settled()
+        assert isinstance(handoff, ByPosition)
+        assert isinstance(settled, ByPosition)
+        assert settled.frontier == handoff.frontier
+        assert settled.settled is not None
+        assert settled.settled.time == BASE + executed(bank)
+
+
 def test_a_reader_that_loses_a_deadlock_reads_nothing_any_more(mariadb_database: Database) -> None:
     """MariaDB keeps its locks of what it has read, so it may stand in a circle with who wants two tables."""
     bank = mariadb_database
@@ -240,7 +256,42 @@ def test_a_domain_that_the_server_has_forgotten_is_no_place_to_join(mariadb_data
         cursor.execute("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (77)")
     with copied(mariadb_database, "a", reached=reached) as copy, pytest.raises(DomainForgotten) as refused:
         assert copy.snapshot.handoff
-    assert refused.value.detail == "domains: 77"
+    assert (refused.value.code, refused.value.detail) == ("MY_DOMAIN_FORGOTTEN", "domains: 77")
+    assert "DELETE_DOMAIN_ID" in refused.value.hint
+
+
+def test_a_value_that_mariadb_leaves_out_for_its_size_stops_its_table(mariadb_database: Database) -> None:
+    """A text of another charset is converted, and what is converted may not be larger than a packet."""
+    bank = mariadb_database
+    bank.execute("SET GLOBAL max_allowed_packet = 268435456")
+    bank.execute("CREATE TABLE a (id int PRIMARY KEY)")
+    bank.execute("CREATE TABLE large (id int PRIMARY KEY, v longtext CHARACTER SET latin1)")
+    bank.execute("INSERT INTO large VALUES (1, REPEAT('v', 2000000)), (2, 'v')")
+    bank.execute("SET GLOBAL max_allowed_packet = 1048576")
+    try:
+        with copied(bank, "a", "large", readers=1) as copy:
+            assert copy.snapshot.handoff.until is not None
+            assert copy.codes() == {"large": "MY_COPY_WARNED"}
+            assert copy.rows().keys() == {"a"}
+            [error] = copy.errors()
+    finally:
+        bank.execute("SET GLOBAL max_allowed_packet = 268435456")
+    assert (error.detail, "max_allowed_packet" in error.hint) == ("warning 1301", True)
+
+
+def test_a_table_that_the_server_cannot_read_stops_alone(bank: Database) -> None:
+    def discard(_: Reader, piece: Piece) -> None:
+        if piece.table.name == "b":
+            bank.execute("ALTER TABLE b DISCARD TABLESPACE")
+
+    with copied(bank, "a", "b", readers=1, before=discard) as copy:
+        assert copy.snapshot.handoff.until is not None
+        assert copy.codes() == {"b": "MY_TABLE_UNREADABLE"}
+        assert copy.rows()["a"].num_rows == 10
+        [error] = copy.errors()
+    assert error.detail is not None
+    assert error.detail.startswith("error 1814")
+    assert f"headrace tables resync {bank.name}.b" in error.hint
 
 
 def test_keys_are_found_with_the_pieces_that_hold_them(

@@ -25,17 +25,31 @@ def position(server: Server) -> str:
     return str(text)
 
 
+def plain(server: Server, port: int) -> str:
+    """The address of a proxy that sees what it passes."""
+    return server.url(user="mirror", port=port, **{"ssl-mode": "DISABLED", "get-server-public-key": "1"})
+
+
 class Reader:
     """A dump, and what was read of it."""
 
-    def __init__(self, server: Server, tables: Sequence[tuple[str, str]], start: str) -> None:
+    def __init__(
+        self,
+        server: Server,
+        tables: Sequence[tuple[str, str]],
+        start: str,
+        *,
+        port: int | None = None,
+        silence: float | None = None,
+    ) -> None:
         at = LOG.position(start)
-        wanted = Wanted(tuple(tables), frontier=at, reached=at, log=LOG)
-        self.dump = BinlogDump.open(Address.parse(server.url()), wanted)
+        wanted = Wanted(tuple(tables), frontier=at, reached=at, log=LOG, silence=silence)
+        url = server.url(user="mirror") if port is None else plain(server, port)
+        self.dump = BinlogDump.open(Address.parse(url), wanted)
         self.server = server
         self.data = b""
-        self.reads: list[Received] = []
         self.ended: list[tuple[int, int, int]] = []  # time, changes, of a running one its number
+        self.committed: list[int] = []  # when, in microseconds since 1970
         self.running: dict[int, bytes] = {}
         self.gone: list[int] = []
         self.heard: tuple[int, int] | None = None
@@ -47,6 +61,7 @@ class Reader:
         for each in received.ended:
             number = int(each["number"]) if each["ran"] else 0
             self.ended.append((int(each["time"]), int(each["changes"]), number))
+            self.committed.append(int(each["commit_ts"]))
         self.gone += received.gone
         self.heard = received.heard or self.heard
 
@@ -79,13 +94,23 @@ class Reader:
         """Read on until that fails."""
         deadline = time.monotonic() + DEADLINE
         while time.monotonic() < deadline:
-            self.dump.read(0.2)
+            received = self.dump.read(0.2)
+            if received is not None:
+                self.take(received)
 
 
 @contextmanager
-def reading(server: Server, tables: Sequence[tuple[str, str]], start: str | None = None) -> Iterator[Reader]:
-    """A reader of these tables, from a place or from now on."""
-    reader = Reader(server, tables, position(server) if start is None else start)
+def reading(
+    server: Server,
+    tables: Sequence[tuple[str, str]],
+    start: str | None = None,
+    *,
+    port: int | None = None,
+    silence: float | None = None,
+) -> Iterator[Reader]:
+    """A reader of these tables, from a place or from now on; through a proxy, if that has a port."""
+    place = position(server) if start is None else start
+    reader = Reader(server, tables, place, port=port, silence=silence)
     try:
         yield reader
     finally:

@@ -184,11 +184,18 @@ def test_a_change_larger_than_a_packet_comes_whole(database: Database) -> None:
     server = database.server
     run(database, "CREATE TABLE t (id int PRIMARY KEY, v longblob)")
     run(database, "SET GLOBAL max_allowed_packet = 268435456")
+    start = position(server)
     with reading(server, [(database.name, "t")]) as reader:
         run(database, "INSERT INTO t VALUES (1, REPEAT('x', 40000000))", "INSERT INTO t VALUES (2, 'y')")
         insert = rows(server, "insert")
         assert names(reader.catch_up()) == ["BEGIN", "map", insert, "BEGIN", "map", insert]
         assert reader.data.count(b"x" * 1000) == 40_000
+    run(database, "SET GLOBAL max_allowed_packet = 1048576")  # what was logged before is sent all the same
+    try:
+        with reading(server, [(database.name, "t")], start) as again:
+            assert len(again.catch_up()) == 6
+    finally:
+        run(database, "SET GLOBAL max_allowed_packet = 268435456")
 
 
 def test_what_the_server_lacks_or_has_purged_is_refused(database: Database) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.position import STEP
 from headrace.pipeline.ingest.replay_check import Known
 from headrace.pipeline.ingest.store_stream import Intake
-from headrace.sources.contract.stream import Orders
+from headrace.sources.contract.stream import Orders, Stream
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify
@@ -41,36 +41,39 @@ def database(request: pytest.FixtureRequest) -> Database:
 
 def orders_of(database: Database) -> Orders:
     """An order to follow a table from now on."""
-    address = Address.parse(database.server.url())
+    address = Address.parse(database.server.url(user="mirror"))
     with connect(address, role="test") as session:
         identity = identify(session).as_record()
     upstream = Upstream(((database.name, "t"),), BASE)
     start = upstream.log.position(position(database.server))
-    return Orders(database.server.url(), identity, upstream.as_record(), start, start)
+    return Orders(database.server.url(user="mirror"), identity, upstream.as_record(), start, start)
 
 
 @contextmanager
-def received(folder: Path, orders: Orders) -> Iterator[tuple[SpoolWriter, Intake]]:
-    """A session of a receiver up to where the server is; as `ingest.worker` does it."""
+def receiving(folder: Path, orders: Orders) -> Iterator[tuple[SpoolWriter, Intake, Stream]]:
+    """A session of a receiver; as `ingest.worker` does it."""
     with SpoolWriter(folder, 1 << 30, orders.frontier.time) as writer:
         writer.places.say(orders.frontier)
         known = Known.of(folder, lambda sent, again: STREAM_SOURCE.history_changed({}, sent, again))
         reached = writer.places.newest
         assert reached is not None
-        stream = STREAM_SOURCE.open_stream(replace(orders, reached=reached))
-        intake = Intake(writer, known.from_start(stream.start.time))
-        try:
-            quiet, deadline = 0, time.monotonic() + DEADLINE
-            while quiet < 3:
-                assert time.monotonic() < deadline
-                came = stream.read(0.1)
-                quiet = quiet + 1 if came is None else 0
-                if came is not None:
-                    intake.take(came)
-            intake.settle()
-            yield writer, intake
-        finally:
-            stream.close()
+        with closing(STREAM_SOURCE.open_stream(replace(orders, reached=reached))) as stream:
+            yield writer, Intake(writer, known.from_start(stream.start.time)), stream
+
+
+@contextmanager
+def received(folder: Path, orders: Orders) -> Iterator[tuple[SpoolWriter, Intake]]:
+    """A session of a receiver up to where the server is."""
+    with receiving(folder, orders) as (writer, intake, stream):
+        quiet, deadline = 0, time.monotonic() + DEADLINE
+        while quiet < 3:
+            assert time.monotonic() < deadline
+            came = stream.read(0.1)
+            quiet = quiet + 1 if came is None else 0
+            if came is not None:
+                intake.take(came)
+        intake.settle()
+        yield writer, intake
 
 
 def test_a_spool_has_each_transaction_once_over_sessions(database: Database, tmp_path: Path) -> None:
@@ -102,7 +105,7 @@ def test_another_server_behind_the_name_is_refused(
     mysql_database: Database, mariadb_database: Database
 ) -> None:
     for database, other in ((mysql_database, mariadb_database), (mariadb_database, mysql_database)):
-        orders = replace(orders_of(database), address=other.server.url())
+        orders = replace(orders_of(database), address=other.server.url(user="mirror"))
         with pytest.raises(HeadraceError) as refused:
             STREAM_SOURCE.open_stream(orders)
         assert refused.value.code == "MY_ANOTHER_SERVER"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -153,3 +154,52 @@ def test_labels(labels: list[str], data: st.DataObject) -> None:
     sets: list[bytes | None] = [images.integer(each, 2) for each in bits]
     expected = [",".join(label for i, label in enumerate(labels) if each >> i & 1) for each in bits]
     assert _read(sets, "set", pa.string(), LayoutColumn(maps.SET, 2, labels=told))[0].to_pylist() == expected
+
+
+FORMS: Sequence[tuple[str, pa.DataType, LayoutColumn]] = [
+    ("int", pa.int32(), LayoutColumn(maps.LONG)),
+    ("decimal", pa.decimal128(10, 2), LayoutColumn(maps.DECIMAL, 10, 2)),
+    ("digits", pa.string(), LayoutColumn(maps.DECIMAL, 65, 30)),
+    ("float", pa.float64(), LayoutColumn(maps.DOUBLE)),
+    ("bit", pa.int64(), LayoutColumn(maps.BIT, 40)),
+    ("year", pa.int16(), LayoutColumn(maps.YEAR)),
+    ("date", pa.date32(), LayoutColumn(maps.DATE)),
+    *(("timestamp", pa.timestamp("us"), LayoutColumn(maps.DATETIME2, shown)) for shown in (0, 3, 6)),
+    *(("timestamp", pa.timestamp("us", "UTC"), LayoutColumn(maps.TIMESTAMP2, shown)) for shown in (0, 5)),
+    *(("time", pa.string(), LayoutColumn(maps.TIME2, shown)) for shown in (0, 1, 6)),
+    ("enum", pa.string(), LayoutColumn(maps.ENUM, 2, labels=(b"a", b"\xff"))),
+    ("set", pa.string(), LayoutColumn(maps.SET, 8, labels=(b"a", b"b"))),
+    ("text", pa.string(), LayoutColumn(maps.BLOB, 2)),
+    ("text(sjis)", pa.string(), LayoutColumn(maps.BLOB, 2)),
+    ("bytes", pa.binary(), LayoutColumn(maps.STRING, 9)),
+    ("vector", pa.list_(pa.float32()), LayoutColumn(maps.VECTOR, 4)),
+    *((form, pa.string(), LayoutColumn(maps.STRING, 16)) for form in ("uuid", "inet6")),
+    ("inet4", pa.string(), LayoutColumn(maps.STRING, 4)),
+    ("json", pa.string(), LayoutColumn(maps.JSON, 4)),
+]
+
+
+@settings(max_examples=500)
+@given(st.sampled_from(FORMS), st.data())
+def test_bytes_that_are_no_value_of_their_column_are_bad_or_another_value(
+    form: tuple[str, pa.DataType, LayoutColumn], data: st.DataObject
+) -> None:
+    name, kind, layout = form
+    width = layout.width
+    most = layout.first if layout.type == maps.STRING else 60
+    one = st.binary(min_size=width, max_size=width) if width > 0 else st.binary(max_size=most)
+    _read(data.draw(st.lists(st.none() | one, min_size=1, max_size=4)), name, kind, layout)
+
+
+def test_a_tree_that_leads_to_one_value_many_times_is_no_tree() -> None:
+    """Each level holds the next one twice: some kilobytes would print as 2 to the power of forty."""
+
+    def level(depth: int) -> bytes:
+        inner = level(depth - 1) if depth else b"\x00\x00\x04\x00"
+        entries = 2 * (b"\x02" + (10).to_bytes(2, "little"))
+        return (2).to_bytes(2, "little") + (10 + len(inner)).to_bytes(2, "little") + entries + inner
+
+    deep, flat = b"\x02" + level(40), b"\x02" + level(0)
+    array, texts = _read([deep, flat], "json", pa.string(), LayoutColumn(maps.JSON, 4))
+    assert array.to_pylist() == [None, "[[], []]"]
+    assert len(texts) == 1

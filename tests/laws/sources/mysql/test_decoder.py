@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,9 +126,15 @@ def _frames(data: Bytes) -> list[bytes]:
     return found
 
 
-def test_what_rows_do_not_tell_fails_the_tables_that_it_names_and_keeps_what_came_before() -> None:
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [(frames.Reason.BY_STATEMENT, "MY_CHANGES_UNTOLD"), (frames.Reason.ALTERED, "TABLE_ALTERED")],
+)
+def test_what_rows_do_not_tell_fails_the_tables_that_it_names_and_keeps_what_came_before(
+    reason: frames.Reason, code: str
+) -> None:
     rows = frame(23, (7).to_bytes(6, "little") + bytes(2) + b"\x03\x07" + image((None, b"x", None)))
-    parts = [begin(1), told(7), rows, frame(252, frames.altered(frames.Reason.BY_STATEMENT, "d", "t")), rows]
+    parts = [begin(1), told(7), rows, frame(252, frames.altered(reason, "d", "t")), rows]
     data = np.frombuffer(b"".join([*parts, begin(2), told(7, b"u"), rows]), np.uint8)
     wanted = {number: Wanted(name, SCHEMA, 0) for number, name in TABLES.items()}
     before, failure, other = DECODER.decode(data, BETWEEN, wanted)
@@ -135,7 +142,7 @@ def test_what_rows_do_not_tell_fails_the_tables_that_it_names_and_keeps_what_cam
     assert isinstance(failure, TableFailure)
     assert isinstance(other, TableChanges)
     assert (before.batch.num_rows, other.batch.num_rows) == (1, 1)
-    assert failure.failure.code == "TABLE_ALTERED"
+    assert failure.failure.code == code
     later = {number: Wanted(name, SCHEMA, 9) for number, name in TABLES.items()}
     [other] = DECODER.decode(data, BETWEEN, later)
     assert isinstance(other, TableChanges)

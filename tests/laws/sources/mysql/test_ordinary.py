@@ -206,6 +206,13 @@ def test_a_run_ends_where_enough_is_written(most: int) -> None:
     assert most <= written < most + 300
 
 
+def test_a_map_that_ends_within_its_names_is_no_other_tables() -> None:
+    short = logged.event(events.TABLE_MAP, logged.table_map(1, "shop", "orders")[19:-4][:15])
+    cut = [logged.gtid(13), logged.query("BEGIN"), short, *ordinary(13)[2:]]
+    feed = same(f"{SERVER}:1-10", [*ordinary(11), *ordinary(12), *cut, *ordinary(14), *ordinary(15)], [])
+    assert feed.position.startswith(f"{SERVER}:1-12 ")
+
+
 def test_rows_of_a_map_of_another_transaction_are_refused() -> None:
     stray = [logged.gtid(13), logged.query("BEGIN"), logged.rows(1), logged.xid()]
     same(f"{SERVER}:1-10", [*ordinary(11), *ordinary(12), *stray, *ordinary(14)], [])

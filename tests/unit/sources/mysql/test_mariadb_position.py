@@ -10,7 +10,7 @@ from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0-1-100", "0-1-100,7-2-5", "0-4294967295-1,4294967295-1-9223372036854775807"]
+    "text", ["", "0-1-100", "0-1-100,7-2-5", "0-4294967295-1,4294967295-1-576460752303423487"]
 )
 def test_the_servers_spelling_is_printed_as_it_was_read(text: str) -> None:
     assert str(MariadbPosition.parse(text)) == text

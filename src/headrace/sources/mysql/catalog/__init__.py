@@ -3,6 +3,7 @@
     candidates    the tables and views that a pattern may name
     questions     about tables that are known by name, in few statements
     busy          the error of a table that the server cannot show now
+    denials       tables that are hidden from us for want of a privilege
     definitions   looking: tables as they are now
     alteration    what lies between two looks at a table, and whether it matters
     table_def     a look at a table, its record, and what of it the lake is told

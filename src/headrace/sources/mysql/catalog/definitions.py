@@ -21,7 +21,7 @@ from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.catalog.questions import number, of_tables, text
 from headrace.sources.mysql.catalog.table_def import TableLook
 from headrace.sources.mysql.flavour import Flavour
-from headrace.sources.mysql.session.refusals import LockTimeout, Overruled, TableGone
+from headrace.sources.mysql.session.refusals import LockTimeout, Overruled, PrivilegeMissing, TableGone
 from headrace.sources.mysql.session.statements import Session, Value, query, quoted
 
 _COLUMNS = """
@@ -166,13 +166,22 @@ def _whole(
             yield tuple(column for column in columns if column is not None)
 
 
-def _cascades(connection: Session, names: Iterable[TableName]) -> dict[TableName, tuple[str, ...]]:
-    """The foreign keys of each table by which its rows change without a word in the log."""
+def _cascades(
+    connection: Session, columns: dict[TableName, list[ColumnRow]]
+) -> dict[TableName, tuple[str, ...]]:
+    """The foreign keys of each table by which its rows change without a word in the log.
+
+    Who may read columns alone is not shown them: such a table has no columns then, as if they were hidden.
+    """
     if _are_logged(connection):
         return {}
     found: dict[TableName, tuple[str, ...]] = {}
-    for name, _ in of_tables(connection, _FOREIGN_KEYS, names):
-        shown = query(connection, f"SHOW CREATE TABLE {quoted(name.schema)}.{quoted(name.name)}")
+    for name, _ in list(of_tables(connection, _FOREIGN_KEYS, columns)):
+        try:
+            shown = query(connection, f"SHOW CREATE TABLE {quoted(name.schema)}.{quoted(name.name)}")
+        except PrivilegeMissing:
+            del columns[name]
+            continue
         found[name] = cascading(str(shown[0][1]))
     return found
 

@@ -20,19 +20,27 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.core.errors import Misconfigured
+from headrace.core.errors import Misconfigured, RightWithheld
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level, mended
 from headrace.sources.mysql.catalog.table_def import TableLook
 from headrace.sources.mysql.preflight.variables import ON
 from headrace.sources.mysql.session.refusals import DatabaseDenied, PrivilegeMissing, TableGone
 from headrace.sources.mysql.session.statements import Session, query, quoted
+from headrace.sources.mysql.snapshot.locks import LockDenied
 
 _NAME = r"`(?:[^`]|``)*`"
 _GRANT = re.compile(rf"GRANT (?P<what>.+) ON (?P<schema>\*|{_NAME})\.(?P<table>\*|{_NAME}) TO ", re.DOTALL)
 _PRIVILEGE = re.compile(rf"(?P<name>[A-Z_ ]+[A-Z_])(?P<columns> \((?:{_NAME}|[^`)])*\))?(?:, |$)")
+_WILD = {"%": ".*", "_": "."}
 # As a name it is legal, and nobody's.
 _NO_TABLE = "headrace: no such table"
+
+
+class ReplicationDenied(RightWithheld):
+    """We may not follow the log."""
+
+    codes = ("MY_REPLICATION_PRIVILEGE",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +91,17 @@ class Rights:
         of_it = [each for each in self.grants if each.schema == name.schema and each.table == name.name]
         if not any("SELECT" in each.of_columns for each in of_it):
             return False
-        wider = [each for each in self.grants if each.schema == name.schema and each.table is None]
+        wider = [each for each in self.grants if each.table is None and self._means(each.schema, name.schema)]
         everywhere = self.everywhere("SELECT") and not self.revoked
         return not (everywhere or any(each.has("SELECT") for each in (*of_it, *wider)))
+
+    def _means(self, granted: str | None, database: str) -> bool:
+        """Tell whether a grant on databases is one on this."""
+        if granted is None or self.literal:
+            return granted == database
+        parts = re.findall(r"\\.|.", granted, re.DOTALL)
+        pattern = "".join(_WILD.get(part) or re.escape(part[-1]) for part in parts)
+        return re.fullmatch(pattern, database, re.DOTALL) is not None
 
     def grant(self, privileges: str, on: str) -> str:
         return f"GRANT {privileges} ON {on} TO {self.user}"
@@ -129,7 +145,7 @@ def check_replication_rights(connection: Session, ours: Rights) -> Iterator[Find
         mend = (ours.grant(", ".join(lacking), "*.*"),)
         yield Finding(
             Level.ERROR,
-            Misconfigured(
+            ReplicationDenied(
                 "MY_REPLICATION_PRIVILEGE",
                 f"the user {ours.user} may not follow the server's log",
                 detail=f"missing: {', '.join(lacking)}",
@@ -184,7 +200,7 @@ def check_locking(connection: Session, names: Sequence[TableName], ours: Rights)
         mend = (ours.grant("LOCK TABLES", ours.database(schema)),)
         yield Finding(
             Level.ERROR,
-            Misconfigured(
+            LockDenied(
                 "MY_LOCK_PRIVILEGE",
                 f"the user {ours.user} may not lock tables of database {quoted(schema)}, "
                 "for the moment in which their copy begins",

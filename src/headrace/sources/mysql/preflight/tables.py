@@ -20,7 +20,7 @@ from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
 from headrace.sources.mysql.session.statements import quoted
 from headrace.sources.mysql.snapshot.key_range import disorder
 from headrace.sources.mysql.table_number import table_number
-from headrace.sources.patterns import Pattern, Selection, select
+from headrace.sources.patterns import Pattern, select
 
 _NO_ROWS_OF_THEIR_OWN = {
     "VIEW": "it is a view",
@@ -54,7 +54,7 @@ def choose(
 ) -> Chosen:
     """Match the patterns; `lower`: the server keeps all names in lower case, or compares them so."""
     by_name = {each.name: each for each in among}
-    selection = _selected(patterns, by_name, lower=lower)
+    selection = select(patterns, by_name, folded=lower)
     findings = [Finding(Level.ERROR, error) for error in selection.errors]
     findings += [_nothing(pattern) for pattern in selection.empty]
     chosen: list[TableName] = []
@@ -70,19 +70,6 @@ def choose(
         else:
             findings.append(_refusal(candidate, why).for_swept(selection.meant))
     return Chosen(tuple(chosen), selection.meant, tuple(findings), unopened)
-
-
-def _selected(patterns: Sequence[str], names: Iterable[TableName], *, lower: bool) -> Selection:
-    if not lower:
-        return select(patterns, names)
-    small = {TableName(name.schema.lower(), name.name.lower()): name for name in names}
-    found = select([pattern.lower() for pattern in patterns], small)
-    return Selection(
-        tuple(sorted(small[name] for name in found.names)),
-        frozenset(small[name] for name in found.meant),
-        found.empty,
-        found.errors,
-    )
 
 
 def _nothing(pattern: Pattern) -> Finding:

@@ -10,6 +10,8 @@ and more, which the server cuts in pieces, are put together in memory of their o
 
 What fails here is a lost connection, or bytes that are no packets: then the connection is closed, since
 nobody knows where the next packet begins.
+
+A large packet on a slow line is not whole for minutes: who waits for one sees by `received` that it comes.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ BUFFER = 1 << 20
 WRITE_SECONDS = 60.0
 _PACKETS = 1 << 14  # in one batch
 _ROOM = 1 << 16  # that a read should have
+_LARGEST = (1 << 32) + (1 << 16)  # bytes of a packet that comes in pieces: events and rows are smaller
 
 
 class ConnectionLost(Transient):
@@ -103,6 +106,7 @@ class Packets:
         self._line: socket.socket | None = line
         self._buffer: Bytes = np.empty(buffer, np.uint8)
         self._begin = self._end = 0  # of what came and was not handed out
+        self.received = 0  # bytes, those of a packet that is not whole yet, too
         self._sequence = 0
         self._large: _LargePacket | None = None
         self._starts: Ints = np.empty(_PACKETS, np.int64)
@@ -193,6 +197,9 @@ class Packets:
         if header[3] != self._sequence:
             self._out_of_order()
         self._begin, self._sequence = self._begin + HEADER, (self._sequence + 1) & 255
+        if large.size > _LARGEST:
+            self.close()
+            raise bad_packet("a packet has no end")
         large.begin_piece(int.from_bytes(header[:3], "little"))
         return True
 
@@ -220,6 +227,7 @@ class Packets:
             raise self._lost(error) from None
         if not size:
             raise self._lost(None)
+        self.received += size
         if large is not None and direct:
             large.grow(size)
         else:
@@ -237,6 +245,7 @@ class Packets:
                 size = line.recv_into(memoryview(self._buffer)[self._end :])  # type: ignore[arg-type]
                 if not size:
                     break
+                self.received += size
                 self._end += size
 
     def _room(self) -> memoryview:

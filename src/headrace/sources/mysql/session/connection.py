@@ -14,6 +14,7 @@ ended       Whatever of ours waits for a lock is ended by the *server*, after `l
 ours        Each session holds a user-level lock with a name of chance. By it a second connection strikes a
             statement of ours, and can't strike another's: at another server, or after a restart, nobody holds
             that lock. It goes to the very machine that was reached, whatever the name leads to by then.
+            Who must not wait for it to log in has it logged in beforehand (`Canceller.ready`).
 
 That it leads to the same server as before is proved by `identity`; what goes wrong is classified in
 `refusals`. Who we are is in the comment before each statement, where a server lists those that run, and in
@@ -25,9 +26,9 @@ from __future__ import annotations
 import re
 import secrets
 import socket
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from headrace.core.errors import Misconfigured
 from headrace.sources.mysql.flavour import Flavour, Number, Release
@@ -36,7 +37,7 @@ from headrace.sources.mysql.protocol.result_set import IN_TRANSACTION
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.refusals import driver_missing, unreachable
 from headrace.sources.mysql.session.statements import Session, literal, query
-from headrace.sources.mysql.session.timeouts import STRIKE_SECONDS
+from headrace.sources.mysql.session.timeouts import READY_SECONDS, STRIKE_SECONDS
 
 # As the server prints them back; compared after every connect.
 PINS: Mapping[str, str] = {
@@ -103,8 +104,8 @@ def connect(address: Address, *, role: str) -> Session:
     settled = address.settled()
     token = f"headrace {secrets.token_hex(16)}"
     packets, release, greeted = _logged_in(settled, role, None)
-    interrupt = partial(_interrupt, settled, packets.peer, token)
-    session = Session(packets, settled, release, greeted, role, interrupt)
+    canceller = Canceller(settled, packets.peer, token)
+    session = Session(packets, settled, release, greeted, role, canceller, canceller.ready)
     try:
         _pin(session, token)
     except BaseException:
@@ -191,8 +192,36 @@ def _spelled(value: str) -> str:
     return value if re.fullmatch(r"[0-9.]+|DEFAULT", value) else f"'{value}'"
 
 
-def _interrupt(address: Address, peer: str | None, token: str) -> None:
-    """Strike the statement of whoever holds the lock: this session of ours, at this server, or nobody."""
-    packets, release, greeted = _logged_in(address, "cancel", peer)
-    with Session(packets, replace(address), release, greeted, "cancel", None) as session:
-        query(session, f"KILL QUERY IS_USED_LOCK({literal(token)})", seconds=STRIKE_SECONDS)
+@dataclass(eq=False)
+class Canceller:
+    """Strikes the statement of whoever holds the lock: one session of ours, at one server, or nobody."""
+
+    address: Address
+    peer: str | None
+    token: str = field(repr=False)
+    _session: Session | None = field(default=None, repr=False)
+
+    def __call__(self) -> None:
+        """Strike once."""
+        if self._session is not None and not self._session.closed:
+            _strike(self._session, self.token, READY_SECONDS)
+            return
+        with self._connected() as session:
+            _strike(session, self.token, STRIKE_SECONDS)
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """Log in now, so that nothing but one statement lies between a decision to strike and the strike."""
+        with self._connected() as self._session:
+            try:
+                yield
+            finally:
+                self._session = None
+
+    def _connected(self) -> Session:
+        packets, release, greeted = _logged_in(self.address, "cancel", self.peer)
+        return Session(packets, self.address, release, greeted, "cancel", None)
+
+
+def _strike(session: Session, token: str, seconds: float) -> None:
+    query(session, f"KILL QUERY IS_USED_LOCK({literal(token)})", seconds=seconds)

@@ -19,7 +19,14 @@ that could not be read): of those only the number is said.
 
 from __future__ import annotations
 
-from headrace.core.errors import Definite, HeadraceError, MaybeMisconfigured, Misconfigured, Transient
+from headrace.core.errors import (
+    Definite,
+    HeadraceError,
+    MaybeMisconfigured,
+    Misconfigured,
+    RightWithheld,
+    Transient,
+)
 from headrace.sources.mysql.protocol.packets import connection_lost
 from headrace.sources.mysql.protocol.server_error import ServerError
 
@@ -40,12 +47,22 @@ class StatementRefused(Misconfigured):
     """The server does not do what a statement of ours asks for."""
 
 
-class PrivilegeMissing(StatementRefused):
+class PrivilegeMissing(StatementRefused, RightWithheld):
     """We may not do it."""
+
+    codes = ("MY_PRIVILEGE_MISSING",)
 
 
 class DatabaseDenied(PrivilegeMissing):
     """We may not do it with any table of a database."""
+
+    codes = ("MY_DATABASE_DENIED",)
+
+
+class LoginWithheld(RightWithheld):
+    """The server does not let this user in."""
+
+    codes = ("MY_PASSWORD_REFUSED", "MY_PASSWORD_MISSING", "MY_NOT_ADMITTED", "MY_LOGIN_REFUSED")
 
 
 class TableGone(Definite):
@@ -62,6 +79,7 @@ _PASSWORD_REFUSED = frozenset((1045, 1698))
 _DATABASE_UNKNOWN = 1049
 _DATABASE_DENIED = 1044
 _XA_UNSEEN = 1401  # MySQL's answer to XA RECOVER without XA_RECOVER_ADMIN
+_PASSWORD_EXPIRED = 1820  # the login succeeds on some servers, and nothing after it
 _PRIVILEGES = frozenset((1044, 1142, 1143, 1227, 1370, 1095, 1419, 3530, 1873))
 _NOT_ADMITTED = frozenset((1129, 1130, 3118, 4151, 1820, 1862, 3955))
 _TLS_WANTED = 3159
@@ -107,7 +125,7 @@ def login_refused(where: str, error: ServerError, *, password: str | None) -> He
     if error.number == _TLS_WANTED:
         return tls_refused(where, detail)
     if error.number in _NOT_ADMITTED | _PRIVILEGES:
-        return Misconfigured(
+        return LoginWithheld(
             "MY_NOT_ADMITTED",
             f'the server at "{where}" does not admit this user from this machine',
             detail=detail,
@@ -118,7 +136,7 @@ def login_refused(where: str, error: ServerError, *, password: str | None) -> He
         return _full(detail)
     if error.number in _LOST:
         return unreachable(where, "the server is starting or shutting down, or its init_connect fails")
-    return Misconfigured(
+    return LoginWithheld(
         "MY_LOGIN_REFUSED",
         f'the server at "{where}" refused the connection',
         detail=detail,
@@ -126,16 +144,16 @@ def login_refused(where: str, error: ServerError, *, password: str | None) -> He
     )
 
 
-def _password_refused(where: str, detail: str, password: str | None) -> Misconfigured:
+def _password_refused(where: str, detail: str, password: str | None) -> LoginWithheld:
     if password:
-        return Misconfigured(
+        return LoginWithheld(
             "MY_PASSWORD_REFUSED",
             f'the server at "{where}" refused the login',
             detail=detail,
             hint="check user and password (in the URL, in MYSQL_PWD, or in the file of defaults-file=), "
             "and that the account exists for this machine's address; if it demands TLS: ?ssl-mode=REQUIRED",
         )
-    return Misconfigured(
+    return LoginWithheld(
         "MY_PASSWORD_MISSING",
         f'the server at "{where}" refused the login, and no password is given',
         detail=detail,
@@ -193,7 +211,14 @@ def refused(error: ServerError) -> HeadraceError:
             detail=detail,
             hint="headrace tables resync, or headrace tables drop if the table is not needed",
         )
-    if number in _PRIVILEGES | _PASSWORD_REFUSED or number == _XA_UNSEEN:
+    if number == _PASSWORD_EXPIRED:
+        return LoginWithheld(
+            "MY_NOT_ADMITTED",
+            "the server runs no statement of this user, whose password has expired",
+            detail=detail,
+            hint="ALTER USER ... IDENTIFIED BY '...', and the same in the address or in MYSQL_PWD",
+        )
+    if number in _PRIVILEGES | _PASSWORD_REFUSED | {_XA_UNSEEN}:
         return _denied(number, detail)
     if number in _FULL:
         return _full(detail)
@@ -205,7 +230,7 @@ def _denied(number: int, detail: str) -> PrivilegeMissing:
     primary = "the server denies what this needs"
     hint = "headrace check lists the missing privileges with the statements that grant them"
     if number == _DATABASE_DENIED:
-        return DatabaseDenied("MY_PRIVILEGE_MISSING", primary, detail=detail, hint=hint)
+        return DatabaseDenied("MY_DATABASE_DENIED", primary, detail=detail, hint=hint)
     return PrivilegeMissing("MY_PRIVILEGE_MISSING", primary, detail=detail, hint=hint)
 
 

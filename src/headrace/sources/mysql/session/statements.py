@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -61,6 +61,8 @@ class Session:
     role: str
     # Strikes the statement that runs here, once; a session that has none is hung up on instead.
     interrupt: Callable[[], None] | None = field(repr=False)
+    # Whoever strikes is logged in in the block, so that nothing need be waited for.
+    ready: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
     status: int = 0  # of the transaction, as the last answer said
     is_asked: bool = False  # and has not answered in full
     purged: str | None = None  # the server's gtid_purged, as `log_end` last looked into it
@@ -89,16 +91,19 @@ def query(
     parameters: Sequence[Parameter] = (),
     *,
     seconds: float = ANSWER_SECONDS,
+    limit: float = CANCEL_LIMIT,
     check: Callable[[], None] = nobody,
 ) -> list[Row]:
     """Run one statement; its rows. After so many seconds it is cancelled on the server.
+
+    If it goes on for the `limit` all the same, it is hung up on.
 
     `check` is called all the while; what it raises is raised here, once the server has let go; what the
     statement did may have been done by then, so whoever asked for a lock closes the session. A statement
     without rows that ends while its time is being cancelled is done. Rows that come then are not taken: some
     functions (SLEEP, GET_LOCK) answer a cancellation with a value.
     """
-    patience = _Patience(session, seconds, check)
+    patience = _Patience(session, seconds, check, limit=limit)
     found: list[Row] = []
     refusal: HeadraceError | None = None
     try:
@@ -218,11 +223,19 @@ class _Patience:
     """The next packets of an answer, for as long as it is wanted; a `Receive`."""
 
     def __init__(
-        self, session: Session, seconds: float, check: Callable[[], None], *, renewed: bool = False
+        self,
+        session: Session,
+        seconds: float,
+        check: Callable[[], None],
+        *,
+        limit: float | None = None,
+        renewed: bool = False,
     ) -> None:
         self._session = session
         self._seconds = seconds
         self._renewed = renewed
+        self._patience = CANCEL_LIMIT if limit is None else limit
+        self._came = session.packets.received
         self._check = check
         self._deadline = time.monotonic() + seconds
         self._checked = time.monotonic()
@@ -244,8 +257,10 @@ class _Patience:
                 raise self.reason or connection_lost("a statement would not end")
             elif time.monotonic() >= self._struck + CANCEL_SECONDS:
                 self.strike()
+            if self._renewed and self._session.packets.received != self._came:
+                self._deadline = time.monotonic() + self._seconds
+                self._came = self._session.packets.received
             if len(batch):
-                self._deadline = time.monotonic() + self._seconds if self._renewed else self._deadline
                 return batch
 
     def _look(self) -> None:
@@ -258,7 +273,7 @@ class _Patience:
             except HeadraceError as error:
                 self.reason = error
         if self.reason is not None or now >= self._deadline:
-            self._limit = now + (CANCEL_LIMIT if self._session.interrupt else 0)
+            self._limit = now + (self._patience if self._session.interrupt else 0)
             self.strike()
 
     def strike(self) -> None:

@@ -8,6 +8,7 @@ COPY_SECONDS = 120.0  # between two parts of a copy's rows
 CHECK_SECONDS = 0.2  # between two looks whether it is wanted still
 CANCEL_SECONDS = 0.5  # for the answer to a cancellation, until it is asked for again
 STRIKE_SECONDS = 5.0  # for a request to cancel; its session is hung up on
+READY_SECONDS = 0.5  # the same, of a session that was ready before it was needed
 CANCEL_LIMIT = 30.0  # until a statement that will not end is hung up on
 
 

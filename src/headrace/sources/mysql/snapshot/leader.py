@@ -36,9 +36,10 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from headrace.core.errors import HeadraceError, Transient
+from headrace.core.errors import HeadraceError
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
+from headrace.sources.contract.errors import MomentMissed
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.mysql.binlog_position import Log
 from headrace.sources.mysql.session.address import Address
@@ -56,7 +57,7 @@ _GLANCE = 0.004  # between two looks at the views
 _LOOK = 0.05  # between two looks at the places
 
 
-class ReadersMissing(Transient):
+class ReadersMissing(MomentMissed):
     """No reader was there, or in time, when the moment came."""
 
     codes = ("MY_READERS_MISSING",)

@@ -6,7 +6,9 @@
 
 Whoever waits for such a lock stands in front of all who come later and want to write. So one attempt lasts
 `ATTEMPT_SECONDS` over all tables, and between two of them the application has `PAUSE_SECONDS` for itself. The
-server bounds the wait for each lock; the sum of them is bounded here, by a cancellation.
+server bounds the wait for each lock; the sum of them is bounded here, by a cancellation. Who cancels is
+logged in before the wait begins: at a server without a free connection nothing is locked. If the cancellation
+does not get through all the same, the session is hung up on, which ends its wait, too.
 
 A server whose client vanished keeps its locks until it notices: the session's `wait_timeout` is short while
 it holds them, and a leader that sleeps for longer loses them.
@@ -23,10 +25,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from headrace.core.errors import HeadraceError, Misconfigured, Transient
+from headrace.core.errors import HeadraceError, RightWithheld, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.mysql.session.connection import PINS
@@ -45,12 +47,19 @@ _GLANCE = 0.2  # between two looks whether the pause is wanted still
 _IDLE_SECONDS = 2  # until the server ends a session that holds the locks and says nothing
 _USUAL_SECONDS = int(PINS["wait_timeout"])  # and any other session of ours
 _MOST_NAMED = 5
+_HANG_UP_SECONDS = 1.0  # until a wait that will not be cancelled is hung up on
 
 
 class TablesHeld(Transient):
     """The tables of a copy could not be locked, or are locked while a prepared transaction hides rows."""
 
     codes = ("MY_TABLES_HELD",)
+
+
+class LockDenied(RightWithheld):
+    """We may not lock the tables of a copy."""
+
+    codes = ("MY_LOCK_PRIVILEGE",)
 
 
 @dataclass(slots=True)
@@ -81,16 +90,19 @@ def locked(
     while True:
         waiting.check()
         try:
-            locks = _attempt(session, there)
+            with _cancellable(session):
+                locks = _attempt(session, there)
             break
         except TablesHeld as error:
             if time.monotonic() >= deadline:
                 raise
             waiting.tell(error)
-        except TableGone as error:
+        except (TableGone, PrivilegeMissing) as error:
             there, before = _lockable(session, there), there
             if there != before:
                 continue
+            if isinstance(error, PrivilegeMissing):
+                raise _privilege(tables, error) from None
             waiting.tell(_held(None, error.detail))
         except BaseException:
             session.close()  # it may hold them
@@ -105,16 +117,16 @@ def locked(
 
 
 def _lockable(session: Session, tables: Sequence[TableName]) -> list[TableName]:
-    """Those that are there, of tables one of which is gone, so that they cannot be locked together."""
+    """Those that are there and may be read, of tables that cannot be locked together."""
     return [table for table in tables if _is_there(session, table)]
 
 
 def _is_there(session: Session, table: TableName) -> bool:
     try:
         query(session, f"SELECT 1 FROM {quoted(table.schema)}.{quoted(table.name)} LIMIT 0")
-    except TableGone:
+    except (TableGone, PrivilegeMissing):
         return False
-    except (LockTimeout, Cancelled, Overruled, PrivilegeMissing):
+    except (LockTimeout, Cancelled, Overruled):
         return True
     return True
 
@@ -124,6 +136,18 @@ def idle(session: Session, seconds: int | None) -> None:
     execute(session, f"SET SESSION wait_timeout = {_USUAL_SECONDS if seconds is None else seconds}")
 
 
+@contextmanager
+def _cancellable(session: Session) -> Iterator[None]:
+    """Have whoever cancels a wait ready in the block; no block without."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(session.ready())
+        except Transient as error:
+            primary = f"the tables of a copy are not locked, since nobody could end the wait: {error.primary}"
+            raise TablesHeld(error.code, primary, detail=error.detail, hint=error.hint) from None
+        yield
+
+
 def _attempt(session: Session, tables: Sequence[TableName]) -> Locked:
     names = ", ".join(f"{quoted(each.schema)}.{quoted(each.name)} READ" for each in tables)
     execute(session, f"SET SESSION lock_wait_timeout = {max(1, round(ATTEMPT_SECONDS))}")
@@ -131,15 +155,13 @@ def _attempt(session: Session, tables: Sequence[TableName]) -> Locked:
     begun = time.monotonic()
     try:
         if tables:
-            query(session, f"LOCK TABLES {names}", seconds=ATTEMPT_SECONDS)
+            query(session, f"LOCK TABLES {names}", seconds=ATTEMPT_SECONDS, limit=_HANG_UP_SECONDS)
     except (LockTimeout, Cancelled, Overruled) as error:
         idle(session, None)
         raise _held(_prepared(session), error.detail) from None
-    except TableGone:
+    except (TableGone, PrivilegeMissing):
         idle(session, None)
         raise
-    except PrivilegeMissing as error:
-        raise _privilege(tables, error) from None
     locks = Locked(time.monotonic())
     if locks.since - begun > ATTEMPT_SECONDS:
         # It is not known when they were had, and nobody is to wait for us longer than that.
@@ -192,10 +214,10 @@ def _held(prepared: list[str] | None, detail: str | None) -> TablesHeld:
     )
 
 
-def _privilege(tables: Sequence[TableName], error: HeadraceError) -> Misconfigured:
+def _privilege(tables: Sequence[TableName], error: HeadraceError) -> LockDenied:
     schemas = sorted({table.schema for table in tables})
     grants = "; ".join(f"GRANT SELECT, LOCK TABLES ON {quoted(each)}.* TO our_user" for each in schemas)
-    return Misconfigured(
+    return LockDenied(
         "MY_LOCK_PRIVILEGE",
         "the tables of a copy may not be locked, and without that no moment can be joined to the log",
         detail=error.detail,

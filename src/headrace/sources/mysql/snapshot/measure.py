@@ -22,6 +22,7 @@ from headrace.sources.contract.copying import Piece
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.tables import Size, TableDef
 from headrace.sources.mysql.catalog import busy as catalog
+from headrace.sources.mysql.catalog.denials import denial
 from headrace.sources.mysql.catalog.sizes import sizes
 from headrace.sources.mysql.catalog.types import base_of
 from headrace.sources.mysql.session.refusals import Cancelled, TableGone
@@ -70,10 +71,18 @@ def measure(connection: Session, tables: Sequence[TableDef]) -> MeasuredTables:
         except (TableBusy, TableGone) as error:
             held[table.name] = busy(table.name, error)
     there = {name: found[name] for name in names if name in found and name in known and name not in held}
-    for name in names:
-        if name not in there and name not in held:
-            held[name] = overtaken(f"{name} was dropped, or somebody alters it just now")
+    for table in tables:
+        if table.name not in there and table.name not in held:
+            held[table.name] = _unseen(connection, table)
     return MeasuredTables(there, held, known, cuts)
+
+
+def _unseen(connection: Session, table: TableDef) -> TableBusy:
+    """The reason why the server does not show a table."""
+    denied = denial(connection, table.name, [column.name for column in table.schema.columns])
+    if denied is not None:
+        return busy(table.name, denied)
+    return overtaken(f"{table.name} was dropped, or somebody alters it just now")
 
 
 def _looked(

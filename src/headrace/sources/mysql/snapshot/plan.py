@@ -34,6 +34,7 @@ from headrace.sources.mysql.options import CHUNKS, HANDOFF
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, verify
+from headrace.sources.mysql.session.log_end import position
 from headrace.sources.mysql.session.statements import Session
 from headrace.sources.mysql.snapshot import key_range
 from headrace.sources.mysql.snapshot.chunk_bounds import next_bound
@@ -125,7 +126,7 @@ def _begun(
     reached: Position | None = None,
 ) -> HeldSnapshot:
     leader = lead(server.address, server.identity, readers)
-    return HeldSnapshot(leader, server.upstream.log, seconds, waiting, named, reached)
+    return HeldSnapshot(leader, server, seconds, waiting, named, reached)
 
 
 @dataclass(slots=True)
@@ -133,7 +134,7 @@ class HeldSnapshot:
     """A leader's snapshot, in the life of the server that the mirror is in."""
 
     leader: Leader
-    log: Log
+    server: Server
     seconds: float
     waiting: Waiting
     named: bool  # its handoff tells transactions by their names
@@ -153,6 +154,10 @@ class HeldSnapshot:
         self.leader.close()
 
     @property
+    def log(self) -> Log:
+        return self.server.upstream.log
+
+    @property
     def handoff(self) -> ByPosition | BySet:
         """The test of which transactions it holds; the moment is taken when this is asked for first."""
         if self._handoff is None:
@@ -167,12 +172,20 @@ class HeldSnapshot:
         """The handoff, exact from the log's end of now on.
 
         Rows that came with a partition that was exchanged may be older than the moment, and the table has no
-        mark of it. The log tells of it before that end.
+        mark of it. The log tells of it before that end. Readers outlive their leader: it may be gone.
         """
         handoff = self.handoff
         if isinstance(handoff, BySet):
             return handoff
-        return replace(handoff, settled=max(handoff.frontier, self.leader.executed(self.log).frontier))
+        return replace(handoff, settled=max(handoff.frontier, self._end()))
+
+    def _end(self) -> Position:
+        """The end of the server's log."""
+        if self.leader.alive():
+            return self.leader.executed(self.log).frontier
+        with connect(self.server.address, role="snapshot") as session:
+            verify(identify(session), self.server.identity)
+            return position(session, self.log)
 
     @property
     def ticket(self) -> Json:

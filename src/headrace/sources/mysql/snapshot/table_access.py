@@ -16,8 +16,9 @@ the view (error 1412); another table in its place has another mark, unless both 
 Neither of the two sees an exchange of partitions: what comes of that is `plan.HeldSnapshot.settled`.
 MariaDB lets go of metadata locks at the end of the transaction only: there DDL waits for a reader.
 
-    TableBusy   held, altered, swapped, or its reader has lost the moment    it is tried again, alone
-    Definite    no privilege, a damaged row                                  it stops, alone
+    TableBusy   held, altered, swapped, its reader has lost the moment,
+                or we a privilege                                            it is tried again, alone
+    Definite    a damaged row                                                it stops, alone
 
 What is said of the connection or the server stays what it is. Called by `reader` and `measure`.
 """
@@ -53,7 +54,8 @@ _COLUMNS = """
 SELECT table_schema, table_name, column_name, column_type, character_set_name
   FROM information_schema.columns WHERE {named}
 """
-_MOMENTARY = (LockTimeout, Cancelled, Overruled, TableGone, LeftOut, catalog.TableBusy)
+# A privilege that was revoked may be granted again; until then nothing happened to the table.
+_MOMENTARY = (LockTimeout, Cancelled, Overruled, TableGone, PrivilegeMissing, LeftOut, catalog.TableBusy)
 
 
 def spelled(name: TableName) -> str:
@@ -85,14 +87,8 @@ def of_table(name: TableName, but: type[HeadraceError] | tuple[()] = ()) -> Iter
             "MY_TABLE_UNREADABLE",
             f"{name} cannot be read",
             detail=error.detail,
-            hint=f"{_remedy(name, error)}; then headrace tables resync {name}",
+            hint=f"mend what the detail names; then headrace tables resync {name}",
         ) from None
-
-
-def _remedy(name: TableName, error: StatementRefused) -> str:
-    if isinstance(error, PrivilegeMissing):
-        return f"GRANT SELECT ON {spelled(name)} TO our_user"
-    return "mend what the detail names"
 
 
 def busy(name: TableName, error: HeadraceError) -> TableBusy:

@@ -38,14 +38,14 @@ from headrace.sources.mysql.binlog_position import (
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbPosition
 from headrace.sources.mysql.protocol.packets import Batch
-from headrace.sources.mysql.protocol.server_error import ERR, server_error
+from headrace.sources.mysql.protocol.server_error import ERR, ServerError, server_error
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, prove, verify
 from headrace.sources.mysql.session.log_end import counted
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import Session, execute, query
-from headrace.sources.mysql.stream import dump_errors, events, history, unpacking
+from headrace.sources.mysql.stream import dump_errors, errors, events, history, unpacking
 from headrace.sources.mysql.stream.events import Event, EventReader
 from headrace.sources.mysql.stream.gathering import Table
 from headrace.sources.mysql.stream.ordinary import LARGEST, Packets
@@ -62,6 +62,7 @@ ANSWER_WITHIN = 30.0
 
 _COM_BINLOG_DUMP, _COM_REGISTER, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _OK, _END = 0x00, 0xFE
+_NEVER_INNER = frozenset({events.PAYLOAD, events.FORMAT, events.ROTATE, events.HEARTBEAT, events.HEARTBEAT_2})
 _THROUGH_GTID = 4
 _FIRST_PLACE = 4  # behind the magic number of a file
 
@@ -78,20 +79,31 @@ class Wanted:
     silence: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """Settings of the server."""
+
+    clock: int  # what it says, in microseconds since 1970
+    folds: bool  # the case of names
+    checksums: bool  # behind what it writes by now
+
+
 class BinlogDump:
     """An open dump. Made by `open`; of one thread."""
 
     pause = 1.0  # nothing is ever told to the server
 
-    def __init__(self, session: Session, wanted: Wanted, *, server: str, folded: bool, clock: int) -> None:
+    def __init__(self, session: Session, wanted: Wanted, settings: _Settings, *, server: str) -> None:
         progress = _progress(session, wanted.frontier)
         self.server_id = 0
         self._session = session
         self._silence = wanted.silence or SILENCE
         self._silent = 0.0
-        self._clock = clock * 1000 - time.monotonic_ns()  # the server's, behind ours
-        self._reader = EventReader()
-        self._finder = TransactionFinder(WantedTables(wanted.tables, folded), progress, wanted.log, server)
+        self._came = 0  # bytes, when it was looked at last
+        self._clock = settings.clock * 1000 - time.monotonic_ns()  # the server's, behind ours
+        self._reader = EventReader(is_checked=settings.checksums)
+        tables = WantedTables(wanted.tables, settings.folds)
+        self._finder = TransactionFinder(tables, progress, wanted.log, server)
         self.start = Position(self._finder.time, wanted.frontier.text)
         self._events: Iterator[Event] | None = None
         self._pause = 1  # of the kernel, in packets
@@ -108,8 +120,7 @@ class BinlogDump:
                 prove(identity, wanted.identity)
             _check_holds(session, wanted)
             history.check(session, address, identity, _progress(session, wanted.reached))
-            clock, folded = _settings(session)
-            dump = cls(session, wanted, server=history.mark(identity), folded=folded, clock=clock)
+            dump = cls(session, wanted, _settings(session), server=history.mark(identity))
             dump.server_id = _begin(session, _progress(session, wanted.frontier))
         except BaseException:
             session.close()
@@ -135,14 +146,14 @@ class BinlogDump:
             if self._finder.gathering.size >= READ or self._failure is not None:
                 break
             if size < READ:
-                size += self._receive(0.0)  # TLS brings 16 kB at a time: what lies ready is one read
+                size += self._more()  # TLS brings 16 kB at a time: what lies ready is one read
         self._backlog = size >= LOW_WATER // 4
         return self._finder.received(size, heard)
 
     def _receive(self, timeout: float) -> int:
         """Have the events of the next packets at hand; how many bytes they are, 0 if none came in time."""
         begun = time.monotonic()
-        batch = self._session.packets.receive(0.0)
+        batch = _packets(self._session, 0.0)
         if not len(batch) and timeout:
             batch = self._awaited(timeout)
         if not len(batch):
@@ -152,22 +163,32 @@ class BinlogDump:
         self._events = self._taken_apart(batch)
         return int(batch.stops[-1] - batch.starts[0])
 
+    def _more(self) -> int:
+        """Have further events at hand that lie ready; how many bytes they are."""
+        try:
+            return self._receive(0.0)
+        except HeadraceError as error:
+            self._failure = error  # behind what came before it
+            return 0
+
     def _awaited(self, timeout: float) -> Batch:
         """The next packets; behind a backlog many at once, since the server sends each by itself."""
         packets = self._session.packets
         if self._backlog:
             packets.wake_at(LOW_WATER)
-            batch = packets.receive(min(timeout, PATIENCE))
+            batch = _packets(self._session, min(timeout, PATIENCE))
             packets.wake_at(1)
             if len(batch):
                 return batch
-        return packets.receive(timeout)
+        return _packets(self._session, timeout)
 
     def close(self) -> None:
         self._session.close()
 
     def _wait(self, seconds: float) -> None:
-        self._silent += seconds
+        came = self._session.packets.received
+        self._silent = self._silent + seconds if came == self._came else 0.0
+        self._came = came
         if self._silent > self._silence:
             raise Transient(
                 "MY_SILENT",
@@ -232,8 +253,11 @@ class BinlogDump:
     def _inner(self, payload: Event) -> Iterator[Event]:
         for data in unpacking.inner_events(payload):
             event = self._reader.read_inner(data)
-            if event is not None:
-                yield event
+            if event is None:
+                continue
+            if event.kind in _NEVER_INNER:
+                raise errors.disorder(f"an event of kind {event.kind} in a compressed transaction")
+            yield event
 
 
 def refused(address: Address, identity: Identity, place: Position) -> HeadraceError | None:
@@ -248,10 +272,18 @@ def refused(address: Address, identity: Identity, place: Position) -> HeadraceEr
 def _answer(session: Session) -> bytes:
     """The first packet of an answer."""
     deadline = time.monotonic() + ANSWER_WITHIN
-    while not len(batch := session.packets.receive(1.0)):
+    while not len(batch := _packets(session, 1.0)):
         if time.monotonic() > deadline:
             raise dump_errors.lost("the server did not answer")
     return batch.packet(0)
+
+
+def _packets(session: Session, seconds: float) -> Batch:
+    """The packets that come within so many seconds; a server that goes may say so out of turn."""
+    try:
+        return session.packets.receive(seconds)
+    except ServerError as error:
+        raise dump_errors.refusal(error) from None
 
 
 def _ended(packet: bytes) -> HeadraceError:
@@ -292,14 +324,14 @@ def _text(session: Session, statement: str) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _settings(session: Session) -> tuple[int, bool]:
-    """The server's clock, in microseconds since 1970, and whether it folds the case of names."""
-    [(clock, folds)] = query(
+def _settings(session: Session) -> _Settings:
+    [(clock, folds, checksums)] = query(
         session,
-        "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED), @@global.lower_case_table_names <> 0",
+        "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED), @@global.lower_case_table_names <> 0, "
+        "@@global.binlog_checksum = 'CRC32'",
     )
     assert isinstance(clock, int)
-    return clock, bool(folds)
+    return _Settings(clock, bool(folds), bool(checksums))
 
 
 def _begin(session: Session, progress: BinlogProgress) -> int:

@@ -19,7 +19,9 @@ from headrace.sources.mysql.protocol.server_error import ServerError
 from headrace.sources.mysql.session.refusals import refused
 from headrace.sources.mysql.stream import errors
 
-_CANNOT_READ = frozenset({1236, 1945, 1950, 1951, 1955, 1957})
+_CANNOT_READ = frozenset({29, 1236, 1945, 1950, 1951, 1955, 1957, 4052})
+# Of an event whose bytes are none: servers send larger ones than they take.
+_DAMAGED = ("checksum", "corrupt", "bogus", "truncated", "exceeded max_allowed_packet")
 
 
 class PositionGone(Definite, PositionLost):
@@ -106,11 +108,15 @@ def refusal(error: ServerError) -> HeadraceError:
             detail=detail,
             hint="nothing to do: it is begun anew with another id",
         )
+    if "anonymous" in said:
+        return errors.anonymous(detail)
     if "not in the master" in said or "more gtids" in said or "alternate" in said:
         return server_behind(detail)
     if "purged" in said or "could not find gtid state" in said or "could not find first log" in said:
         return purged(detail)
-    if "checksum" in said or "corrupt" in said or "bogus" in said or "truncated" in said:
+    if "impossible position" in said or "position > file size" in said:
+        return replaced(detail)
+    if any(word in said for word in _DAMAGED):
         return errors.damaged(detail)
     return BinlogUnreadable(
         "MY_BINLOG_UNREADABLE",

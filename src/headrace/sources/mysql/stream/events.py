@@ -102,10 +102,15 @@ class Prepared(NamedTuple):
 
 
 class EventReader:
-    """Takes the events of one connection apart; `read` is to be called with each of them, in order."""
+    """Takes the events of one connection apart; `read` is to be called with each of them, in order.
 
-    def __init__(self) -> None:
+    The first one names a file. No description says by then whether it has a checksum; the server's own
+    setting does (`is_checked`).
+    """
+
+    def __init__(self, *, is_checked: bool = False) -> None:
         self._checksums: bool | None = None  # None before the first description of a format
+        self._is_checked = is_checked
 
     @property
     def trailer(self) -> int | None:
@@ -124,7 +129,7 @@ class EventReader:
         if self._checksums:
             data = _verified(data, kind, flags)
         elif self._checksums is None and kind == ROTATE:
-            data = _without_checksum(data)  # nobody has said yet whether there is one
+            data = _verified(data, kind, flags) if self._is_checked else _without_checksum(data)
         if kind in _READ:
             return Event(kind, timestamp, server, position, flags, data[HEADER.size :], size)
         if kind not in _PASSED_OVER and not flags & _FLAG_IGNORABLE:
@@ -144,10 +149,15 @@ def _checksums(data: memoryview) -> bool:
     """Tell whether the events of a file have checksums: its description always has one itself."""
     if len(data) < HEADER.size + 2 + 50 + 4 + 1 + 1 + _CHECKSUM:
         raise errors.damaged("the description of the binlog's format is too short")
-    checksums = data[-_CHECKSUM - 1] == _CRC32
-    if not checksums and data[-_CHECKSUM - 1] not in (0, 255):
+    if data[-_CHECKSUM - 1] == _CRC32:
+        return True
+    as_written = bytearray(data)
+    as_written[-_CHECKSUM - 1] = _CRC32
+    if _fits(memoryview(as_written), FORMAT, data[17] | data[18] << 8):
+        raise errors.damaged("the description of the binlog's format denies the checksums that it has")
+    if data[-_CHECKSUM - 1] not in (0, 255):
         raise errors.unknown(FORMAT)
-    return checksums
+    return False
 
 
 def _without_checksum(data: memoryview) -> memoryview:
@@ -157,15 +167,23 @@ def _without_checksum(data: memoryview) -> memoryview:
 
 def _verified(data: memoryview, kind: int, flags: int) -> memoryview:
     """The event without its checksum, which fits."""
+    if not _fits(data, kind, flags):
+        raise errors.damaged(f"the checksum of an event of kind {kind} does not fit")
+    return data[:-_CHECKSUM]
+
+
+def _fits(data: memoryview, kind: int, flags: int) -> bool:
+    """Tell whether the checksum at the end of an event is its own."""
     body = data[:-_CHECKSUM]
-    (said,) = _U32.unpack(data[-_CHECKSUM:])
-    if zlib.crc32(body) != said:
-        unused = bytearray(body)
-        # The description of a file that is being written: some servers mark it so behind the checksum.
-        unused[17:19] = _U16.pack(flags & ~_FLAG_IN_USE)
-        if kind != FORMAT or zlib.crc32(unused) != said:
-            raise errors.damaged(f"the checksum of an event of kind {kind} does not fit")
-    return body
+    said = int.from_bytes(data[-_CHECKSUM:], "little")
+    if zlib.crc32(body) == said:
+        return True
+    if kind != FORMAT:
+        return False
+    unused = bytearray(body)
+    # The description of a file that is being written: some servers mark it so behind the checksum.
+    unused[17:19] = _U16.pack(flags & ~_FLAG_IN_USE)
+    return zlib.crc32(unused) == said
 
 
 def file_name(event: Event) -> str:
@@ -308,7 +326,11 @@ def _variables(found: bytes) -> tuple[int, int, tuple[bytes, ...] | None]:
 def table_key(body: memoryview) -> tuple[bytes, bytes]:
     """The id of a table, and its names as they stand in a TABLE_MAP: lengths before, zeros behind."""
     names = 8 + 1 + body[8] + 1
-    return bytes(body[:6]), bytes(body[8 : names + 1 + body[names] + 1])
+    end = names + 1 + body[names] + 1
+    if end > len(body):
+        # As the beginning of another table's names it would be taken for that one.
+        raise errors.damaged("a table map ends within its names")
+    return bytes(body[:6]), bytes(body[8:end])
 
 
 def as_key(database: str, table: str) -> bytes:

@@ -17,6 +17,7 @@ from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.stream import errors
 
 _NO_DOMAIN = -1  # of the end of a log
+_MOST = 1 << 59  # that is counted: times are eight times as many, and a base is added
 
 
 class Frontier(Protocol):
@@ -72,6 +73,8 @@ class MysqlFrontier:
 
     def bring(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
         assert isinstance(gtid, Gtid)
+        if not 0 < gtid.number < 1 << 63:
+            raise errors.out_of_order(f"{gtid} has no number of a transaction")
         if gtid in self._again:
             self._again.discard(gtid)
             self._prepared.discard(gtid)
@@ -152,6 +155,8 @@ class MariadbFrontier:
         before = 0 if last is None else last.number
         if gtid.number <= before:
             raise errors.out_of_order(f"{gtid} came behind {last}")
+        if self.count + gtid.number - before > _MOST:
+            raise errors.out_of_order(f"{gtid} has a number that no time follows from")
         self._newest[gtid.domain] = gtid
         self.count += gtid.number - before
         if place is not None:

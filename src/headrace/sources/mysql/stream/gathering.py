@@ -33,6 +33,7 @@ from headrace.sources.mysql.stream.ordinary import Named, Rows, Run
 
 Table = tuple[str, str]
 MOST_HELD = 1 << 19  # bytes of a transaction that is held back; less than a read
+MOST_WAITING = 1 << 12  # maps without rows so far, of which most say the same again
 
 
 @dataclass(slots=True)
@@ -57,6 +58,17 @@ class Group:
     touched: set[Table] = field(default_factory=set)
     marked: bool = False  # something is said of it that no rollback takes back
     savepoints: dict[bytes, tuple[int, int] | None] = field(default_factory=dict)  # None: set twice
+
+    def await_rows(self, frame: bytes) -> None:
+        """Keep a map until rows follow.
+
+        A statement maps each table that it may write, so a transaction may have millions of maps of a wanted
+        table and no row of it. Of many the newest of each number are kept: no others mean anything.
+        """
+        self.waiting.append(frame)
+        if len(self.waiting) > MOST_WAITING:
+            number = slice(frames.HEADER.size, frames.HEADER.size + 6)
+            self.waiting = list({each[number]: each for each in self.waiting}.values())
 
 
 class Gathering:

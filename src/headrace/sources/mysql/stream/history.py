@@ -2,13 +2,18 @@
 
     uuid:5@1763856000123456@1234@6f2c01aa@binlog.000002       what a position says of them (`binlog_position`)
 
-    the file is there      from that place on it is sent again: the same name, and the same time of commit
-    it is purged           only later files are left, and on MariaDB the oldest of them begins behind it
+    the file is there      from that place on it is sent again: the same name, and the same time of commit;
+                           behind it no transaction without a name, up to the next one with a name
+    it is purged           only later files are left, and on MariaDB the oldest of them begins behind it;
+                           in these, too, each transaction has a name, up to the next one
     another server's       a file's name says nothing; what was executed and purged is compared, as ever
 
 A server that was reset, or whose volume was set back, gives out the same names again for other transactions;
 once it has as many as before its sets tell nothing. Times of commits differ, by the microsecond on MySQL and
 the second on MariaDB.
+
+A MySQL server whose `gtid_mode` was turned off for a while has transactions without names. Who asks for what
+follows a set is sent nothing of a file that has no others: they would be missed without a word.
 
 `dump` calls `check` before it begins, over a connection of its own. Who begins a stream makes its `start`:
 there is no transaction yet, and only the end of the log is known, where other transactions would hardly end
@@ -23,25 +28,35 @@ import secrets
 import struct
 import time
 import uuid
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import chain
 
 from headrace.core.position import Position
-from headrace.sources.mysql.binlog_position import BinlogProgress, Logged, MariadbProgress, parse_of
+from headrace.sources.mysql.binlog_position import (
+    BinlogProgress,
+    Logged,
+    MariadbProgress,
+    MysqlProgress,
+    parse_of,
+)
+from headrace.sources.mysql.gtid_set import Gtid
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
-from headrace.sources.mysql.protocol.server_error import ERR, server_error
+from headrace.sources.mysql.protocol.server_error import ERR, ServerError, server_error
 from headrace.sources.mysql.session import log_end
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, verify
 from headrace.sources.mysql.session.statements import Session, execute, query
-from headrace.sources.mysql.stream import dump_errors, events
+from headrace.sources.mysql.stream import dump_errors, errors, events
 from headrace.sources.mysql.stream.errors import EventDamaged, EventUnknown
-from headrace.sources.mysql.stream.events import Event, EventReader
+from headrace.sources.mysql.stream.events import Event, EventReader, Named
 
 _COM_BINLOG_DUMP = 0x12
 _TO_THE_END = 1  # a dump that ends with the file, and does not wait for more
 _END = 0xFE
+_FIRST_PLACE = 4  # of a file, behind its magic number
 _LARGEST_PLACE = (1 << 32) - 1
 _ANSWER_WITHIN = 30.0
 _NUMBER = re.compile(r"(.*\.)(\d+)\Z", re.DOTALL)
@@ -74,8 +89,11 @@ def check(session: Session, address: Address, identity: Identity, reached: Binlo
         size = files.get(place.file)
         if size is None:
             _check_purged(session, list(files), place, reached)
+            if isinstance(reached, MysqlProgress):
+                oldest = Logged("", 0, _FIRST_PLACE, place.server, next(iter(files)))
+                _check_same(address, identity, oldest, reached)
         elif size <= _LARGEST_PLACE:
-            _check_same(address, identity, place)
+            _check_same(address, identity, place, reached)
 
 
 def _check_purged(session: Session, files: list[str], place: Logged, reached: BinlogProgress) -> None:
@@ -91,50 +109,76 @@ def _check_purged(session: Session, files: list[str], place: Logged, reached: Bi
         raise dump_errors.replaced(f"{place.gtid} is purged, and {files[0]} begins behind {before}")
 
 
-def _check_same(address: Address, identity: Identity, place: Logged) -> None:
-    try:
-        event = _event_at(address, identity, place)
-    except (dump_errors.BinlogUnreadable, EventDamaged, EventUnknown) as error:
-        raise dump_errors.replaced(f"nothing begins at {place.at} in {place.file}") from error
-    if not place.gtid:
-        return
-    found = None
-    if event is not None and event.kind in events.NAMES:
-        name = events.named(event)
-        found = (str(name.gtid), name.commit_ts)
-    if found != (place.gtid, place.commit_ts):
+def _check_same(address: Address, identity: Identity, place: Logged, reached: BinlogProgress) -> None:
+    with closing(connect(address, role="receiver")) as session:
+        verify(identify(session), identity)
+        log = _log_from(session, place)
+        try:
+            event = next(log, None)
+        except (EventDamaged, EventUnknown) as error:
+            raise dump_errors.replaced(f"nothing begins at {place.at} in {place.file}") from error
+        if place.gtid:
+            _check_name(event, place)
+        if event is not None and isinstance(reached, MysqlProgress):
+            _check_named(chain([event], log), reached)
+
+
+def _check_name(event: Event | None, place: Logged) -> None:
+    name = None if event is None else _named(event)
+    if name is None or (str(name.gtid), name.commit_ts) != (place.gtid, place.commit_ts):
         raise dump_errors.replaced(f"{place.gtid} does not stand where it stood in {place.file}")
 
 
-def _event_at(address: Address, identity: Identity, place: Logged) -> Event | None:
-    """The event at a place; None where the file ends there."""
-    with closing(connect(address, role="receiver")) as session:
-        verify(identify(session), identity)
-        execute(
-            session,
-            "SET @source_binlog_checksum = @@global.binlog_checksum, @replica_uuid = %s, @slave_uuid = %s, "
-            "@master_binlog_checksum = @@global.binlog_checksum, @mariadb_slave_capability = 4",
-            [str(uuid.uuid4())] * 2,
-        )
-        server_id = 1 << 31 | secrets.randbits(31)
-        file = place.file.encode("utf-8", "surrogateescape")
-        head = struct.pack("<IHI", place.at, _TO_THE_END, server_id)
-        session.packets.send(_COM_BINLOG_DUMP, head + file)
-        return _first_of_file(session)
+def _check_named(log: Iterator[Event], reached: MysqlProgress) -> None:
+    """Refuse a log that has a transaction without a name before the next one that is sent."""
+    brought = reached.brought
+    for event in log:
+        if event.kind == events.ANONYMOUS:
+            raise errors.anonymous("it lies behind the last one that was received")
+        name = _named(event)
+        if name is not None and isinstance(name.gtid, Gtid) and name.gtid not in brought:
+            return
 
 
-def _first_of_file(session: Session) -> Event | None:
-    """The first event that a dump sends of the file itself."""
-    reader, deadline = EventReader(), time.monotonic() + _ANSWER_WITHIN
+def _named(event: Event) -> Named | None:
+    """The name of a transaction that an event is; without checksums anything may stand there."""
+    with suppress(struct.error, IndexError, ValueError):
+        return events.named(event) if event.kind in events.NAMES else None
+    return None
+
+
+def _log_from(session: Session, place: Logged) -> Iterator[Event]:
+    """The events from a place on, up to the end of the log as it is by now."""
+    execute(
+        session,
+        "SET @source_binlog_checksum = @@global.binlog_checksum, @replica_uuid = %s, @slave_uuid = %s, "
+        "@master_binlog_checksum = @@global.binlog_checksum, @mariadb_slave_capability = 4",
+        [str(uuid.uuid4())] * 2,
+    )
+    server_id = 1 << 31 | secrets.randbits(31)
+    file = place.file.encode("utf-8", "surrogateescape")
+    head = struct.pack("<IHI", place.at, _TO_THE_END, server_id)
+    session.packets.send(_COM_BINLOG_DUMP, head + file)
+    return _events(session)
+
+
+def _events(session: Session) -> Iterator[Event]:
+    """The events that a dump sends of the files themselves."""
+    reader, deadline, came = EventReader(), time.monotonic() + _ANSWER_WITHIN, 0
     while time.monotonic() < deadline:
-        batch = session.packets.receive(1.0)
+        try:
+            batch = session.packets.receive(1.0)
+        except ServerError as error:
+            raise dump_errors.refusal(error) from None
+        if session.packets.received != came:
+            deadline, came = time.monotonic() + _ANSWER_WITHIN, session.packets.received
         for start, stop in zip(batch.starts.tolist(), batch.stops.tolist(), strict=True):
             packet = memoryview(batch.data)[start:stop]  # type: ignore[arg-type]
-            if packet[0] == ERR:
+            if packet[:1] == bytes([ERR]):
                 raise dump_errors.refusal(server_error(bytes(packet)))
-            if packet[0] == _END:
-                return None
+            if packet[:1] == bytes([_END]):
+                return
             event = reader.read(packet[1:])
             if event is not None and event.kind not in (events.ROTATE, events.FORMAT):
-                return event
+                yield event
     raise dump_errors.lost("the server did not answer")

@@ -20,13 +20,19 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
 from headrace.sources.contract.arrival import Received
-from headrace.sources.mysql.binlog_position import BinlogProgress, Log, Logged
+from headrace.sources.mysql.binlog_position import (
+    BinlogProgress,
+    Log,
+    Logged,
+    MariadbProgress,
+    MysqlProgress,
+)
 from headrace.sources.mysql.gtid_set import Gtid
 from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.stream import errors, events, ordinary, statements, unpacking
@@ -46,7 +52,11 @@ _SAVEPOINT, _BACK_TO = b"SAVEPOINT ", b"ROLLBACK TO "
 _XA = re.compile(rb"XA (COMMIT|ROLLBACK) X'([0-9A-Fa-f]*)',X'([0-9A-Fa-f]*)',(-?\d+)\s*\Z")
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _UNKNOWN: Table = ("", "")
-_SHORTEST_NAMES = {events.GTID: 49, events.MARIADB_GTID: 13}  # bytes of the body
+_SHORTEST_NAMES = {events.GTID: 49, events.MARIADB_GTID: 13}  # bytes of the body, of ordinary ones
+_NAMES: Mapping[type[BinlogProgress], frozenset[int]] = {
+    MysqlProgress: frozenset({events.GTID, events.GTID_TAGGED}),
+    MariadbProgress: frozenset({events.MARIADB_GTID}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +96,7 @@ class TransactionFinder:
         self._ordinary = OrdinaryReader(self._tables)
         self._log = log
         self.frontier = frontier(progress)
+        self._names = _NAMES[type(progress)]
         self._server = Server(mariadb=False, version=0)
         self._mark, self._file = server, ""  # whose log it is, and which file of it
         self._group: Group | None = None
@@ -106,7 +117,7 @@ class TransactionFinder:
         """The next event; a payload is taken apart before."""
         try:
             self._take(event)
-        except (struct.error, IndexError, UnicodeError) as error:
+        except (struct.error, IndexError, ValueError) as error:
             # Without checksums nobody else notices.
             raise errors.damaged(f"an event of kind {event.kind} is shorter than it says") from error
 
@@ -125,7 +136,7 @@ class TransactionFinder:
         return rows.behind, rows.behind
 
     def _take_whole(self, packets: Packets, most: int) -> tuple[int, int]:
-        event = _first(packets) if self._file else None  # without a file there are no places
+        event = _first(packets, self._names) if self._file else None  # without a file there are no places
         named = None if event is None else events.named(event)
         if event is None or named is None or not self.frontier.follows(named.gtid):
             return packets.first, packets.first
@@ -181,6 +192,8 @@ class TransactionFinder:
     def _begin(self, event: Event) -> None:
         if self._group is not None:
             raise errors.disorder("a transaction begins within another one")
+        if event.kind not in self._names:
+            raise errors.unknown(event.kind)  # the name of a transaction of the other kind of server
         self._ordinary.begin()
         named = events.named(event)
         self._group = Group(
@@ -201,7 +214,7 @@ class TransactionFinder:
         group.maps[number] = table
         self._ordinary.learn(number, key, None if table is None else self._numbers[table])
         if table is not None:
-            group.waiting.append(map_frame(event))
+            group.await_rows(map_frame(event))
 
     def _take_rows(self, event: Event) -> None:
         group = _opened(self._group)
@@ -298,14 +311,14 @@ def _opened(group: Group | None) -> Group:
     return group
 
 
-def _first(packets: Packets) -> Event | None:
-    """The name of a transaction that stands at the beginning; its checksum is not looked at."""
+def _first(packets: Packets, kinds: Collection[int]) -> Event | None:
+    """The ordinary name of a transaction that stands at the beginning; its checksum is not looked at."""
     start, stop = int(packets.starts[packets.first]) + 1, int(packets.stops[packets.first])
     data = memoryview(packets.data)[start:stop]  # type: ignore[arg-type]
     if len(data) < HEADER.size:
         return None
     timestamp, kind, server, size, position, flags = HEADER.unpack_from(data)
-    if len(data) - HEADER.size < _SHORTEST_NAMES.get(kind, size):
+    if kind not in kinds or len(data) - HEADER.size < _SHORTEST_NAMES.get(kind, len(data)):
         return None
     return Event(kind, timestamp, server, position, flags, data[HEADER.size :], size)
 

@@ -22,6 +22,7 @@ PIECE = 256 * 1024
 _END, _SIZE, _TYPE = 0, 1, 2
 _ZSTD, _NONE = 0, 255
 _ZLIB = 0x80  # the only way of MariaDB's
+_LARGEST = 1 << 32  # bytes of an event
 
 
 def inner_events(event: Event) -> Iterator[memoryview]:
@@ -116,6 +117,8 @@ def unpacked(packed: memoryview) -> bytes:
         raise errors.damaged("an event is compressed in a way that is not known")
     head = 1 + (packed[0] & 0x07)
     size = int.from_bytes(packed[1:head], "big")
+    if size >= _LARGEST:
+        raise errors.damaged("a compressed event says that it is larger than events are")
     unpacker: Any = zlib.decompressobj()
     try:
         found: bytes = unpacker.decompress(packed[head:], size + 1)

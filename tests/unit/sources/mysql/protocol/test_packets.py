@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import pairwise
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import Transient
+from headrace.sources.mysql.protocol import packets as packets_module
 from headrace.sources.mysql.protocol.framing import LONGEST
 from headrace.sources.mysql.protocol.packets import Packets
 from headrace.sources.mysql.protocol.server_error import ServerError
@@ -111,6 +112,26 @@ def test_bytes_that_are_no_packets_close_the_connection(pair: tuple[socket.socke
         packets.receive(10)
     assert caught.value.code == "MY_BAD_PACKET"
     assert packets.closed
+
+
+def test_a_packet_that_has_no_end_is_none(
+    pair: tuple[socket.socket, Packets], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packets_module, "_LARGEST", LONGEST)
+    theirs, packets = pair
+    data = framed([bytes(3 * LONGEST)])
+    sender = threading.Thread(target=_sent_while_wanted, args=(theirs, data))
+    sender.start()
+    with pytest.raises(Transient) as caught:
+        received(packets, 1)
+    sender.join()
+    assert (caught.value.code, caught.value.detail) == ("MY_BAD_PACKET", "a packet has no end")
+    assert packets.closed
+
+
+def _sent_while_wanted(line: socket.socket, data: bytes) -> None:
+    with suppress(OSError):
+        line.sendall(data)
 
 
 def test_the_last_word_of_a_server_that_goes_is_heard(pair: tuple[socket.socket, Packets]) -> None:

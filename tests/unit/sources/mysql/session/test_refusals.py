@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, RightWithheld, Transient
 from headrace.sources.mysql.protocol.server_error import ServerError, server_error
 from headrace.sources.mysql.session.refusals import login_refused, refused
 
@@ -24,6 +24,8 @@ STATEMENTS = [
     (1054, "MY_TABLE_GONE", Definite),
     (1142, "MY_PRIVILEGE_MISSING", Misconfigured),
     (1227, "MY_PRIVILEGE_MISSING", Misconfigured),
+    (1044, "MY_DATABASE_DENIED", Misconfigured),
+    (1820, "MY_NOT_ADMITTED", RightWithheld),
     (1153, "MY_PACKET_TOO_LARGE", Misconfigured),
     (1792, "MY_READ_ONLY", Misconfigured),
     (1184, "MY_INIT_CONNECT", Misconfigured),

@@ -91,6 +91,32 @@ def test_a_description_may_be_marked_as_in_use_behind_its_checksum() -> None:
         reader.read(memoryview(bytes(marked)))
 
 
+@pytest.mark.parametrize("bit", range(8))
+def test_a_description_that_denies_its_checksum_is_damaged(bit: int) -> None:
+    broken = bytearray(logged.description())
+    broken[-5] ^= 1 << bit
+    with pytest.raises(HeadraceError, match="MY_EVENT_DAMAGED"):
+        EventReader().read(memoryview(bytes(broken)))
+    EventReader().read(memoryview(logged.description(checksums=False)))
+
+
+def test_the_name_of_the_first_file_is_checked_where_the_server_writes_checksums() -> None:
+    sound = logged.event(events.ROTATE, bytes(8) + b"binlog.000002")
+    broken = bytearray(sound)
+    broken[-6] ^= 1
+    checked, unchecked = EventReader(is_checked=True), EventReader()
+    for reader in (checked, unchecked):
+        found = reader.read(memoryview(sound))
+        assert found is not None
+        assert events.file_name(found) == "binlog.000002"
+    with pytest.raises(HeadraceError, match="MY_EVENT_DAMAGED"):
+        checked.read(memoryview(bytes(broken)))
+    bare = logged.event(events.ROTATE, bytes(8) + b"binlog.000002", checksum=False)
+    found = unchecked.read(memoryview(bare))
+    assert found is not None
+    assert events.file_name(found) == "binlog.000002"
+
+
 def test_an_unknown_event_stops_the_source_unless_it_may_be_passed_over() -> None:
     assert code(logged.event(43, b"new")) == "MY_EVENT_UNKNOWN"
     assert code(logged.event(172, b"new")) == "MY_EVENT_UNKNOWN"

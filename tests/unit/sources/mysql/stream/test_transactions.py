@@ -15,7 +15,7 @@ from headrace.sources.mysql.stream import events, frames
 from headrace.sources.mysql.stream.alterations import Effect
 from headrace.sources.mysql.stream.events import EventReader
 from headrace.sources.mysql.stream.frames import Reason
-from headrace.sources.mysql.stream.gathering import MOST_HELD
+from headrace.sources.mysql.stream.gathering import MOST_HELD, MOST_WAITING
 from headrace.sources.mysql.stream.transactions import TransactionFinder, WantedTables
 from tests.unit.sources.mysql.stream import logged
 from tests.unit.sources.mysql.stream.logged import SERVER
@@ -298,7 +298,13 @@ def test_mariadb_sends_again_from_before_the_oldest_prepared_one() -> None:
     ("start", "sent", "code"),
     [
         ("7-1-5", [logged.mariadb(5, 7), XID], "MY_GTID_DISORDERED"),
+        ("7-1-5", [logged.mariadb(0, 8), XID], "MY_GTID_DISORDERED"),
+        ("7-1-5", [logged.mariadb((1 << 59) + 1, 8), XID], "MY_GTID_DISORDERED"),
+        ("7-1-5", [logged.gtid(6), BEGIN, XID], "MY_EVENT_UNKNOWN"),
         (f"{SERVER}:1-10", [logged.gtid(7), BEGIN, XID], "MY_GTID_DISORDERED"),
+        (f"{SERVER}:1-10", [logged.gtid(0), BEGIN, XID], "MY_GTID_DISORDERED"),
+        (f"{SERVER}:1-10", [logged.gtid(1 << 63), BEGIN, XID], "MY_GTID_DISORDERED"),
+        (f"{SERVER}:1-10", [logged.mariadb(11), XID], "MY_EVENT_UNKNOWN"),
         (f"{SERVER}:1-10", [XID], "MY_STREAM_DISORDERED"),
         (f"{SERVER}:1-10", [BEGIN], "MY_STREAM_DISORDERED"),
         (f"{SERVER}:1-10", [logged.gtid(11), ORDERS], "MY_STREAM_DISORDERED"),
@@ -315,6 +321,28 @@ def test_what_cannot_be_followed_is_refused(start: str, sent: Sequence[bytes], c
     with pytest.raises(HeadraceError) as refused:
         Feed(start).send(*sent)
     assert refused.value.code == code
+
+
+def test_a_tag_whose_server_is_none_is_damaged() -> None:
+    name = logged.tagged(11, "blue")
+    server = name.index(b"\0\2\2") + 3
+    body = name[19:server] + b"\xfd\xff" + name[server + 1 : -4]  # a number where a byte has to be
+    with pytest.raises(HeadraceError) as refused:
+        Feed().send(logged.event(events.GTID_TAGGED, body))
+    assert refused.value.code == "MY_EVENT_DAMAGED"
+
+
+def test_of_millions_of_maps_without_rows_the_newest_are_kept() -> None:
+    """Each statement on another table maps a wanted one that its trigger may write."""
+    feed, again = Feed(), logged.table_map(1, "crm", "people")
+    feed.send(logged.gtid(11), BEGIN)
+    statement = [ORDERS, OTHER, logged.rows(2)]
+    for _ in range(4):
+        assert len(feed.send(*statement * MOST_WAITING).data) == 0
+    received = feed.send(again, logged.rows(1), XID)
+    assert len(received.data) < (MOST_WAITING + 2) * len(ORDERS)
+    assert shown(received.data)[-2:] == ["map", "rows 30"]
+    assert bytes(received.data).rfind(b"people") > bytes(received.data).rfind(b"orders")
 
 
 def test_gaps_and_tags_and_other_servers_are_counted_one_by_one() -> None:

@@ -100,11 +100,13 @@ def test_mariadbs_compressed_statement_is_read_as_a_plain_one() -> None:
     assert (query.text, query.database) == (text, b"shop")
 
 
-@pytest.mark.parametrize("change", ["way", "size", "data", "short"])
+@pytest.mark.parametrize("change", ["way", "size", "data", "short", "huge"])
 def test_a_compressed_event_that_does_not_fit_is_damaged(change: str) -> None:
     packed = bytearray(mariadbs(b"rows" * 50))
     if change == "way":
         packed[0] = 0x91
+    elif change == "huge":
+        packed[:4] = b"\x87" + bytes([1, 0, 0, 0, 0, 0, 0])  # as large it may become, to the last byte
     elif change == "size":
         packed[3] ^= 1
     elif change == "data":

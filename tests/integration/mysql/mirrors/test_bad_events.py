@@ -1,0 +1,69 @@
+"""Sound events that say what no server says: their tables stop, coded, and the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.core.errors import Definite
+from headrace.testing import validators
+from headrace.testing.mysql import Database
+from headrace.testing.mysql.event_faults import altered, with_body
+from headrace.testing.proxy import Proxy
+from tests.conformance.conftest import Mirror
+from tests.conformance.sources import execute
+from tests.integration.mysql.mirrors.judging import assert_exact, kinds
+
+pytestmark = pytest.mark.server
+
+TABLE_MAP = 19
+CODES = {
+    "short_row": "MY_BAD_ROW",
+    "no_column": "MY_BAD_TABLE_MAP",
+    "odd_type": "MY_UNKNOWN_COLUMN_TYPE",
+}
+
+
+def _faults(chunks: Iterator[bytes], rows: int) -> Iterator[bytes]:
+    """The first rows lack their last byte, the second map has no column, the third an unknown one."""
+    first = altered(rows, 1, lambda event: [with_body(event, lambda body: body[:-1])])
+    second = altered(
+        TABLE_MAP, 2, lambda event: [with_body(event, lambda body: body.replace(LONE, b"\0\0\0"))]
+    )
+    third = altered(
+        TABLE_MAP, 3, lambda event: [with_body(event, lambda body: body.replace(LONE, b"\1\xc8\0"))]
+    )
+    return third(second(first(chunks)))
+
+
+LONE = b"\1\3\0"  # one column, of four bytes, without metadata
+
+
+@kinds("mariadb")
+def test_a_table_that_cannot_be_read_stops_alone(mirror: Mirror, database: Database) -> None:
+    server, place = database.server, mirror.place
+    for table in (*CODES, "sound"):
+        execute(place, f"CREATE TABLE {table} (id int PRIMARY KEY)", f"INSERT INTO {table} VALUES (1)")
+    first = mirror.once().at().mark
+    for table in (*CODES, "sound"):
+        execute(place, f"INSERT INTO {table} VALUES (2)")
+    with Proxy(server.host, server.port) as proxy:
+        proxy.alter(lambda chunks: _faults(chunks, 23 if server.flavour.is_mariadb else 30))
+        url = database.url(user="app", port=proxy.port, **{"ssl-mode": "DISABLED"})
+        error = mirror.stops(url=url)
+    assert isinstance(error, Definite)
+    assert error.code in CODES.values()
+    lake, sound = mirror.lake, str(place.table("sound"))
+    assert set(lake.at().mark.versions) == {sound}
+    assert validators.exact(lake, place.url, values=True) == []
+    for table, code in CODES.items():
+        name = str(place.table(table))
+        assert lake.at(epoch=first.epoch).arrow(name).num_rows == 1
+        with pytest.raises(Definite, match=code):
+            lake.at().arrow(name)
+    mirror.ask("resync", *CODES)
+    execute(place, *(f"INSERT INTO {table} VALUES (3)" for table in (*CODES, "sound")))
+    lake = mirror.once()
+    assert len(lake.at().mark.versions) == 4
+    assert_exact(lake, place.url)
