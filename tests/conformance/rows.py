@@ -267,7 +267,7 @@ def _truncate(place: Place) -> None:
 
 def _transfer(place: Place) -> None:
     """Two writers, whose transactions are right only as a whole (`validators.whole`)."""
-    with running(Transfers(), place.url, seed=1, writers=2, times=12, prepare=False) as work:
+    with running(Transfers(), place.owner_url, seed=1, writers=2, times=12, prepare=False) as work:
         wait_for(lambda: work.finished, "the transfers")
 
 

@@ -4,6 +4,7 @@
                      place      a database of its own on that server, for a test or a scene
                      lost       the code when the place in the source's log is gone
                      elsewhere  the code when another server answers
+                     barred     the code when the server does not let the user in
                      lacks      behaviours that it has not, by the names of tests or cases, each with a reason
 
 What a source lacks stands in docs/scenarios.md, too. A further source is a value more; no test changes.
@@ -12,9 +13,11 @@ What a source lacks stands in docs/scenarios.md, too. A further source is a valu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import pymysql
 
 from headrace.core.names import TableName
 from headrace.testing.mysql import Database as MysqlDatabase
@@ -27,11 +30,15 @@ from headrace.testing.postmaster import wait_for
 
 
 class Place(Protocol):
-    """A database, and a user who owns it."""
+    """A database, a user who owns it, and one who mirrors it."""
 
     @property
     def url(self) -> str:
-        """The address as that user, with a password."""
+        """The address as the user who mirrors it, with a password: he has the least privileges."""
+
+    @property
+    def owner_url(self) -> str:
+        """The address as the owner, with a password."""
 
     @property
     def password(self) -> str: ...
@@ -45,6 +52,9 @@ class Place(Protocol):
     def elsewhere(self) -> AbstractContextManager[Place]:
         """An empty place on another server."""
 
+    def barred(self) -> AbstractContextManager[None]:
+        """Let nobody in by that address in the block, and end who is."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceUnderTest:
@@ -55,12 +65,13 @@ class SourceUnderTest:
     place: Callable[[Any], AbstractContextManager[Place]]
     lost: str
     elsewhere: str
+    barred: str
     lacks: Mapping[str, str] = field(default_factory=dict)
 
 
 def session(place: Place) -> AbstractContextManager[Session]:
     """A connection that writes there."""
-    return oracle_of(place.url).session(place.url)
+    return oracle_of(place.url).session(place.owner_url)
 
 
 def execute(place: Place, *statements: str) -> None:
@@ -82,6 +93,10 @@ class PostgresPlace:
         return self.database.url(user="app")
 
     @property
+    def owner_url(self) -> str:
+        return self.url  # only who owns a table may put it into a publication
+
+    @property
     def password(self) -> str:
         return self.database.server.password
 
@@ -95,6 +110,16 @@ class PostgresPlace:
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
             " WHERE database = current_database()"
         )
+
+    @contextmanager
+    def barred(self) -> Iterator[None]:
+        self.database.execute("ALTER ROLE app NOLOGIN")
+        try:
+            sessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'"
+            self.database.execute(sessions)
+            yield
+        finally:
+            self.database.execute("ALTER ROLE app LOGIN")
 
     @contextmanager
     def elsewhere(self) -> Iterator[Place]:
@@ -119,6 +144,10 @@ class MysqlPlace:
 
     @property
     def url(self) -> str:
+        return self.database.url(user="mirror")
+
+    @property
+    def owner_url(self) -> str:
         return self.database.url(user="app")
 
     @property
@@ -130,6 +159,18 @@ class MysqlPlace:
 
     def lose_position(self) -> None:
         self.database.server.purge()
+
+    @contextmanager
+    def barred(self) -> Iterator[None]:
+        self.database.execute("ALTER USER mirror ACCOUNT LOCK")
+        try:
+            sessions = "SELECT id FROM information_schema.processlist WHERE user = 'mirror'"
+            for (session,) in self.database.execute(sessions):
+                with suppress(pymysql.err.OperationalError):  # it has ended by itself
+                    self.database.execute(f"KILL {session}")
+            yield
+        finally:
+            self.database.execute("ALTER USER mirror ACCOUNT UNLOCK")
 
     @contextmanager
     def elsewhere(self) -> Iterator[Place]:
@@ -153,6 +194,7 @@ SOURCES = (
         place=postgres_place,
         lost="PG_SLOT_MISSING",
         elsewhere="PG_ANOTHER_SERVER",
+        barred="PG_NOT_ADMITTED",
     ),
     *(
         SourceUnderTest(
@@ -161,6 +203,7 @@ SOURCES = (
             place=mysql_place,
             lost="MY_BINLOG_PURGED",
             elsewhere="MY_ANOTHER_SERVER",
+            barred="MY_NOT_ADMITTED",
         )
         for kind in ("mysql", "mariadb")
     ),

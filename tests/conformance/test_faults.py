@@ -11,6 +11,7 @@ from headrace.testing import validators
 from headrace.testing.mirror_process import Mirrored, Program
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import Place, SourceUnderTest, execute
+from tests.nursery import Nursery
 
 pytestmark = pytest.mark.server
 
@@ -92,5 +93,29 @@ def test_another_server_is_never_followed_by_itself(filled: Mirror, source: Sour
         assert filled.stops(url=other.url, reconcile="auto").code == source.elsewhere
     assert filled.lake.at().mark.versions == last.versions
     _change(filled)
+    filled.once()
+    _exact(filled)
+
+
+@pytest.mark.full
+def test_a_login_that_is_taken_away_and_given_back_ends_nothing(
+    filled: Mirror, nursery: Nursery, source: SourceUnderTest
+) -> None:
+    """A run that goes on by itself; one that is begun meanwhile is told at once."""
+    mirrored = Mirrored(filled.path, filled.place.url, *filled.patterns, program=nursery.run)
+    try:
+        mirrored.start()
+        mirrored.until_live(within=60)
+        known = filled.lake.marks()[-1].epoch
+        with filled.place.barred():
+            mirrored.until(lambda: source.barred in mirrored.log(), "word of what is waited for", within=60)
+        _change(filled)
+        mirrored.until(lambda: filled.lake.marks()[-1].epoch > known, "further mark", within=60)
+        assert mirrored.stop() == 0, mirrored.log()
+        with filled.place.barred():
+            mirrored.start()
+            assert mirrored.wait(60) == 2, mirrored.log()
+    finally:
+        mirrored.close()
     filled.once()
     _exact(filled)

@@ -71,7 +71,7 @@ def test_no_password_and_no_value_of_a_row_stands_where_it_does_not_belong(
     mirror.once()
     execute(place, f"UPDATE t SET s = '{SECRET} 2'", "ALTER TABLE u DROP COLUMN n")
     execute(place, f"INSERT INTO t VALUES (2, '{SECRET} 3', 2)", f"INSERT INTO u VALUES (2, '{SECRET} 3')")
-    error = mirror.stops()
+    error = mirror.stops(on_ddl="stop")
     said = "".join(capfd.readouterr()) + str(error) + (error.detail or "") + error.hint
     assert (place.password in said, SECRET in said) == (False, False)
     files = [path for path in mirror.path.rglob("*") if path.is_file()]

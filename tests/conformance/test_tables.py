@@ -76,7 +76,7 @@ def scene(
         execute(place, "ALTER TABLE changed DROP COLUMN n", "ALTER TABLE changed ADD COLUMN m int")
         execute(place, "INSERT INTO changed VALUES (4, 4)")
         execute(place, "ALTER TABLE renamed RENAME TO away")
-        error, stopped = mirror.stops(), mirror.lake.at().mark
+        error, stopped = mirror.stops(on_ddl="stop"), mirror.lake.at().mark
         execute(place, "ALTER TABLE away RENAME TO renamed")
         _change(place, 4, "t", "late", "renamed")
         mirror.ask("tables.drop", "changed")
@@ -137,3 +137,34 @@ def test_on_an_idle_source_a_table_is_copied_anew_again_and_again(mirror: Mirror
         assert after.time > before.time
     assert validators.exact(mirror.lake, mirror.place.url, values=True) == []
     assert validators.definite(mirror.lake) == []
+
+
+SHAPES = {
+    "added": ("ALTER TABLE added ADD COLUMN more int",),
+    "dropped": ("ALTER TABLE dropped DROP COLUMN n",),
+    "renamed": ("ALTER TABLE renamed RENAME COLUMN n TO m",),
+    "retyped": ("ALTER TABLE retyped ADD COLUMN t varchar(20)", "ALTER TABLE retyped DROP COLUMN n"),
+    "again": ("DROP TABLE again", "CREATE TABLE again (id int PRIMARY KEY, s varchar(9))"),
+}
+
+
+def test_a_table_whose_shape_changed_is_copied_anew_by_itself(mirror: Mirror) -> None:
+    """Rows are written before, between and after the statements; the others are in every mark."""
+    place = mirror.place
+    _make(place, "t", *SHAPES)
+    first = mirror.once().at().mark
+    _change(place, 2, "t", *SHAPES)
+    for table, statements in SHAPES.items():
+        execute(place, *statements, f"INSERT INTO {table} (id) VALUES (50)")
+    second = mirror.once().at().mark
+    for table in SHAPES:
+        execute(place, f"INSERT INTO {table} (id) VALUES (51)", f"DELETE FROM {table} WHERE id = 2")
+    lake = mirror.once()
+    names = {str(place.table(table)) for table in ("t", *SHAPES)}
+    assert set(second.versions) == set(lake.at().mark.versions) == names
+    assert validators.exact(lake, place.url, values=True) == []
+    assert validators.definite(lake, tables={str(place.table("t"))}) == []
+    assert all(str(place.table("t")) in mark.versions for mark in lake.marks() if mark.epoch >= first.epoch)
+    for table in SHAPES:
+        before = lake.at(epoch=first.epoch).arrow(str(place.table(table)))
+        assert (before.column_names, before.num_rows) == (["id", "n"], 3)

@@ -76,7 +76,7 @@ def _stops_alone(mirrors: Mirrors, table: str) -> HeadraceError:
     held = last.arrow(f"public.{table}").sort_by("id")
     mirrors.database.execute("INSERT INTO other VALUES (11, 11, -11)", user="app")
     with pytest.raises(Definite) as stopped:
-        mirrors.once()
+        mirrors.once(on_ddl="stop")
     newest = mirrors.lake.at()
     going_on = {"public.t", "public.whole", "public.other"} - {f"public.{table}"}
     assert set(newest.marks["main"].versions) == going_on

@@ -90,6 +90,10 @@ class Misconfigured(HeadraceError):
     family = "misconfigured"
 
 
+class RightWithheld(Misconfigured):
+    """True until a person gives us a right at the source; a run that had it waits for it."""
+
+
 class MaybeMisconfigured(Transient):
     """True of the world for the moment; of a source that was never met, more likely a person's mistake."""
 
@@ -100,6 +104,12 @@ class PositionLost(HeadraceError):
 
 class PositionDoubtful(HeadraceError):
     """The place may be lost, or found again by a person: a reconcile goes on from there if one says so."""
+
+
+class ShapeChanged(Definite):
+    """A table is not what was recorded of it: as it is now, it may be copied anew."""
+
+    codes = ("TABLE_CHANGED", "TABLE_ALTERED", "RECONCILE_COLUMNS_CHANGED")
 
 
 _FAMILIES: dict[str, type[HeadraceError]] = {

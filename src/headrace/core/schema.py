@@ -7,6 +7,8 @@ years later is decoded as the first one was.
 
 `key` names the identity columns in the order of the source's index. An empty key means that the table
 has none: it is a multiset, a row is told apart by all of its values, and `full` must be true.
+`added` is how many of the last columns were added while the table was followed: they are NULL in older rows,
+and the stream may still bring changes without them.
 `full` says that the stream carries whole before-images (REPLICA IDENTITY FULL), and `transaction` by what
 names its changes tell the transactions apart that made them.
 """
@@ -64,6 +66,7 @@ class TableSchema:
     full: bool
     version: int = 1
     transaction: TransactionId = TransactionId.XID
+    added: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,6 +92,7 @@ class TableSchema:
             "full": self.full,
             "version": self.version,
             "transaction": self.transaction.value,
+            "added": self.added,
         }
 
     @classmethod
@@ -99,4 +103,5 @@ class TableSchema:
             full=record["full"],
             version=record["version"],
             transaction=TransactionId(record.get("transaction", "xid")),  # version 1 knew no other
+            added=record.get("added", 0),
         )

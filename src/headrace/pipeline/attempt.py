@@ -114,5 +114,6 @@ def _begin_or_agree(met: Met) -> None:
     if ledger.source is None:
         first_run.begin(met)
         return
-    first_run.agree(place.config, ledger.source, ledger.tables)
+    folded = met.session.tables(ledger.source.upstream).folded
+    first_run.agree(place.config, ledger.source, ledger.tables, folded=folded)
     last_config.remember(place.store, place.name, place.config, place.lake)

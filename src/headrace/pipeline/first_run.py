@@ -32,7 +32,7 @@ from headrace.sources import registry
 from headrace.sources.contract.findings import Report
 from headrace.sources.contract.session import Session
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.patterns import Pattern
+from headrace.sources.patterns import Pattern, select
 
 
 def preflight(config: SourceConfig) -> Report:
@@ -43,8 +43,13 @@ def preflight(config: SourceConfig) -> Report:
     return report
 
 
-def agree(config: SourceConfig, source: SourceRecord, mirrored: Collection[TableName]) -> None:
-    """Refuse a configuration that asks for something else than the lake does, and would not get it."""
+def agree(
+    config: SourceConfig, source: SourceRecord, mirrored: Collection[TableName], *, folded: bool = False
+) -> None:
+    """Refuse a configuration that asks for something else than the lake does, and would not get it.
+
+    `folded` is of a source for which names mean the same in any case.
+    """
     kind = registry.by_kind(source.kind)
     options = kind.options(source.upstream)
     for what in {**kind.objects(source.upstream), **options}:
@@ -58,8 +63,10 @@ def agree(config: SourceConfig, source: SourceRecord, mirrored: Collection[Table
                 if known is None
                 else f'give {what} "{known}", as before, or mirror into another lake',
             )
-    asked = [pattern for pattern in map(Pattern.parse, config.tables) if pattern.exact]
-    missing = [p.text for p in asked if not p.excludes and not any(map(p.matches, mirrored))]
+    asked = [
+        text for text in config.tables if (pattern := Pattern.parse(text)).exact and not pattern.excludes
+    ]
+    missing = [text for text in asked if not select([text], mirrored, folded=folded).meant]
     if missing:
         raise Misconfigured(
             "TABLE_NOT_ADDED",

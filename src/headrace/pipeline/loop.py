@@ -6,6 +6,7 @@
     │   is there something in the spool? ──► epoch "stream": tables, history, a mark, at its `stream.cadence`
     │   has it been quiet for long?      ──► epoch "empty":  the same versions, a later frontier
     │   does a command ask for something? ──► `serve`; has the lake gathered dust? ──► `upkeep` asks
+    │   did a table stop because its shape changed? ──► `following` takes it up as it is now
     └── tell `status`, watch the slot
 
 An *attempt* lasts until something ends it: the user, the work being done (`--once`), or an error, whose
@@ -29,6 +30,7 @@ from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused
 from headrace.pipeline.copy.copied_parts import CopiedParts, awaited_folders
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.copy.snapshot import Copying
+from headrace.pipeline.following import Following
 from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.receiving import Receiving
 from headrace.pipeline.resync.new_copy import Renewal
@@ -46,6 +48,7 @@ from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.cut_places import CutPlaces
 from headrace.pipeline.stream.epoch import EpochRunner, catch_up, stream_epoch
 from headrace.pipeline.stream.source_clock import SourceClock
+from headrace.pipeline.stream.widening import widening
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.session import Session
 from headrace.spool.places import Places
@@ -79,6 +82,7 @@ class Run:
     published_at: float = field(default_factory=time.monotonic)
     watched_at: float = 0.0
     renewal: Renewal = field(default_factory=Renewal)
+    following: Following = field(default_factory=Following)
     withdrawal: Withdrawal = field(default_factory=Withdrawal)
     clock: SourceClock = field(default_factory=SourceClock)
     cadence: Cadence = field(default_factory=lambda: Cadence(0.0))
@@ -100,6 +104,7 @@ class Run:
             worked = self._take_copies() | self._catch_up() | self._advance() | self.commands.turn(self)
             self.receiving.turn(self)
             self.renewal.turn(self)
+            self.following.turn(self)
             self.withdrawal.turn(self)
             self._begin_copying()
             self.upkeep.turn(self)
@@ -121,7 +126,7 @@ class Run:
 
     def _caught_up(self) -> bool:
         """Tell whether the newest mark is where the source was at the start, every table exact or stopped."""
-        if self.ledger.staged or self.ledger.recovering:
+        if self.ledger.staged or self.ledger.recovering or self.following.busy(self):
             return False
         all_settled = all(record.state.is_settled for record in self.ledger.tables.values())
         named = all(
@@ -137,7 +142,7 @@ class Run:
         """Copy the tables that wait for it; what an earlier copy brings of one comes first."""
         busy = self.copies.names | self.copied_parts.names
         missing = [record for name, record in self.ledger.awaited.items() if name not in busy]
-        if not missing:
+        if not missing or self.copies.full:
             return
         assert self.ledger.source is not None
         self.copies.begin(
@@ -197,6 +202,8 @@ class Run:
         check = self.cadence.check_for(self, batch, attached)
         if check is None:
             return False
+        if check.widened:
+            self.publish(widening(self.ledger, check.widened))
         self.publish(stream_epoch(self.ledger, self.runner, batch, check))
         self.cursor = batch.next_address
         self.cadence.published(more=batch.more)
@@ -217,9 +224,13 @@ class Run:
         """The look that every mark needs; objects upstream that were made again concern all tables."""
         assert self.ledger.source is not None
         tables = self.session.tables(self.ledger.source.upstream)
-        check = schema_check.check_records(tables, records, self.ledger.position)
+        check = schema_check.check_records(
+            tables, records, self.ledger.position, widen=self.place.config.on_ddl == "follow"
+        )
         if check.broken is not None:
             raise check.broken
+        others = self.ledger.tables.keys() - {record.name for record in records}
+        self.reporter.facts.looked(check.denied, others)
         return check
 
     def reach(self, frontier: Position) -> None:
@@ -234,7 +245,7 @@ class Run:
         until = self.clock.until(epoch.frontier, epoch.earliest_commit_ts)
         plan = self.ledger.publish(replace(epoch, complete_until=until))
         self.receiving.published(epoch)
-        gone = [record.name for record in epoch.removed if record.copy_id is None]
+        gone = {record.name for record in epoch.removed if record.copy_id is None} | epoch.begun_anew
         self.copies.forget(gone)
         self.copied_parts.forget(gone)
         self.published_at = time.monotonic()

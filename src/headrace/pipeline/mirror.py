@@ -133,6 +133,7 @@ def keep(place: Place, control: Control) -> None:
                 remedy=remedy,
                 claim=claim,
             ) as run:
+                reporter.admitted = True
                 run.go()
                 reporter.ends(run)
                 stopped = {n: r for n, r in run.ledger.tables.items() if r.state is State.STOPPED}
@@ -147,7 +148,7 @@ def keep(place: Place, control: Control) -> None:
             if remedy.fits(error):
                 reporter.warn(error.code, f"{error.primary}; all tables are copied anew")
                 continue
-            again = policy.retries(error, met=reporter.met)
+            again = policy.retries(error, met=reporter.met, admitted=reporter.admitted)
             pause = next(pauses, None) if again else None
             if pause is None:
                 ended = _placed(error, reporter.reached)

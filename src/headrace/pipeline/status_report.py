@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from headrace.core.errors import HeadraceError, Transient
+from headrace.core.names import TableName
 from headrace.core.position import plain
 from headrace.lake.format import statusfile
 from headrace.lake.format.plan import Plan
@@ -94,6 +95,8 @@ class Facts:
 
     health: Health | None = None
     copies: CopyScheduler | None = None
+    # Tables in no mark, for want of a right.
+    denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)
     _last_change: dict[str, str] = field(default_factory=dict)
 
     def published(self, plan: Plan) -> None:
@@ -102,10 +105,16 @@ class Facts:
             if step.path.startswith("tables/"):
                 self._last_change[step.path] = plan.upstream_commit_ts or _now()
 
+    def looked(self, denied: Mapping[TableName, HeadraceError], others: Collection[TableName]) -> None:
+        """A look was denied these tables; of the others it asked nothing."""
+        kept = {name: error for name, error in self.denied.items() if name in others}
+        self.denied = {**kept, **denied}
+
     def waits(self) -> dict[str, str]:
-        """The reasons for which copies wait, by code."""
+        """The reasons for which copies and tables wait, by code."""
         waits: dict[str, str] = {}
-        for error in [] if self.copies is None else self.copies.waits_for:
+        copies = [] if self.copies is None else self.copies.waits_for
+        for error in (*self.denied.values(), *copies):
             before = waits.get(error.code)
             reason = f"{error.primary}: {error.detail}"
             waits[error.code] = reason if before is None else f"{before}; {reason}"
@@ -158,6 +167,7 @@ class Reporter:
     started_at: str = field(default_factory=_now)
     state: str = "starting"
     met: bool = False  # the server has answered in this run, or in an earlier one of the lake
+    admitted: bool = False  # it has let this run do all that an attempt begins with
     error: HeadraceError | None = None
     reached: str | None = None  # the frontier of the newest mark
     warnings: dict[str, str] = field(default_factory=dict)

@@ -89,8 +89,13 @@ class Selection:
         return self
 
 
-def select(texts: Sequence[str], among: Iterable[TableName]) -> Selection:
-    """Match names with a list of patterns; what one with `!` matches is left out, wherever it stands."""
+def select(texts: Sequence[str], among: Iterable[TableName], *, folded: bool = False) -> Selection:
+    """Match names with a list of patterns; what one with `!` matches is left out, wherever it stands.
+
+    `folded` is of a source for which names mean the same in any case.
+    """
+    if folded:
+        return _folded(texts, among)
     patterns, errors = _parsed(texts)
     names = list(among)
     without = [pattern for pattern in patterns if pattern.excludes]
@@ -111,6 +116,17 @@ def select(texts: Sequence[str], among: Iterable[TableName]) -> Selection:
             found[name] = found.get(name, False) or pattern.exact
     meant = frozenset(name for name, exact in found.items() if exact)
     return Selection(tuple(sorted(found)), meant, tuple(empty), tuple(errors))
+
+
+def _folded(texts: Sequence[str], among: Iterable[TableName]) -> Selection:
+    small = {TableName(name.schema.lower(), name.name.lower()): name for name in among}
+    found = select([text.lower() for text in texts], small)
+    return Selection(
+        tuple(sorted(small[name] for name in found.names)),
+        frozenset(small[name] for name in found.meant),
+        found.empty,
+        found.errors,
+    )
 
 
 def _parsed(texts: Sequence[str]) -> tuple[list[Pattern], list[Misconfigured]]:

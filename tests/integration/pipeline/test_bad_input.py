@@ -55,7 +55,7 @@ def stray_slots(database: Database) -> Iterator[None]:
 
 def test_a_wrong_password_is_refused_and_not_shown(good: Database, lake: Path) -> None:
     error = refusal(lake, url=good.url(user="app", password="not-it"))
-    assert (error.code, type(error)) == ("PG_PASSWORD_REFUSED", Misconfigured)
+    assert (error.code, error.family) == ("PG_PASSWORD_REFUSED", Misconfigured.family)
     assert "not-it" not in str(error)
     assert upstream(good) == NOTHING
     assert leaves_nothing(lake)

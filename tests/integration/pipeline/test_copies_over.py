@@ -46,7 +46,7 @@ def test_what_a_copy_brings_of_tables_that_are_copied_anew_meanwhile_is_left(
         url = database.url(user="app")
         asked.append(ask.ask(str(mirrors.path), "resync", {"tables": ["public.t", "public.u"]}, url=url))
 
-    with held_up(mirrors, where, "public.t", monkeypatch, **options):
+    with held_up(mirrors, where, "public.t", monkeypatch, on_ddl="stop", **options):
         database.execute("ALTER TABLE t DROP CONSTRAINT pk; ALTER TABLE u DROP CONSTRAINT uk", user="app")
         wait_for(lambda: _states(mirrors) == {State.STOPPED}, "the tables have stopped")
         database.execute("UPDATE u SET d = '2020-02-02'", user="app")

@@ -19,6 +19,7 @@ import pytest
 import headrace
 from headrace.lake.format.status import SourceStatus
 from headrace.testing import validators
+from headrace.testing.absent_standby import absent_standby, hanging
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
@@ -80,19 +81,6 @@ def _writing(database: Database, *statements: str, hangs: bool = False) -> Itera
 
 
 @contextmanager
-def _absent_standby(server: Server) -> Iterator[None]:
-    server.set(synchronous_standby_names="nobody")
-    try:
-        yield
-    finally:
-        server.set(synchronous_standby_names=None)
-
-
-def _hang(server: Server, count: int) -> bool:
-    return server.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == [(count,)]
-
-
-@contextmanager
 def _run_once(mirrors: Mirrors) -> Iterator[list[SourceStatus]]:
     """A run beside the block, with what it says; it must have ended well soon after."""
     said: list[SourceStatus] = []
@@ -143,17 +131,17 @@ def test_commits_that_hang_are_waited_for_only_where_they_wrote_the_table(
 ) -> None:
     """Both are in the log when a copy begins, and in no snapshot; the one of `u` stays so to the end."""
     database = mirrors.database
-    with ExitStack() as stack, _absent_standby(server):
+    with ExitStack() as stack, absent_standby(server):
         stack.enter_context(_writing(database, "INSERT INTO t VALUES (11, 'hangs')", hangs=True))
-        wait_for(lambda: _hang(server, 1), "a commit that hangs")
+        wait_for(lambda: hanging(server) == 1, "a commit that hangs")
         said = stack.enter_context(_run_once(mirrors))
         wait_for(lambda: _waits(said), "a run that waits for the commit")
     assert mirrors.lake.at().arrow("public.t").num_rows == 11
-    with ExitStack() as stack, _absent_standby(server):
+    with ExitStack() as stack, absent_standby(server):
         stack.enter_context(_writing(database, "INSERT INTO u VALUES (1)", hangs=True))
-        wait_for(lambda: _hang(server, 1), "a commit that hangs")
+        wait_for(lambda: hanging(server) == 1, "a commit that hangs")
         other = Mirrors(database, mirrors.path.parent / "other", mirrors.spark, dict(OWN))
         other.once("public.t")
         assert validators.exact(other.lake, database.url()) == []
-        assert _hang(server, 1)
+        assert hanging(server) == 1
         server.set(synchronous_standby_names=None)

@@ -53,7 +53,7 @@ def test_maintenance_goes_by_and_a_type_that_was_another_for_a_while_does_not(mi
     run(mirrors, TAKEN_BACK)
     # Nothing is left of it in the catalog, but rows were printed without an offset.
     with pytest.raises(Definite) as stopped:
-        mirrors.once()
+        mirrors.once(on_ddl="stop")
     assert stopped.value.code == "TABLE_ALTERED"
     cut = mirrors.lake.at()
     assert set(cut.marks["main"].versions) == {"public.t"}
@@ -99,12 +99,12 @@ def test_a_label_that_was_renamed_after_rows_had_it_does_not_go_by(mirrors: Mirr
         ],
     )
     with pytest.raises(Definite) as stopped:
-        mirrors.once()
+        mirrors.once(on_ddl="stop")
     assert stopped.value.code == "TABLE_CHANGED"
     assert set(mirrors.lake.marks()[-1].versions) == {"public.deep", "public.several", "public.t"}
     assert mirrors.lake.at().arrow("public.t")["feeling"].to_pylist() == ["glad"]
     run(mirrors, ADDED_AND_RENAMED)
     with pytest.raises(Definite) as stopped:
-        mirrors.once()
+        mirrors.once(on_ddl="stop")
     assert stopped.value.code == "TABLE_ALTERED"
     assert not mirrors.lake.marks()[-1].versions

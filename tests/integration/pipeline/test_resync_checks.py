@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import pytest
 
 from headrace.core.names import TableName
-from headrace.pipeline.commands import resync
+from headrace.pipeline.commands.arrivals import SourcePlace
+from headrace.sources import registry
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.address import Address
 from headrace.testing.postgres import Database
@@ -32,7 +34,10 @@ def examined(
     """What `tables resync` finds against each of the tables; of one that is fit nothing."""
     address = Address.parse(database.url(user="app"))
     source = source_record(upstream=Upstream("none", publication, ours, ours))
-    found = resync.prepare(address, source, [TableName("public", name) for name in names])
+    kind = registry.by_kind("postgres")
+    with closing(kind.connect(address, role="test")) as session:
+        place = SourcePlace(kind, address, session.identity, source.upstream)
+    found = place.capture_again([TableName("public", name) for name in names]).found
     assert {str(name) for name in found.defs} == {f"public.{name}" for name in names if name != "gone"}
     return {name.name: error.code for name, error in found.errors.items()}
 

@@ -142,7 +142,7 @@ def test_an_enum_that_grew_stops_who_hides_it_in_another_type(mirrors: Mirrors, 
     database.execute("INSERT INTO as_list VALUES (2, '{new,sad}')")
     database.execute("INSERT INTO other VALUES (2)")
     with pytest.raises(Definite) as stopped:
-        mirrors.once()
+        mirrors.once(on_ddl="stop")
     assert stopped.value.code == "TABLE_CHANGED"
     newest = mirrors.lake.marks()[-1]
     assert set(newest.versions) == {"public.direct", "public.as_list", "public.other"}
@@ -160,7 +160,7 @@ def test_a_partition_that_leaves_its_tree_stops_alone(mirrors: Mirrors, database
     database.execute("ALTER TABLE p DETACH PARTITION p_north", user="app")
     database.execute("INSERT INTO p VALUES (7, 's', 0)", user="app")
     with pytest.raises(Definite) as stopped:
-        mirrors.once("public.p_*")
+        mirrors.once("public.p_*", on_ddl="stop")
     assert stopped.value.code == "TABLE_CHANGED"
     assert set(mirrors.lake.marks()[-1].versions) == {"public.p_south_low", "public.p_south_rest"}
     assert mirrors.lake.at().arrow("public.p_south_low").num_rows == 1

@@ -131,7 +131,7 @@ def test_a_label_that_was_renamed_before_its_transaction_was_folded_does_not_go_
     _transaction(database, "INSERT INTO e VALUES (3, 'new')", _insert(4))
     database.execute("ALTER TYPE mood RENAME VALUE 'new' TO 'mad'", user="app")
     with pytest.raises(Definite) as stopped:
-        mirrors.once()
+        mirrors.once(on_ddl="stop")
     assert stopped.value.code == "TABLE_ALTERED"
     assert set(mirrors.lake.marks()[-1].versions) == {"public.t", "public.u"}
 
@@ -149,6 +149,17 @@ def test_changes_in_nested_savepoints_all_count(mirrors: Mirrors) -> None:
     assert not set(keys) & {3, 6, 9, 12, 15}
 
 
+def _widening() -> tuple[str, ...]:
+    """Rows under three layouts of `t`, each with a column more."""
+    return (
+        _rows(3, 500),
+        "ALTER TABLE t ADD c int",
+        "INSERT INTO t VALUES (1001, 'with c', 1)",
+        "ALTER TABLE t ADD d int",
+        "INSERT INTO t VALUES (1002, 'with d', 1, 2)",
+    )
+
+
 @pytest.mark.scenario("017")
 def test_ddl_within_a_large_transaction_stops_its_table_alone_and_publishes_nothing_wrong(
     mirrors: Mirrors,
@@ -157,16 +168,12 @@ def test_ddl_within_a_large_transaction_stops_its_table_alone_and_publishes_noth
     _exact(mirrors)
     _transaction(
         database,
-        _rows(3, 500),
-        "ALTER TABLE t ADD c int",
-        "INSERT INTO t VALUES (1001, 'with c', 1)",
-        "ALTER TABLE t ADD d int",
-        "INSERT INTO t VALUES (1002, 'with d', 1, 2)",
+        *_widening(),
         "INSERT INTO u VALUES (1)",
     )
     database.execute("INSERT INTO t VALUES (1003, 'small', 1, 2); INSERT INTO u VALUES (2)", user="app")
     with pytest.raises(Definite) as stopped:
-        mirrors.once()
+        mirrors.once(on_ddl="stop")
     assert stopped.value.code in ("TABLE_CHANGED", "TABLE_ALTERED")
     last = mirrors.lake.at()
     assert set(last.tables()) == {"public.u"}
@@ -176,6 +183,21 @@ def test_ddl_within_a_large_transaction_stops_its_table_alone_and_publishes_noth
         for m in mirrors.lake.marks()
         if "public.t" in m.versions
     } == {2}
+
+
+@pytest.mark.scenario("017")
+def test_columns_that_are_added_within_a_large_transaction_are_followed(mirrors: Mirrors) -> None:
+    """Its rows come under three layouts, and all of them are written under the last."""
+    database = mirrors.database
+    _exact(mirrors)
+    _transaction(
+        database,
+        *_widening(),
+        "UPDATE t SET d = 3 WHERE a < 10",
+    )
+    assert {1, 3, 500, 1001, 1002} <= set(_exact(mirrors))
+    record = mirrors.record("public.t")
+    assert (record.schema.added, record.late) == (2, False)
 
 
 @pytest.mark.scenario("018")

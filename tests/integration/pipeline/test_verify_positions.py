@@ -124,7 +124,7 @@ def test_a_table_that_is_not_what_was_copied_is_not_compared(
     assert said.code == "VERIFY_INCOMPLETE"
     database.execute("INSERT INTO by_key VALUES (2000, 1, NULL, 1)")
     with pytest.raises(Definite):
-        tables.once()
+        tables.once(on_ddl="stop")
     assert tables.record("public.by_key").state is State.STOPPED
     [stopped] = verified(tables, "by_key").tables
     assert (stopped.outcome, stopped.error and stopped.error.family) == ("not compared", "definite")

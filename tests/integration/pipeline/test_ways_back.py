@@ -67,6 +67,7 @@ def test_every_hint_of_a_table_that_stopped_brings_it_back(mirrors: Mirrors) -> 
     for statement, _ in FATES.values():
         database.execute(statement.format(alter=f"ALTER PUBLICATION {publication}"), user="app")
     _commit_as_another_program(mirrors, "foreign")
+    mirrors.options["on_ddl"] = "stop"
     with pytest.raises(HeadraceError):
         mirrors.once()
     records = tables_of(mirrors.lake.catalog())

@@ -27,6 +27,7 @@ from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.slot import bound, check_slot, ensure_slot, slot_state
 from headrace.sources.postgres.upstream import drop_upstream, object_name
 from headrace.sources.postgres.writers import blockers, writers
+from headrace.testing.absent_standby import absent_standby
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.clocks import clock_of
@@ -149,14 +150,10 @@ def test_the_publication_waits_only_a_moment_for_a_lock_and_names_who_holds_it(
 
 
 def test_no_commit_of_ours_waits_for_a_standby_that_is_away(session: Session, database: Database) -> None:
-    server = database.server
-    server.set(synchronous_standby_names="nobody")
-    try:
+    with absent_standby(database.server):
         ensure_publication(session, NAME, [T])
         withdraw(session, NAME, [T])
         drop_upstream(Address.parse(database.url(user="app")), publication=NAME, slot=None, application="")
-    finally:
-        server.set(synchronous_standby_names=None)
     assert published(session) == set()
 
 

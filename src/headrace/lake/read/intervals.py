@@ -163,7 +163,7 @@ class Standings:
     def since(self, full: Name) -> int | None:
         """The frontier from which history leads to this table as it is here; None: it does not."""
         source, table = full
-        later = self._pasts[source].first(self._places[source].time, table)
+        later = self._later(source, table)
         return None if later is None else self._pasts[source].since(later, table)
 
     def history(self, full: Name) -> LakeTable | None:
@@ -172,8 +172,15 @@ class Standings:
         past, time = self._pasts[source], self._places[source].time
         since = self.since(full)
         exact = since is not None and since <= time + 1
-        mark = past.first(time, table) if exact else past.last_with(time, table)
+        mark = self._later(source, table) if exact else past.last_with(time, table)
         return None if mark is None else past.history(mark, table)
+
+    def _later(self, source: str, table: TableName) -> Mark | None:
+        """The mark here that has the table, or the first after it: a mark before may have the same time."""
+        place = self._places[source]
+        if place.mark is not None and str(table) in place.mark.versions:
+            return place.mark
+        return self._pasts[source].first(place.time, table)
 
     def open(self, full: Name, mark: Mark) -> LakeTable:
         """The table at a mark that has it."""

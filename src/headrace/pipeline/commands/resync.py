@@ -1,54 +1,72 @@
-"""The deed "resync": copy tables anew beside the old ones, for whoever suspects or lost them.
+"""The deed "resync": copy tables anew, for whoever suspects or lost them.
 
-    names ─► still there, fit as for their first choice, with the columns of their history ─► wholly in the
-    publication ─► records of new copies, PENDING: the loop copies them, and `replacement` puts them in their
-    tables' place
+    names ─► still there, fit as for their first choice ─► wholly captured ─► PENDING
 
-For tables that are live and for those that stopped. What they hold now stays readable until the mark that
-replaces it. Asked twice, it is done once: a table that is being copied anew already is left alone. One that
-fails a check is refused, and the others go on: `headrace run --reconcile` (`recovery`) asks here too.
+        the columns of their history    a new copy beside the old contents, which stay what readers have until
+                                        `replacement` puts the difference into one mark
+        other columns                   the table leaves the marks, is copied as it is now, and returns with a
+                                        new interval (`arrivals`): no history tells a difference between them
+
+For tables that are live and for those that stopped. Asked twice, it is done once: a table that is being
+copied anew already is left alone. One that fails a check is refused, and the others go on: `headrace run
+--reconcile` (`recovery`) asks here too, and so does a run that follows DDL by itself (`following`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName, split_identifiers
+from headrace.core.schema import TableSchema
+from headrace.pipeline.commands import arrivals
+from headrace.pipeline.commands.arrivals import Arrival, Captured, SourcePlace
 from headrace.pipeline.resync import replacement
-from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
-from headrace.pipeline.state.records import SourceRecord, TableRecord
-from headrace.sources import registry
-from headrace.sources.contract.session import Address
-from headrace.sources.contract.tables import Examined
+from headrace.pipeline.state.records import TableRecord
+from headrace.sources.contract.tables import Examined, TableDef
 
 
 def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Begin a new copy of each of these tables."""
+    refuse_while_recovering(owner.ledger)
+    folded = owner.session.tables(SourcePlace.of(owner).upstream).folded
+    names = [find(owner.ledger, text, folded=folded) for text in arguments["tables"]]
+    yield from copied_anew(owner, names)
+    return {"tables": [str(name) for name in names]}
+
+
+def copied_anew(owner: Owner, names: Sequence[TableName]) -> Steps:
+    """Begin a new copy of each of these tables, unless there is one already; which those are."""
     ledger = owner.ledger
-    source = ledger.source
-    assert source is not None
-    refuse_while_recovering(ledger)
-    names = [find(ledger, text) for text in arguments["tables"]]
     wanted = [name for name in names if name not in ledger.staged]
-    found = yield partial(prepare, owner.session.address, source, wanted)
-    records, refusals = [], []
+    captured: Captured = yield partial(SourcePlace.of(owner).capture_again, wanted)
+    copies: list[TableRecord] = []
+    taken_up: list[Arrival] = []
+    refusals: list[HeadraceError] = []
     for name in wanted:
+        record = ledger.tables.get(name)
+        if record is None or not record.state.may_resync:
+            continue  # it was dropped, or stopped to be what it was, while the source was asked
         try:
-            records.append(renewed(ledger, ledger.tables[name], found))
+            now = there(record, captured.found)
+            if replacement.alike(record.schema, now.schema):
+                copies.append(renewed(ledger, record, captured.found))
+            else:
+                start = max(captured.position, ledger.position)
+                taken_up.append(arrivals.taken_up(ledger, record, now, start))
         except (Definite, Misconfigured) as error:
             refusals.append(error)
-    if records:
-        owner.publish(Epoch("resync", ledger.frontier, records=tuple(records)))
+    begun = [*(copy.name for copy in copies), *(each.record.name for each in taken_up)]
+    if begun:
+        owner.publish(arrivals.epoch("resync", ledger, taken_up, copies))
     if refusals:
-        raise _with_others(refusals, [record.name for record in records])
-    return {"tables": [str(name) for name in names]}
+        raise _with_others(refusals, begun)
+    return {"tables": [str(name) for name in begun]}
 
 
 def _with_others(refusals: Sequence[HeadraceError], begun: Sequence[TableName]) -> HeadraceError:
@@ -69,10 +87,13 @@ def refuse_while_recovering(ledger: Ledger) -> None:
         )
 
 
-def find(ledger: Ledger, text: str) -> TableName:
+def find(ledger: Ledger, text: str, *, folded: bool = False) -> TableName:
     """The table of the source that is meant."""
     parts = split_identifiers(text)
     found = [n for n in ledger.tables if (n.schema, n.name)[-len(parts) :] == parts]
+    if not found and folded:
+        small = tuple(part.lower() for part in parts)
+        found = [n for n in ledger.tables if (n.schema.lower(), n.name.lower())[-len(parts) :] == small]
     if len(found) != 1:
         said = "names more than one table" if found else "is no table that this source mirrors"
         raise Misconfigured(
@@ -90,16 +111,8 @@ def find(ledger: Ledger, text: str) -> TableName:
     return found[0]
 
 
-def prepare(address: Address, source: SourceRecord, names: Sequence[TableName]) -> Examined:
-    """See that the tables that are fit for it are captured, and wholly."""
-    with closing(registry.by_kind(source.kind).connect(address, role="resync")) as session:
-        tables = session.tables(source.upstream)
-        found = tables.examine(names)
-        return found.then(tables.capture(found.fit))
-
-
-def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord:
-    """The record of the new copy of a table."""
+def there(record: TableRecord, found: Examined) -> TableDef:
+    """The table as it is at the source by now; an error where it is not, or is not fit to be mirrored."""
     if record.name in found.errors:
         raise found.errors[record.name]
     table = found.defs.get(record.name)
@@ -109,9 +122,20 @@ def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord
             f"{record.name} is not at the source any more",
             hint=f"headrace tables drop {record.name}: it is left out of the marks, the old ones keep it",
         )
+    return table
+
+
+def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord:
+    """The record of the new copy of a table, whose contents can be compared with the old ones."""
+    table = there(record, found)
     replacement.refuse_other_columns(record.name, record.schema, table.schema)
-    fresh = record.defined(replace(table, schema=replace(table.schema, version=record.schema.version)))
+    fresh = record.defined(replace(table, schema=_continuing(record.schema, table.schema)))
     return replacement.staged(fresh, stage_of(ledger, record.name), ledger.position)
+
+
+def _continuing(old: TableSchema, now: TableSchema) -> TableSchema:
+    """The schema of the same columns, with what the lake alone knows of the table."""
+    return replace(now, version=old.version, added=old.added)
 
 
 def stage_of(ledger: Ledger, name: TableName) -> str:

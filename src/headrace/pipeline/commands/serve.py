@@ -68,7 +68,7 @@ def deed(kind: str, deeds: Mapping[str, Deed] = DEEDS) -> Deed:
 class _InHand:
     """A request that is being carried out, and the part of it that was handed out."""
 
-    request: Request
+    request: Request | None  # None: the run asks itself
     steps: Steps
     errand: Future[Any]
 
@@ -95,6 +95,11 @@ class CommandQueue:
             self.polled_at = time.monotonic()
         return bool(waiting)
 
+    def ask_oneself(self, owner: Owner, steps: Steps) -> None:
+        """Carry out what the run itself wants, which nobody answers; its errors are the caller's to find."""
+        assert self.in_hand is None
+        self._answered(owner, None, lambda: self._step(None, steps, lambda: next(steps)))
+
     def _begin(self, owner: Owner, request: Request) -> Answer | None:
         begun = deed(request.kind, self.deeds)(owner, request.arguments)
         if not isinstance(begun, Generator):
@@ -113,7 +118,7 @@ class CommandQueue:
         )
         return True
 
-    def _step(self, request: Request, steps: Steps, advance: Callable[[], Errand]) -> Answer | None:
+    def _step(self, request: Request | None, steps: Steps, advance: Callable[[], Errand]) -> Answer | None:
         """To the next part that is handed out, or to the answer."""
         try:
             errand = advance()
@@ -123,14 +128,14 @@ class CommandQueue:
         self.in_hand = _InHand(request, steps, beside(errand))
         return None
 
-    def _answered(self, owner: Owner, request: Request, act: Callable[[], Answer | None]) -> None:
+    def _answered(self, owner: Owner, request: Request | None, act: Callable[[], Answer | None]) -> None:
         try:
             outcome = act()
         except HeadraceError as error:
             if owner.ledger.torn:
                 raise
             outcome = {"error": error.as_record()}
-        if outcome is not None:
+        if outcome is not None and request is not None:
             requests.answer(owner.place.store, owner.ledger.name, request, outcome)
 
 

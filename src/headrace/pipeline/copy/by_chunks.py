@@ -47,8 +47,15 @@ class Wanted:
 class Chunking:
     """One attempt; runs in the copying thread of the driver."""
 
-    def __init__(self, site: Site, tables: Sequence[Wanted], chunk_bytes: int) -> None:
+    def __init__(
+        self,
+        site: Site,
+        tables: Sequence[Wanted],
+        chunk_bytes: int,
+        is_wanted: Callable[[TableName], bool],
+    ) -> None:
         self._site = site
+        self._is_wanted = is_wanted
         self._tables = sorted(tables, key=lambda wanted: wanted.size.bytes)
         self._tasks: Mapping[TableName, TableTask] = {each.record.name: each.task for each in tables}
         self._chunk_bytes = chunk_bytes
@@ -66,7 +73,7 @@ class Chunking:
         with ThreadPoolExecutor(self._site.connections, "headrace-chunk") as pool:
             try:
                 for planned in self._shared(self._planned(key_walk)):
-                    chunks = [piece for piece in planned if piece.table not in self._given_up]
+                    chunks = [piece for piece in planned if not self._is_over(piece.table)]
                     if chunks:
                         under_way[pool.submit(self._copy, chunks, readers)] = chunks
                     # A task for each connection, and one that is planned for each.
@@ -86,11 +93,15 @@ class Chunking:
             try:
                 for piece in pieces(key_walk, wanted, self._chunk_bytes, self._site.check_stop):
                     self._site.check_stop()
-                    if name in self._given_up:
+                    if self._is_over(name):
                         break
                     yield piece
             except (Definite, TableBusy) as error:
                 self._give_up(name, error)
+
+    def _is_over(self, name: TableName) -> bool:
+        """Tell whether no more of the table is to be read: it was given up, or its copy is not wanted."""
+        return name in self._given_up or not self._is_wanted(name)
 
     def _shared(self, planned: Iterator[KeyRange]) -> Iterator[list[KeyRange]]:
         """The chunks as they go into tasks: those of small tables, which come first, some together."""
@@ -146,7 +157,10 @@ class Chunking:
         if not isinstance(answer, RangeDone):
             self._give_up(piece.table, answer)
             return
-        self._site.progress[piece.table].add(answer)
+        progress = self._site.progress.get(piece.table)
+        if progress is None or not self._is_wanted(piece.table):
+            return
+        progress.add(answer)
         chunks = tuple(Chunk.of(span, answer.handoff) for span in piece.spans)
         folder = self._tasks[piece.table].folder
         self._site.finished.put(ChunkCopied(piece.table, folder, chunks, answer))

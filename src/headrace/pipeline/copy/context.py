@@ -129,6 +129,7 @@ class Site:
     epoch: int
     finished: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
     stopping: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)  # it holds nothing of the source any more
     waits_for: Transient | None = None  # what keeps a snapshot from being taken
 
     @property

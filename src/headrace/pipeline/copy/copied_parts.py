@@ -92,12 +92,14 @@ def _copied(ledger: Ledger, record: TableRecord, copied: Copied) -> TableRecord:
 
 
 def _complete(ledger: Ledger, record: TableRecord) -> TableRecord:
-    """A table whose copy is in; where the stream has had nothing for it meanwhile it goes with the others."""
+    """A table whose copy is in. It goes with the others where the stream is there, and had nothing for it."""
     assert record.handoff is not None
     copied = record.on(Event.COPIED, since=_since(record, record.handoff))
-    stands = {record.name: record.applied or ledger.position}
-    is_behind = any(kept_files.needed(file, stands) for file in ledger.kept.values())
-    return copied if is_behind else copied.on(Event.CAUGHT_UP, applied=None)
+    stands = record.applied or ledger.position
+    is_behind = any(kept_files.needed(file, {record.name: stands}) for file in ledger.kept.values())
+    # What the stream has yet to bring from before is perhaps of other columns.
+    is_ahead = stands > ledger.position
+    return copied if is_behind or is_ahead else copied.on(Event.CAUGHT_UP, applied=None)
 
 
 def _since(record: TableRecord, handoff: AnyHandoff) -> int | None:

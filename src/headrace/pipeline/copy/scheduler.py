@@ -2,10 +2,11 @@
 
     begin    a lot of tables, under a snapshot of its own: nobody waits for a copy that takes hours
     events   what they brought, for the loop of `loop`
-    forget   a table left: its copy is given up, and what else that one held is begun again
+    forget   a table left: nothing of its copy is wanted, and what else is copied with it goes on
 
-A table that can't be read just now (somebody holds it, a TRUNCATE overtook its snapshot) leaves its copy
-and is left alone for a moment; then it is missing from all copies, and the loop begins another one for it.
+A table that can't be read just now (somebody holds it, a TRUNCATE overtook its snapshot, a privilege was
+revoked) leaves its copy and is left alone for a moment, for longer each time; then it is missing from all
+copies, and the loop begins another one for it.
 
 They share what the source gives us: no more than `snapshot_connections` ranges are read at once, whichever
 copy they are of. They also share the account of how far each table is.
@@ -22,7 +23,8 @@ from headrace.core.names import TableName
 from headrace.pipeline.copy.context import ChunkCopied, Copied, Event, Postponed, Progress, Refused, Room
 from headrace.pipeline.copy.snapshot import Copying
 
-AGAIN_SECONDS = 1.0
+AGAIN_SECONDS, AGAIN_MOST_SECONDS = 1.0, 10.0
+COPIES_AT_ONCE = 4  # each has a connection that holds its snapshot, and may have a slot of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class CopyScheduler:
         self._copies: list[Copying] = []
         self._given_up: list[Copying] = []
         self._postponed: dict[TableName, _Later] = {}
+        self._pauses: dict[TableName, float] = {}  # of tables that were postponed and not copied since
 
     def begin(self, copying: Copying) -> None:
         for name in copying.names:
@@ -55,6 +58,12 @@ class CopyScheduler:
         now = time.monotonic()
         later = {name for name, each in self._postponed.items() if now < each.until}
         return frozenset(later.union(*(copying.names for copying in self._copies)))
+
+    @property
+    def full(self) -> bool:
+        """Tell whether the source bears no further copy now: its tables wait, and are copied together."""
+        copies = self._copies + self._given_up
+        return sum(not copying.site.ended.is_set() for copying in copies) >= COPIES_AT_ONCE
 
     @property
     def over(self) -> bool:
@@ -77,24 +86,32 @@ class CopyScheduler:
         for copying in self._copies:
             while not copying.site.finished.empty():
                 event = copying.site.finished.get()
+                if isinstance(event, Copied | ChunkCopied | Refused | Postponed):
+                    if event.name not in copying.names:
+                        continue  # it left, and may be copied as it is by now
+                    if not isinstance(event, ChunkCopied):
+                        copying.names -= {event.name}
                 if isinstance(event, Postponed):
-                    copying.names -= {event.name}
-                    self._postponed[event.name] = _Later(event.error, time.monotonic() + AGAIN_SECONDS)
+                    pause = self._pauses.get(event.name, AGAIN_SECONDS)
+                    self._pauses[event.name] = min(2 * pause, AGAIN_MOST_SECONDS)
+                    self._postponed[event.name] = _Later(event.error, time.monotonic() + pause)
                     continue
                 if isinstance(event, Copied | ChunkCopied | Refused):
                     self._postponed.pop(event.name, None)
+                    self._pauses.pop(event.name, None)
                 yield event
 
     def forget(self, names: Collection[TableName]) -> None:
         """Give up the copies of these tables; nothing of them comes any more."""
-        concerned = [copying for copying in self._copies if not copying.names.isdisjoint(names)]
-        for copying in concerned:
-            copying.site.stopping.set()
-        self._given_up += concerned
-        self._copies = [copying for copying in self._copies if copying not in concerned]
+        for copying in [copying for copying in self._copies if not copying.names.isdisjoint(names)]:
+            copying.forget(names)
+            if not copying.names:
+                self._given_up.append(copying)
+                self._copies.remove(copying)
         for name in names:
             self.room.progress.pop(name, None)
             self._postponed.pop(name, None)
+            self._pauses.pop(name, None)
 
     def stop(self) -> None:
         """Give up what is under way; tables that are not complete are copied again by the next attempt."""

@@ -4,8 +4,9 @@
     readers (tasks)     by its ticket, a piece of a table each, as files of the lake
 
 A table whose last piece is in comes out of `finished`, small ones first, without waiting for big ones;
-small ones share a task and its connection. When the moment is lost, what is finished stays; `Lost` tells the
-caller to begin again with what is missing: a new snapshot, joined to the same stream by its own handoff.
+small ones share a task and its connection. A moment that no reader saw is tried again. When one is lost, what
+is finished stays; `Lost` tells the caller to begin again with what is missing: a new snapshot, joined to the
+same stream by its own handoff.
 
 What is true of one table concerns no other (`tasks.copy.Answer`). One that can't be read is `Refused`; one
 that can't be read just now is `Postponed`, to another copy: somebody holds it, or it was truncated or
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -53,13 +54,14 @@ from headrace.pipeline.tasks.copy import FILE_BYTES, Answer, RangeDone
 from headrace.pipeline.tasks.table_task import LakeAddress, TableTask
 from headrace.sources import registry
 from headrace.sources.contract.copying import CopyOrder, CopyPlan, Measured, Piece, Snapshot
-from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.errors import MomentMissed, TableBusy
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address, Session
 from headrace.sources.contract.tables import TableDef
 from headrace.spark.jobs import Jobs
 
 AWAKE_SECONDS = 60.0  # between two questions to a snapshot that is being read
+MISSED_SECONDS = (0.5, 1.0, 2.0, 4.0)  # before a moment that nobody saw is tried again
 
 
 @dataclass(slots=True)
@@ -111,7 +113,13 @@ class Copying:
     @property
     def over(self) -> bool:
         """Tell whether nothing more will come; it has ended before its last word is looked for."""
-        return not self._thread.is_alive() and self.site.finished.empty()
+        return self.site.ended.is_set() and self.site.finished.empty()
+
+    def forget(self, names: Collection[TableName]) -> None:
+        """Give up these tables: nothing of them comes any more, and the others are copied to their end."""
+        self.names -= frozenset(names)
+        if not self.names:
+            self.site.stopping.set()
 
     def stop(self) -> None:
         """Give up what is under way; files of unfinished tables are orphans."""
@@ -127,6 +135,8 @@ class Copying:
             # A bug must not leave the run waiting for ever: it is for the main thread.
             self.site.finished.put(Broken(error))
             raise
+        finally:
+            self.site.ended.set()
 
     def _attempt(self) -> None:
         seen = self._look_around()
@@ -134,14 +144,28 @@ class Copying:
         chunked = self._chunked(seen)
         whole = [table for table in seen.tables if table.name not in chunked]
         if whole:
-            waiting = replace(self.site.waiting, check=self._check)
-            with seen.plan.snapshot(whole, waiting) as snapshot:
-                pieces = seen.measured.pieces([table.name for table in whole], FILE_BYTES)
-                self._copy(snapshot, pieces)
+            self._copy_whole(seen, whole)
         if chunked:
             sizes = seen.measured.sizes
             tables = [Wanted(self._records[n], self._tables[n].task, sizes[n]) for n in sorted(chunked)]
-            Chunking(self.site, tables, self._config.chunk_bytes).run(seen.plan)
+            chunking = Chunking(self.site, tables, self._config.chunk_bytes, lambda name: name in self.names)
+            chunking.run(seen.plan)
+
+    def _copy_whole(self, seen: _Seen, tables: Sequence[TableDef]) -> None:
+        """Copy tables under one moment. One that was missed is tried again here: nobody else waits for it."""
+        waiting = replace(self.site.waiting, check=self._check)
+        pieces = seen.measured.pieces([table.name for table in tables], FILE_BYTES)
+        for pause in (*MISSED_SECONDS, None):
+            self._started = ()
+            try:
+                with seen.plan.snapshot(tables, waiting) as snapshot:
+                    self._copy(snapshot, pieces)
+                return
+            except MomentMissed:
+                if pause is None:
+                    raise
+                self.site.stopping.wait(pause)
+                self.site.check_stop()
 
     def _look_around(self) -> _Seen:
         source = registry.by_kind(self._source.kind)
@@ -204,7 +228,7 @@ class Copying:
 
     def _read(self, readers: Readers, share: Sequence[Piece]) -> list[tuple[Piece, Answer]]:
         self.site.check_stop()
-        wanted = [piece for piece in share if self._tables[piece.table].left >= 0]
+        wanted = [p for p in share if p.table in self.names and self._tables[p.table].left >= 0]
         with self.site.connected():
             for piece in wanted:
                 failpoint("copy.range.before", str(piece.table))
@@ -214,8 +238,8 @@ class Copying:
         return list(zip(wanted, answers, strict=True))
 
     def _take(self, name: TableName, answer: Answer, handoff: Handoff) -> None:
-        table, progress = self._tables[name], self.site.progress[name]
-        if table.left < 0:
+        table, progress = self._tables[name], self.site.progress.get(name)
+        if table.left < 0 or progress is None or name not in self.names:
             return
         if not isinstance(answer, RangeDone):
             table.left = -1

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from headrace.core.difference import Moment
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import Column, TableSchema
@@ -38,7 +38,6 @@ from headrace.pipeline.resync.comparison import KnownChecksums
 from headrace.pipeline.state.epoch import RECONCILE, Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.remedies import anew
 from headrace.pipeline.state.spacing import ROOM
 from headrace.pipeline.state.table_state import Event, State, after
 from headrace.pipeline.tasks.compare import differences
@@ -84,13 +83,18 @@ def stage_of(copy: TableRecord) -> str:
 
 def refuse_other_columns(name: TableName, old: TableSchema, new: TableSchema) -> None:
     """The difference between contents of other columns can't be told in their history."""
-    if _forms(old) != _forms(new):
-        raise Definite(
+    if not alike(old, new):
+        raise ShapeChanged(
             "RECONCILE_COLUMNS_CHANGED",
             f"{name} has other columns than its history in the lake",
             detail=f"now {_named(new)}; in the lake {_named(old)}",
-            hint=f"{anew(name, name)}; older marks keep what it was",
+            hint=f"headrace tables resync {name}; older marks keep what it was",
         )
+
+
+def alike(old: TableSchema, new: TableSchema) -> bool:
+    """Tell whether contents of the one can be compared with contents of the other."""
+    return _forms(old) == _forms(new)
 
 
 def _forms(schema: TableSchema) -> list[Column]:

@@ -48,6 +48,7 @@ class SourceConfig:
     chunk_bytes: int = 64 << 20
     driver_epochs: int = 20_000
     reconcile: str = "ask"
+    on_ddl: str = "follow"
     max_wal: int | None = None
     on_max_wal: str = "warn"
     options: Mapping[str, str] = field(default_factory=dict)  # those of its kind that were given
@@ -76,6 +77,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "on_max_wal": ("warn", "stop"),
     "maintain": ("auto", "off"),
     "reconcile": ("ask", "auto"),
+    "on_ddl": ("follow", "stop"),
 }
 
 

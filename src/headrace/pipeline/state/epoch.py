@@ -48,6 +48,7 @@ class Epoch:
     removed: tuple[TableRecord, ...] = ()  # tables and copies that go; what it still says of them is the last
     created: tuple[TableName, ...] = ()  # tables whose first files this epoch brings
     replaced: frozenset[TableName] = frozenset()  # tables whose folder gets other columns, all rows gone
+    begun_anew: frozenset[TableName] = frozenset()  # tables of which no copy that is under way is wanted
     absent: frozenset[TableName] = frozenset()  # tables that sit this mark out
     rewrites: tuple[Rewrite, ...] = ()
     looked: bool = False  # all were looked at: those that sat out the mark before may be named again

@@ -132,10 +132,10 @@ def tables_come(store: Store, name: str, patterns: Sequence[str]) -> None:
     _change(store, name, lambda known: _with(known, patterns) if known else known)
 
 
-def tables_go(store: Store, name: str, names: Iterable[TableName]) -> None:
-    """Remember that these are wanted no longer."""
+def tables_go(store: Store, name: str, names: Iterable[TableName], *, folded: bool = False) -> None:
+    """Remember that these are wanted no longer; `folded` is of a source without case in names."""
     leaving = list(names)
-    _change(store, name, lambda known: _without(known or ("*.*",), leaving))
+    _change(store, name, lambda known: _without(known or ("*.*",), leaving, folded))
 
 
 def _change(store: Store, name: str, changed: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
@@ -150,12 +150,12 @@ def _with(known: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*(text for text in known if text not in back), *patterns)))
 
 
-def _without(known: Sequence[str], names: Sequence[TableName]) -> tuple[str, ...]:
+def _without(known: Sequence[str], names: Sequence[TableName], folded: bool) -> tuple[str, ...]:
     patterns = [Pattern.parse(text) for text in known]
     left = [
         pattern.text
         for pattern in patterns
-        if pattern.excludes or not pattern.exact or not any(map(pattern.matches, names))
+        if pattern.excludes or not select([pattern.text], names, folded=folded).meant
     ]
-    still = select(left, names).names
+    still = select(left, names, folded=folded).names
     return (*left, *(f"!{name}" for name in still))

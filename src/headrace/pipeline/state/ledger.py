@@ -109,8 +109,12 @@ class Ledger:
 
     @property
     def catching_up(self) -> list[TableRecord]:
-        """Those whose copy is in, and that have yet to take what was kept for them."""
-        return [record for record in self.present if record.state is State.CATCHING_UP]
+        """Those whose copy is in, and that have yet to take what was kept for them.
+
+        Of one that begins at a later position nothing is kept before the stream is there.
+        """
+        behind = (record for record in self.present if record.state is State.CATCHING_UP)
+        return [record for record in behind if (record.applied or self.position) <= self.position]
 
     @property
     def awaited(self) -> dict[TableName, TableRecord]:

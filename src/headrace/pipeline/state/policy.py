@@ -3,7 +3,8 @@
     Definite, of a table     that table stops at its last exact mark; the others go on
     Definite, of the source  the source stops; nothing is lost, its slot keeps the stream
     Transient                back off and begin again at the exact position; no frontier moves
-    Misconfigured            stop at once and print the hint
+    Misconfigured            stop at once and print the hint; a right that this run had, and that was taken
+                             away at the source, is waited for as for anything else there
     anything else            a bug: stop loudly
 
 Raising code classifies (`core.errors`); it never knows what follows.
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.core.errors import HeadraceError, MaybeMisconfigured, Transient
+from headrace.core.errors import HeadraceError, MaybeMisconfigured, RightWithheld, Transient
 from headrace.lake.log.syncing import Fenced
 from headrace.spool.layout import SpoolSpoilt
 
@@ -39,12 +40,15 @@ class Patience:
             pause = min(pause * 2, LONGEST_PAUSE)
 
 
-def retries(error: BaseException, *, met: bool = True) -> bool:
+def retries(error: BaseException, *, met: bool = True, admitted: bool = False) -> bool:
     """Tell whether the source begins again by itself after this error.
 
     A server that was never `met` is more likely mistyped than down, and one whose commits would wait for us
-    is likely to be meant so: a person should look.
+    is likely to be meant so: a person should look. Who was never `admitted` in this run has a person before
+    him; a run that goes by itself is not ended for good by a right that is taken away and given back.
     """
+    if isinstance(error, RightWithheld):
+        return admitted
     return isinstance(error, Transient) and (met or not isinstance(error, MaybeMisconfigured))
 
 

@@ -1,7 +1,8 @@
 """The remedies of a table that stopped because it is another one at the source: what a person types.
 
     same columns            headrace tables resync      copied anew beside the old, the difference in one mark
-    other columns or name   headrace tables drop, add   a new interval, and a new history where that must be
+    other columns           headrace tables resync      copied anew, a new interval and a new history
+    other name              headrace tables drop, add   the same
     unfit to be mirrored    what makes it fit first: the source says the statement
 
 Called by `schema_check`. A resync that finds more than the look saw refuses with a hint of its own.
@@ -24,10 +25,8 @@ def way_back(record: TableRecord, change: Change) -> str:
         return anew(name, now.name)
     if change.mend is not None:
         return f"{change.mend}, then {again}"
-    if now.schema.columns != record.schema.columns:
-        kept = "; older marks keep what it was" if record.state.is_named else ""
-        return anew(name, name) + kept
-    return again
+    kept = "; older marks keep what it was" if record.state.is_named else ""
+    return again + kept if now.schema.columns != record.schema.columns else again
 
 
 def anew(old: TableName, new: TableName) -> str:

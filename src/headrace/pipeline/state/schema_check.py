@@ -5,8 +5,10 @@ vouch for a table. Before a mark, and after the epoch's last commit was received
 mirrored table with what was recorded when it was copied.
 
     changed   the table is not what was copied: it stops; its last mark stands
+    widened   columns were added, NULL in all rows from before: it goes on under these (`stream.widening`)
     locked    DDL may be in the stream already while no look can see it yet; the table sits this mark out and
               is in the next
+    denied    the same, for as long as we may not see what the table is
     the same  the mark may name it; what is new about it and means nothing is recorded (`renewed`)
 
 How the source finds out is its own affair (`sources.contract.tables`). Which record is meant, between which
@@ -18,11 +20,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headrace.core.errors import Definite, HeadraceError
+from headrace.core.errors import Definite, HeadraceError, ShapeChanged
+from headrace.core.evolve import AddedNullable, evolve
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.lake.format import layout
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.remedies import way_back
+from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.tables import Change, TableDef, Tables
 
 
@@ -36,6 +41,8 @@ class RecordsCheck:
     locked: frozenset[TableName]
     broken: HeadraceError | None = None  # the objects upstream are others: it concerns all tables
     news: Mapping[str, TableDef] = field(default_factory=dict)  # by the record's key
+    denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)  # of the locked, with the reason
+    widened: Mapping[TableName, TableDef] = field(default_factory=dict)
 
     def changed(self, records: Iterable[TableRecord]) -> dict[TableName, HeadraceError]:
         """Those of the records whose tables are not what was recorded."""
@@ -47,23 +54,47 @@ class RecordsCheck:
         return record if now is None else record.defined(now)
 
 
-def check_records(tables: Tables, records: Iterable[TableRecord], after: Position) -> RecordsCheck:
-    """Look at the source and at these tables; `after` is the position of the mark before."""
+def check_records(
+    tables: Tables, records: Iterable[TableRecord], after: Position, *, widen: bool = False
+) -> RecordsCheck:
+    """Look at the source and at these tables; `after` is the position of the mark before.
+
+    With `widen` a table that can go on under more columns has not changed.
+    """
     known = {record.key: record for record in records}
     check = tables.check({key: record.definition for key, record in known.items()})
     span = (after, check.end)
+    copied = {record.name for record in known.values() if record.copy_id is not None}
+    widened = {
+        key: change.now
+        for key, change in check.changes.items()
+        if widen and change.widens and change.now is not None
+        if _may_widen(known[key], change.now) and known[key].name not in copied
+    }
     return RecordsCheck(
         reference=check.reference,
         end=check.end,
-        errors={key: _changed(known[key], change, span) for key, change in check.changes.items()},
+        errors={k: _changed(known[k], c, span) for k, c in check.changes.items() if k not in widened},
         locked=frozenset(record.name for key, record in known.items() if key in check.locked),
         broken=check.broken,
         news=check.news,
+        denied={known[key].name: error for key, error in check.denied.items()},
+        widened={known[key].name: now for key, now in widened.items()},
     )
 
 
+def _may_widen(record: TableRecord, now: TableDef) -> bool:
+    """The schemas have to say so, too. Rows of a table without a key are found by all of their columns."""
+    if record.state is not State.LIVE or record.schema.is_multiset:
+        return False
+    step, old = evolve(record.schema, now.schema), record.schema.names
+    names = [layout.lake_column(name).lower() for name in now.schema.names]
+    at_the_end = now.schema.names[: len(old)] == old
+    return isinstance(step, AddedNullable) and at_the_end and len(set(names)) == len(names)
+
+
 def _changed(record: TableRecord, change: Change, span: tuple[Position, Position]) -> Definite:
-    return Definite(
+    return ShapeChanged(
         "TABLE_CHANGED",
         f"{record.name} is not what was copied: {change.what}",
         detail=f'noticed between the positions "{record.applied or span[0]}" and "{span[1]}"',

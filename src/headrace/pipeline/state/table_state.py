@@ -2,8 +2,9 @@
 
                 copied             caught up             exact
       PENDING ──────────► CATCHING UP ──────► JOINING ──────────► LIVE            a table
-         ▲  └── lacking ◄──────┴──── lacking ────┤
-         │                                       └── comparable ─► READY          a new copy of one
+       ▲ ▲  └── lacking ◄──────┴──── lacking ────┤
+       │ │                                       └── comparable ─► READY          a new copy of one
+       │ └─────── taken up, from LIVE and from STOPPED
       ABSENT ◄─── dropped, from everywhere
                   failed, from everywhere but here ──► STOPPED
 
@@ -13,7 +14,8 @@ for it. CATCHING UP, the copy is in the lake, and the table takes what was kept 
 portion at a time. JOINING, it goes with the others, and the stream has not yet passed the point from which
 it is exact. A copy in chunks may turn out to lack a value (`core.chunks`); then the table is PENDING again,
 without the chunk concerned. LIVE, it is exact, and marks name it. STOPPED keeps what it had: older marks
-still name it.
+still name it. Taken up, it is another table than it was, under other columns: it waits for a copy again, and
+leaves the marks until then.
 
 A new copy of a table (`resync.replacement`) has a life of its own beside the table's. READY, it is exact and
 can be compared; in the mark that follows it is gone, and its table RECONCILED, whatever state that was in.
@@ -97,6 +99,7 @@ class Event(Enum):
     COMPARABLE = "comparable"
     BEGUN_ANEW = "begun anew"
     RECONCILED = "reconciled"
+    TAKEN_UP = "taken up"
     FAILED = "failed"
     DROPPED = "dropped"
 
@@ -138,6 +141,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
     },
     State.LIVE: {
         Event.RECONCILED: State.LIVE,
+        Event.TAKEN_UP: State.PENDING,
         Event.FAILED: State.STOPPED,
         Event.DROPPED: State.ABSENT,
     },
@@ -147,6 +151,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
     },
     State.STOPPED: {
         Event.RECONCILED: State.LIVE,
+        Event.TAKEN_UP: State.PENDING,
         Event.FAILED: State.STOPPED,  # of another reason: it stays where it stopped
         Event.DROPPED: State.ABSENT,
     },

@@ -4,6 +4,7 @@
     batches       which transactions the next epoch takes, and how they are cut into slices
     cut_places    where in the stream a mark may be made
     splits        new rows of a large epoch, spread over its tasks
+    widening      columns that were added, and are NULL in all rows from before
     truncations   the TRUNCATEs that its tasks must know of
     epoch         one epoch: its job, its verdicts, the records that it changes
     eager         work ahead on transactions that still run

@@ -90,7 +90,7 @@ class Cadence:
         if not early or self._more or run.once or run.receiver.progress.full:
             return False
         wanted = run.wanted is not None and run.ledger.frontier < run.wanted
-        joining = any(r.state is State.JOINING for r in run.ledger.followed)
+        joining = _joining(run)
         replacing = any(not r.state.awaits_copy for r in run.ledger.staged.values())
         return not (wanted or joining or replacing)
 
@@ -133,11 +133,19 @@ def _due(run: MarkRun, frontier: Position) -> bool:
     if run.once and not (ledger.recovering or run.clock.began) and run.clock.reaches(run.room(frontier.time)):
         return True
     behind = run.room(frontier.time) - ledger.position.time
-    joining = any(record.state is State.JOINING for record in ledger.followed)
+    joining = _joining(run)
     asked = run.once and ledger.frontier < run.target
     asked |= run.wanted is not None and ledger.frontier < run.wanted
     moved = behind > 0 and (asked or joining or behind >= IDLE_BYTES)
     return moved or time.monotonic() - run.published_at >= IDLE_SECONDS or _may_join(run, frontier)
+
+
+def _joining(run: MarkRun) -> bool:
+    """Tell whether a table whose copy is in waits for the stream, to join it or to come where it begins."""
+    position = run.ledger.position
+    ahead = (r for r in run.ledger.present if r.state is State.CATCHING_UP)
+    joining = any(r.state is State.JOINING for r in run.ledger.followed)
+    return joining or any(r.applied is not None and r.applied > position for r in ahead)
 
 
 def _may_join(run: MarkRun, frontier: Position) -> bool:

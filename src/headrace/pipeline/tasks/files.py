@@ -50,9 +50,9 @@ class Writing:
 
 
 def read_file(store: Store, task: TableTask, path: str | None) -> pa.Table:
-    """The file's rows, with wide offsets."""
+    """The file's rows, with wide offsets; a column that was added later is NULL."""
     schema = wide_schema(task.schema.arrow())
-    return schema.empty_table() if path is None else datafile.read(store, task.folder, path).cast(schema)
+    return schema.empty_table() if path is None else datafile.read(store, task.folder, path, schema=schema)
 
 
 def write_history(

@@ -117,11 +117,11 @@ def _of_source(place: Place, asked: Asked) -> Verdict:
     known = catalog.load(place.store, place.name, newest.epoch).records
     source = source_of(known)
     assert source is not None
-    chosen = choose(tables_of(known), asked.tables)
     kind = registry.by_kind(source.kind)
     with closing(kind.connect(kind.address(place.config.url), role="verify")) as session:
         session.prove(source.identity)
         mirrored = session.tables(source.upstream)
+        chosen = choose(tables_of(known), asked.tables, folded=mirrored.folded)
         beside = {} if asked.tables else unmirrored(mirrored, place.config, tables_of(known))
         defs = [record.definition for record in chosen]
         readers = min(place.config.snapshot_connections, place.spark.at_once)
@@ -134,11 +134,13 @@ def _of_source(place: Place, asked: Asked) -> Verdict:
     return Verdict(place.name, str(handoff), position, seconds, tables, beside)
 
 
-def choose(known: Mapping[TableName, TableRecord], patterns: Sequence[str]) -> list[TableRecord]:
+def choose(
+    known: Mapping[TableName, TableRecord], patterns: Sequence[str], *, folded: bool = False
+) -> list[TableRecord]:
     """The tables that the patterns mean; each pattern means one at least."""
     if not patterns:
         return [known[name] for name in sorted(known)]
-    chosen = select(patterns, known).checked()
+    chosen = select(patterns, known, folded=folded).checked()
     for pattern in chosen.empty:
         if not pattern.excludes:
             raise Misconfigured(
@@ -308,6 +310,8 @@ def _unfit(record: TableRecord) -> HeadraceError | None:
 
 def _altered(record: TableRecord, check: RecordsCheck) -> HeadraceError | None:
     """Say why a table can't be compared, as far as the look at it tells."""
+    if record.name in check.denied:
+        return check.denied[record.name]
     if record.name in check.locked:
         return Transient(
             "VERIFY_LOCKED",

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.handoff import widen
 from headrace.core.names import TableName
 from headrace.core.truncation import Truncation, Truncations
@@ -252,15 +252,16 @@ def _as_recorded(layout: Relation, wanted: Wanted) -> bool:
 
     DDL that was taken back is seen here and nowhere else: names of columns that were exchanged for a
     while (so their order counts), another type, under which values are printed otherwise, another
-    identity, whose old keys are not ours.
+    identity, whose old keys are not ours. Changes from before a column was added come without it.
     """
-    schema = wanted.schema
+    schema, given = wanted.schema, len(layout.columns)
     types = [(column.type_oid, column.typmod) for column in layout.columns]
     recorded = types_of(wanted.details)
     names = tuple(column.name for column in layout.columns)
     identity = {column.name for column in layout.columns if column.in_identity}
     return (
-        names == schema.names
+        names == schema.names[:given]
+        and given >= len(schema.names) - schema.added
         and (not recorded or all(map(is_same_form, recorded, types)))
         and TableName(layout.namespace or "pg_catalog", layout.name) == wanted.name
         and (layout.identity == _FULL) == schema.full
@@ -269,16 +270,16 @@ def _as_recorded(layout: Relation, wanted: Wanted) -> bool:
 
 
 def _altered(wanted: Wanted, time: int) -> Definite:
-    return Definite(
+    return ShapeChanged(
         "TABLE_ALTERED",
         f"{wanted.name} does not have the columns and the identity that were recorded",
         detail=f"seen in the transaction of _time {time}",
-        hint=f"headrace tables resync {wanted.name}, which says what to do where its columns are others",
+        hint=f"headrace tables resync {wanted.name}",
     )
 
 
 def _renamed(wanted: Wanted, time: int) -> Definite:
-    return Definite(
+    return ShapeChanged(
         "TABLE_ALTERED",
         f"{wanted.name} had a value of an enum that is none of its labels any more",
         detail=f"seen in the transaction of _time {time}, or behind it",

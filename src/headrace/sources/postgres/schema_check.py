@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from headrace.core.names import quote_identifier
 from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog import definitions, table_def
-from headrace.sources.postgres.catalog.alteration import differs, is_news
+from headrace.sources.postgres.catalog.alteration import differs, is_news, widened
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
 from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
@@ -78,7 +78,8 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
         what = "it was dropped" if seen is None else differs(last, seen)
         if what is not None:
             mend = None if seen is None else _mend(connection, upstream, table, seen)
-            changes[key] = Change(what, None if seen is None else definition(seen), mend)
+            grown = seen is not None and widened(last, seen)
+            changes[key] = Change(what, None if seen is None else definition(seen), mend, grown)
         elif seen is not None and is_news(last, seen):
             news[key] = _renewed(table, seen)
     hidden = {*server.exclusive, *unfinished(connection, now.values(), server.xmin)}

@@ -21,6 +21,10 @@ class PostgresTables:
     connection: Session
     upstream: Upstream
 
+    @property
+    def folded(self) -> bool:
+        return False
+
     def examine(self, names: Sequence[TableName]) -> Examined:
         return capture.examine(self.connection, self.upstream, names)
 

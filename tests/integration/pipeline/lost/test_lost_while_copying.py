@@ -130,7 +130,7 @@ def test_while_tables_are_copied_anew(source: Source) -> None:
     _ask(source, "tables.add", "gone")
     source.database.execute("ALTER TABLE plain REPLICA IDENTITY FULL", user="app")
     with pytest.raises(HeadraceError) as caught:
-        source.once()
+        source.once(on_ddl="stop")
     assert caught.value.code == "TABLE_CHANGED"
     _ask(source, "resync", "plain", "whole", "gone")
     source.database.execute("DROP TABLE gone", user="app")

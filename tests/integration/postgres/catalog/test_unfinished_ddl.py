@@ -27,6 +27,7 @@ from headrace.sources.postgres.slot import slot_state
 from headrace.sources.postgres.snapshot.key_range import disorder
 from headrace.sources.postgres.tables import PostgresTables
 from headrace.sources.postgres.writers import blockers, writers
+from headrace.testing.absent_standby import absent_standby, hanging
 from headrace.testing.postgres import Database, Setting, postgres
 from headrace.testing.postmaster import wait_for
 from tests.places import place_at
@@ -184,18 +185,14 @@ def test_ddl_whose_commit_waits_for_a_standby_keeps_its_tables_out() -> None:
     """Its commit record is in the log and decoded; nobody sees what it did, and it locks no table."""
     settings: dict[str, Setting] = {"synchronous_commit": "local"}
     with postgres(settings=settings) as server, server.database() as database, watching(database) as watch:
-        server.set(synchronous_standby_names="nobody")
         with database.connect() as waiting:
             waiting.execute("SET synchronous_commit = on")
             thread = Thread(target=waiting.execute, args=["ALTER PUBLICATION p SET (publish = 'insert')"])
-            thread.start()
-            asked = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-            try:
-                wait_for(lambda: bool(database.execute(asked)), "the commit waits for its standby")
+            with absent_standby(server):
+                thread.start()
+                wait_for(lambda: hanging(server) == 1, "the commit waits for its standby")
                 assert watch.locked == {"leaf", "listed", "plain", "other"}
-            finally:
-                server.set(synchronous_standby_names="")
-                thread.join()
+            thread.join()
         changed = watch.check().changed(watch.records)
         assert {name.name for name in changed} == {"leaf", "listed", "plain", "other"}
         assert {error.code for error in changed.values()} == {"TABLE_CHANGED"}

@@ -44,6 +44,7 @@ from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.sources.postgres.snapshot.visibility import page_start
 from headrace.sources.postgres.upstream import object_name
 from headrace.sources.postgres.writers import writers
+from headrace.testing.absent_standby import absent_standby, hanging
 from headrace.testing.copies import demote, promote
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
@@ -285,15 +286,13 @@ def _hanging(server: Server, database: Database, statement: str) -> Iterator[Non
         with database.connect(user="app") as connection:
             connection.execute(statement.encode())
 
-    server.set(synchronous_standby_names="nobody")
     thread = threading.Thread(target=write)
-    thread.start()
     try:
-        hangs = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        wait_for(lambda: bool(server.execute(hangs)), "a commit that hangs")
-        yield
+        with absent_standby(server):
+            thread.start()
+            wait_for(lambda: hanging(server) == 1, "a commit that hangs")
+            yield
     finally:
-        server.set(synchronous_standby_names=None)
         thread.join()
 
 

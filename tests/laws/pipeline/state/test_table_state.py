@@ -58,8 +58,8 @@ def test_no_way_leads_out_of_an_end_but_those_that_are_named() -> None:
     ways = {state: {event for event, to in TRANSITIONS[state].items() if to is not state} for state in ENDS}
     assert ways == {
         State.ABSENT: {Event.CHOSEN},
-        State.LIVE: {Event.FAILED, Event.DROPPED},
-        State.STOPPED: {Event.RECONCILED, Event.DROPPED},
+        State.LIVE: {Event.FAILED, Event.DROPPED, Event.TAKEN_UP},
+        State.STOPPED: {Event.RECONCILED, Event.DROPPED, Event.TAKEN_UP},
     }
 
 

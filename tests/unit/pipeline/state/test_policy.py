@@ -10,6 +10,10 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transie
 from headrace.lake.log.syncing import fenced
 from headrace.pipeline.state import policy
 from headrace.pipeline.state.policy import Patience
+from headrace.sources.mysql.preflight.grants import ReplicationDenied
+from headrace.sources.mysql.session import refusals as my
+from headrace.sources.mysql.snapshot.locks import LockDenied
+from headrace.sources.postgres.session import refusals as pg
 from headrace.sources.postgres.session.refusals import Unreachable
 from headrace.sources.postgres.stream.synchronous import Synchronous
 from headrace.spool import layout
@@ -36,6 +40,26 @@ def test_a_server_that_was_never_met_is_not_waited_for() -> None:
         assert not policy.retries(doubtful, met=False)
         assert not policy.retries(from_record(doubtful.as_record()), met=False), "as the receiver says it"
     assert policy.retries(Transient("PG_CONNECTION_LOST", "lost", hint="wait"), met=False)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        my.PrivilegeMissing,
+        my.LoginWithheld,
+        LockDenied,
+        ReplicationDenied,
+        pg.PrivilegeMissing,
+        pg.LoginWithheld,
+        pg.ReplicationRefused,
+    ],
+)
+def test_a_right_that_the_run_had_is_waited_for(kind: type[HeadraceError]) -> None:
+    for code in kind.codes:
+        withheld = from_record(kind(code, "denied", hint="GRANT it").as_record())
+        assert policy.retries(withheld, admitted=True)
+        assert not policy.retries(withheld), "a person has just started the run"
+        assert policy.exit_code(withheld) == 2
 
 
 def test_a_service_waits_longer_and_longer_but_for_ever() -> None:

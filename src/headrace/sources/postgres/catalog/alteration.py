@@ -2,6 +2,7 @@
 
     differs(last, now)   ──►  None, or what changed the meaning of the stream, of the copy, or of both
     is_news(last, now)   ──►  it does not differ, and the next look is to be compared with this one
+    widened(last, now)   ──►  it differs by columns alone that were added, NULL in all rows from before
 
 Called before each mark (`postgres.schema_check`). Everything that a look holds is compared, but for
 what ordinary maintenance alters and no row depends on:
@@ -58,6 +59,27 @@ def differs(last: TableEntry, now: TableEntry) -> str | None:
 def is_news(last: TableEntry, now: TableEntry) -> bool:
     """Tell whether a look that does not differ shows anything that the next one must be compared with."""
     return last != now
+
+
+def widened(last: TableEntry, now: TableEntry) -> bool:
+    """Tell whether columns were added, NULL in every row from before, and nothing else changed.
+
+    A default that rows from before have stands in the catalog (`missing`), until the table is written anew; a
+    default that differs from row to row writes it anew at once. So the file node has to be the same one.
+    """
+    before = {attribute.number for attribute in last.attributes}
+    added = [attribute for attribute in now.attributes if attribute.number not in before]
+    if not added or last.filenode != now.filenode:
+        return False
+    if any(attribute.missing is not False or attribute.generated for attribute in added):
+        return False
+    known = {entry.oid for entry in last.types}
+    without = replace(
+        now,
+        attributes=tuple(attribute for attribute in now.attributes if attribute.number in before),
+        types=tuple(entry for entry in now.types if entry.oid in known),
+    )
+    return differs(last, without) is None
 
 
 def _columns_differ(last: TableEntry, now: TableEntry) -> str | None:

@@ -31,7 +31,7 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
        c.relkind::text, c.relpersistence::text, c.relreplident::text, c.relrowsecurity,
        (SELECT json_agg(json_build_array(
                    a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, a.attnotnull, a.attgenerated,
-                   format_type(a.atttypid, a.atttypmod), a.xmin::text) ORDER BY a.attnum)
+                   format_type(a.atttypid, a.atttypmod), a.xmin::text, a.atthasmissing) ORDER BY a.attnum)
           FROM pg_attribute a
          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
        -- The index that identifies rows. With identity FULL the primary key still tells them apart.

@@ -40,6 +40,7 @@ class Attribute:
     generated: str  # '' no, 's' stored, 'v' virtual
     shown: str
     made: str = ""  # the transaction that wrote the column's row in the catalog
+    missing: bool | None = None  # rows from before it have a value all the same; None: not asked for then
 
 
 @dataclass(frozen=True, slots=True)

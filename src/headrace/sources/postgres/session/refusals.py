@@ -7,9 +7,10 @@ code, PG_LOGIN_REFUSED, with the server's own words as detail. Statements are to
     LockTimeout        the server ended our wait for a lock            (55P03)
     Cancelled          after its time, or by somebody's hand           (57014)
     Overruled          in favour of another: recovery, a deadlock      (class 40)
+    TableGone          a table or a column is not there any more       (42P01, 42703, 3F000)
     StatementRefused   what it asks for the server denies or can't do  (privileges, broken data, the rest)
 
-Each of the four is about the statement and not about the connection: whoever reads one table may say it of
+Each of the five is about the statement and not about the connection: whoever reads one table may say it of
 that table (`snapshot.table_access`).
 
 Only the primary line of a server's error is passed on: its DETAIL may quote a row.
@@ -20,7 +21,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from headrace.core.errors import Definite, HeadraceError, MaybeMisconfigured, Misconfigured, Transient
+from headrace.core.errors import (
+    Definite,
+    HeadraceError,
+    MaybeMisconfigured,
+    Misconfigured,
+    RightWithheld,
+    Transient,
+)
 
 
 class LockTimeout(Transient):
@@ -39,8 +47,28 @@ class StatementRefused(Misconfigured):
     """The server does not do what a statement of ours asks for."""
 
 
-class PrivilegeMissing(StatementRefused):
+class PrivilegeMissing(StatementRefused, RightWithheld):
     """We may not do it."""
+
+    codes = ("PG_PRIVILEGE_MISSING",)
+
+
+class LoginWithheld(RightWithheld):
+    """The server does not let this user in."""
+
+    codes = (
+        "PG_PASSWORD_REFUSED",
+        "PG_PASSWORD_MISSING",
+        "PG_ROLE_UNKNOWN",
+        "PG_NOT_ADMITTED",
+        "PG_LOGIN_REFUSED",
+    )
+
+
+class TableGone(Definite):
+    """A table is not there, or is another than the catalog said."""
+
+    codes = ("PG_TABLE_GONE",)
 
 
 class Unreachable(MaybeMisconfigured):
@@ -49,7 +77,7 @@ class Unreachable(MaybeMisconfigured):
     codes = ("PG_UNREACHABLE",)
 
 
-class ReplicationRefused(Misconfigured):
+class ReplicationRefused(RightWithheld):
     """The user may log in, but not replicate."""
 
     codes = ("PG_REPLICATION_PRIVILEGE",)
@@ -88,7 +116,7 @@ _COMPLAINTS: tuple[_Complaint, ...] = (
     ),
     _complaint(
         r"FATAL:\s+(password|SCRAM|SASL|LDAP|PAM|RADIUS|peer|ident|certificate)\S* authentication failed",
-        Misconfigured(
+        LoginWithheld(
             "PG_PASSWORD_REFUSED",
             'the server at "{}" refused the login',
             hint="check user and password: in the URL, in PGPASSWORD or in the password file",
@@ -96,7 +124,7 @@ _COMPLAINTS: tuple[_Complaint, ...] = (
     ),
     _complaint(
         r"no password supplied|server requested a (hashed )?password",
-        Misconfigured(
+        LoginWithheld(
             "PG_PASSWORD_MISSING",
             'the server at "{}" asks for a password and none is given',
             hint="set PGPASSWORD, add a line to the password file, or put it in the URL",
@@ -112,7 +140,7 @@ _COMPLAINTS: tuple[_Complaint, ...] = (
     ),
     _complaint(
         r"FATAL:.*role .* does not exist",
-        Misconfigured(
+        LoginWithheld(
             "PG_ROLE_UNKNOWN",
             'there is no such user at "{}"',
             hint="check user, or CREATE ROLE ... LOGIN REPLICATION on the server",
@@ -129,7 +157,7 @@ _COMPLAINTS: tuple[_Complaint, ...] = (
     _complaint(
         r"FATAL:.*(no pg_hba.conf entry|pg_hba.conf rejects|not permitted to log in|"
         r"permission denied for database|not currently accepting connections)",
-        Misconfigured(
+        LoginWithheld(
             "PG_NOT_ADMITTED",
             'the server at "{}" does not admit this user from this machine',
             hint="add a line to pg_hba.conf, GRANT CONNECT ON DATABASE, or check sslmode",
@@ -162,7 +190,7 @@ _COMPLAINTS: tuple[_Complaint, ...] = (
     ),
     _complaint(
         r"FATAL:",
-        Misconfigured(
+        LoginWithheld(
             "PG_LOGIN_REFUSED",
             'the server at "{}" refused the connection',
             hint="the detail is the server's own answer",
@@ -206,7 +234,7 @@ def refused(sqlstate: bytes | None, primary: str) -> HeadraceError:
             hint="nothing to do: it is tried again",
         )
     if state in ("42P01", "42703", "3F000"):
-        return Definite(
+        return TableGone(
             "PG_TABLE_GONE",
             "a table or a column is no longer what the catalog said",
             detail=primary,

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.chunks import Bound, Span
-from headrace.core.errors import Definite
+from headrace.core.errors import ShapeChanged
 from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName, quote_identifier
@@ -224,7 +224,7 @@ def chunk(connection: Session, columns: Sequence[str], piece: KeyRange) -> Itera
 def _refuse_other_order(connection: Session, oid: int) -> None:
     """A key that is put into the order of a language writes no row anew, and no look tells of it."""
     for table, reason in disorder(connection, list(read_entries(connection, [oid]).values())).items():
-        raise Definite(
+        raise ShapeChanged(
             "TABLE_CHANGED",
             f"{table} is not what was begun to be copied: {reason}",
             hint=f"headrace tables resync {table}",

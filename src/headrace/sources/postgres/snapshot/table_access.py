@@ -14,8 +14,11 @@ COPY has read is locked as well, until the transaction ends.
 
 What the server answers to a statement about one table is said of that table, and of no other:
 
-    TableBusy   locked, truncated, cancelled, in a standby's way    it is tried again, alone
-    Definite    no privilege, a policy, a damaged row, gone         it stops, alone
+    TableBusy   locked, altered, cancelled, in a standby's way,
+                no privilege, a policy                              it is tried again, alone
+    Definite    a damaged row                                       it stops, alone
+
+What is gone, be it a column, is looked at again before another copy: a look says what became of it.
 
 What is said of the connection, the server or the snapshot stays what it is. Called by whoever copies or
 compares a table: `leader`, `key_range`, and the planning of chunks.
@@ -38,6 +41,7 @@ from headrace.sources.postgres.session.refusals import (
     Overruled,
     PrivilegeMissing,
     StatementRefused,
+    TableGone,
 )
 from headrace.sources.postgres.session.statements import Session, ask, query
 
@@ -47,7 +51,7 @@ def reading(connection: Session, table: TableName, oid: int) -> Iterator[None]:
     """Say of the table what goes wrong with the statements of the block; its transaction ends here."""
     try:
         yield
-    except (LockTimeout, Cancelled, Overruled, StatementRefused) as error:
+    except (LockTimeout, Cancelled, Overruled, TableGone, StatementRefused) as error:
         raise _of_table(connection, table, oid, error) from None
     finally:
         end(connection)
@@ -68,21 +72,21 @@ def _of_table(connection: Session, table: TableName, oid: int, error: HeadraceEr
     if isinstance(error, LockTimeout):
         end(connection)
         return locked(table, [] if connection.closed else holders(connection, [oid]).get(oid, []))
-    if isinstance(error, StatementRefused):
+    if isinstance(error, TableGone):
+        return overtaken(f"{table} was altered after it was looked at: {error.detail}")
+    hint = error.hint
+    if isinstance(error, PrivilegeMissing):
+        who = quote_identifier(connection.info.user)
+        hint = f"GRANT SELECT ON {table} TO {who}, or ALTER ROLE {who} BYPASSRLS where a policy hides rows"
+    elif isinstance(error, StatementRefused):
         return Definite(
             "PG_TABLE_UNREADABLE",
             f"{table} cannot be read",
             detail=error.detail,
-            hint=f"{_remedy(table, error, connection.info.user)}; then headrace tables resync {table}",
+            hint="mend what the detail names (a damaged row may be deleted or restored); "
+            f"then headrace tables resync {table}",
         )
-    return TableBusy(error.code, f"{table}: {error.primary}", detail=error.detail, hint=error.hint)
-
-
-def _remedy(table: TableName, error: StatementRefused, user: str) -> str:
-    if isinstance(error, PrivilegeMissing):
-        who = quote_identifier(user)
-        return f"GRANT SELECT ON {table} TO {who}, or ALTER ROLE {who} BYPASSRLS where a policy hides rows"
-    return "mend what the detail names (a damaged row may be deleted or restored)"
+    return TableBusy(error.code, f"{table}: {error.primary}", detail=error.detail, hint=hint)
 
 
 def lock(connection: Session, table: TableName) -> None:

@@ -1,0 +1,89 @@
+"""DDL that is followed: a table that stopped because its shape changed is taken up as it is now, by itself.
+
+    stopped, `ShapeChanged` ─► the deed of `headrace tables resync` ─► PENDING, copied ─► LIVE
+                   ▲                                                        │
+                   └──────────────── changed again meanwhile ◄──────────────┘
+
+It leaves the marks at its last exact one, and returns in the mark that follows its copy, with an interval of
+its own. Nothing is guessed: what it holds then was read at the source. A table that is not fit for that, or
+is gone, stays stopped, and is asked for again from time to time. One that changes again and again is taken
+up after pauses that grow, since each time costs the source a copy.
+
+With `on_ddl = "stop"` all of that waits for a person. Called once a turn by the loop of `loop`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headrace.core.errors import ShapeChanged
+from headrace.core.names import TableName
+from headrace.pipeline.commands import resync
+from headrace.pipeline.commands.serve import CommandQueue
+from headrace.pipeline.state.owner import Owner
+from headrace.pipeline.state.table_state import State
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+
+
+class FollowingRun(Owner, Protocol):
+    """A run, as far as the following of DDL needs it."""
+
+    @property
+    def commands(self) -> CommandQueue: ...
+
+
+@dataclass(slots=True)
+class _Tried:
+    """A table that was taken up, or was to be: the next time is not before this."""
+
+    pause: float
+    again_at: float
+
+
+@dataclass(slots=True)
+class Following:
+    """The tables that one attempt has taken up."""
+
+    tried: dict[TableName, _Tried] = field(default_factory=dict)
+
+    def turn(self, run: FollowingRun) -> None:
+        """Take up what has changed, unless a request is under way, which may be about the same tables."""
+        if run.commands.in_hand is not None:
+            return
+        now = time.monotonic()
+        due = [name for name in _changed(run) if name not in self.tried or self.tried[name].again_at <= now]
+        if not due:
+            return
+        for name in due:
+            self.note(name, now)
+        run.commands.ask_oneself(run, resync.copied_anew(run, due))
+
+    def busy(self, run: FollowingRun) -> bool:
+        """Tell whether a table may still be taken up before a run ends that only catches up."""
+        return run.commands.in_hand is not None or any(name not in self.tried for name in _changed(run))
+
+    def note(self, name: TableName, now: float) -> None:
+        """Note that a table is taken up now."""
+        last = self.tried.get(name)
+        # Who has been quiet for long enough begins at the beginning.
+        calm = last is None or now - last.again_at > LONGEST_PAUSE
+        pause = FIRST_PAUSE if last is None or calm else min(2 * last.pause, LONGEST_PAUSE)
+        self.tried[name] = _Tried(pause, now + pause)
+
+
+def _changed(run: FollowingRun) -> Iterator[TableName]:
+    """The tables that stopped because they are others by now."""
+    ledger = run.ledger
+    if run.place.config.on_ddl != "follow" or ledger.recovering:
+        return
+    for name, record in ledger.tables.items():
+        if (
+            record.state is State.STOPPED
+            and name not in ledger.staged
+            and isinstance(record.error, ShapeChanged)
+        ):
+            yield name

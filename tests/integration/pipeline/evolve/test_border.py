@@ -1,0 +1,119 @@
+"""A column that was added without a copy, seen from both sides of the border and in every way of reading.
+
+t      ─ rows ─ m1 ─ rows ─ m2 ─ rows │ADD COLUMN│ rows ─ m3 ─ rows ─ m4
+columns         id n        id n      │          │        id n more   id n more
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+import pytest
+
+from headrace.core.errors import HeadraceError
+from headrace.lake.log.marks import Mark
+from headrace.lake.read.lake import Lake
+from headrace.pipeline.commands import ask
+from headrace.testing import validators
+from headrace.testing.postgres import Database
+from tests.integration.pipeline.conftest import Mirrors
+from tests.places import place_at
+
+pytestmark = pytest.mark.server
+
+NARROW, WIDE = ["id", "n"], ["id", "n", "more"]
+
+
+@dataclass(frozen=True)
+class Story:
+    """The four marks of the picture."""
+
+    mirrors: Mirrors
+    marks: list[Mark]
+
+    @property
+    def database(self) -> Database:
+        return self.mirrors.database
+
+    @property
+    def lake(self) -> Lake:
+        return self.mirrors.lake
+
+    def run(self, statements: str) -> None:
+        self.database.execute(statements, user="app")
+
+
+@pytest.fixture
+def story(mirrors: Mirrors) -> Story:
+    story = Story(mirrors, [])
+    story.run(
+        "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t SELECT i, 0 FROM generate_series(1, 9) i"
+    )
+    mirrors.once()
+    for statements in (
+        "UPDATE t SET n = 1 WHERE id < 3",
+        "UPDATE t SET n = 2 WHERE id < 3; DELETE FROM t WHERE id = 9",
+        "UPDATE t SET n = 3 WHERE id < 3; ALTER TABLE t ADD COLUMN more text;"
+        " UPDATE t SET n = 3, more = 'x' WHERE id = 4",
+        "UPDATE t SET n = 4 WHERE id < 3; INSERT INTO t VALUES (10, 4, 'y')",
+    ):
+        for statement in statements.split("; "):
+            story.run(statement)
+        story.marks.append(mirrors.once().marks()[-1])
+    return story
+
+
+def test_each_side_keeps_its_columns_at_marks_and_between_them(story: Story) -> None:
+    lake, (one, two, three, four) = story.lake, story.marks
+    for mark, columns in ((one, NARROW), (two, NARROW), (three, WIDE), (four, WIDE)):
+        assert lake.at(epoch=mark.epoch).arrow("t").column_names == columns
+        assert lake.at(epoch=mark.epoch).polars("t").collect().columns == columns
+    between = lake.at(position=place_at(one.time + 2)).arrow("t")
+    assert (between.column_names, between.num_rows) == (NARROW, 9)
+    later = lake.at(position=place_at(three.time + 2)).arrow("t")
+    assert later.column_names == WIDE
+    assert sorted(later["more"].to_pylist(), key=str) == [None] * 7 + ["x"]
+    rows = pl.DataFrame(lake.at().arrow("t")).sort("id")
+    assert rows["more"].to_list() == [None, None, None, "x", None, None, None, None, "y"]
+    assert validators.exact(lake, story.database.url(), values=True) == []
+
+
+def test_history_is_that_of_one_side(story: Story) -> None:
+    lake = story.lake
+    before = lake.at(epoch=story.marks[1].epoch).history("t").column_names
+    assert (set(NARROW) <= set(before), "more" in before) == (True, False)
+    assert "more" in lake.at().history("t").column_names
+
+
+def test_what_comes_after_works_on_files_of_both_sides(story: Story) -> None:
+    """Maintenance, a resync and a verify; then a column more, and one that needs a copy."""
+    lake, url = story.lake, story.database.url(user="app")
+    ask.ask(str(story.mirrors.path), "maintain", {}, url=url)
+    assert validators.exact(lake, story.database.url(), values=True) == []
+    ask.ask(str(story.mirrors.path), "resync", {"tables": ["t"]}, url=url)
+    story.run("UPDATE t SET more = 'z' WHERE id = 1; ALTER TABLE t ADD COLUMN further int")
+    story.mirrors.once()
+    assert validators.exact(lake, story.database.url(), values=True) == []
+    story.run("ALTER TABLE t DROP COLUMN more")
+    story.mirrors.once()
+    assert lake.at().arrow("t").column_names == ["id", "n", "further"]
+    assert validators.exact(lake, story.database.url(), values=True) == []
+    assert lake.at(epoch=story.marks[3].epoch).arrow("t").column_names == WIDE
+
+
+@pytest.mark.spark
+def test_spark_reads_files_from_before_the_column(story: Story) -> None:
+    lake, spark = story.lake, story.mirrors.spark
+    rows = lake.at().table(spark, "t").orderBy("id").collect()
+    assert [row["more"] for row in rows] == [None, None, None, "x", None, None, None, None, "y"]
+    before = lake.at(position=place_at(story.marks[0].time + 2)).table(spark, "t")
+    assert before.columns == NARROW
+    later = lake.at(position=place_at(story.marks[2].time + 2)).table(spark, "t")
+    assert (later.columns, later.count()) == (WIDE, 8)
+    one, two, three, four = (mark.epoch for mark in story.marks)
+    assert lake.changes(spark, "t", after=one, until=two).count() == 5
+    assert lake.changes(spark, "t", after=three, until=four).count() == 5
+    with pytest.raises(HeadraceError) as across:
+        lake.changes(spark, "t", after=one, until=four)
+    assert across.value.hint

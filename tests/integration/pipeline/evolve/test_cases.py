@@ -1,0 +1,229 @@
+"""Each change of a table's shape, one table for each: what becomes of it, and that its contents are right.
+
+    same      it goes on: its interval is the one that it had
+    widened   it goes on in the same files, NULL in the columns that were added, with an interval of its own
+    copied    it leaves the marks, is copied as it is now, and returns with an interval of its own
+    stopped   it is gone, or not fit any more: older marks keep it, and its error says the way back
+
+All of them happen beside each other, in one database and one run; the other tables are in every mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+
+from headrace.core.errors import HeadraceError
+from headrace.lake.read.lake import Lake
+from headrace.pipeline.state.records import TableRecord, tables_of
+from headrace.pipeline.state.table_state import State
+from headrace.testing import validators
+from headrace.testing.postgres import Database, Server
+from tests import without_spark
+from tests.integration.pipeline.conftest import Mirrors
+from tests.places import place_at
+
+pytestmark = pytest.mark.server
+
+# What is done to a table `{t} (id int PRIMARY KEY, n int, s varchar(20), e mood)`, by the case's name.
+SAME = {
+    "index": "CREATE INDEX ON {t} (n)",
+    "checked": "ALTER TABLE {t} ADD CHECK (n < 1000000)",
+    "comment": "COMMENT ON COLUMN {t}.n IS 'a number'",
+    "defaulted": "ALTER TABLE {t} ALTER COLUMN n SET DEFAULT 5",
+    "not_null": "ALTER TABLE {t} ALTER COLUMN n SET NOT NULL",
+    "statistics": "ALTER TABLE {t} ALTER COLUMN n SET STATISTICS 50",
+    "label": "ALTER TYPE mood ADD VALUE 'new of {t}'",
+    "longer": "ALTER TABLE {t} ALTER COLUMN s TYPE varchar(50)",
+    "unbounded": "ALTER TABLE {t} ALTER COLUMN s TYPE text",
+    "vacuumed": "VACUUM FULL {t}",
+    "clustered": "CLUSTER {t} USING {t}_pkey",
+    "truncated": "TRUNCATE {t}",
+}
+WIDENED = {
+    "added": "ALTER TABLE {t} ADD COLUMN more int",
+    "added_several": "UPDATE {t} SET n = 1 WHERE id = 5;"
+    " ALTER TABLE {t} ADD COLUMN a text, ADD COLUMN b mood; ALTER TABLE {t} ADD COLUMN c int[]",
+    "added_and_filled": "DELETE FROM {t} WHERE id = 4; ALTER TABLE {t} ADD COLUMN more text;"
+    " UPDATE {t} SET more = 'x' WHERE id > 9",
+    "added_then_default": "ALTER TABLE {t} ADD COLUMN more int; ALTER TABLE {t} ALTER more SET DEFAULT 7;"
+    " INSERT INTO {t} VALUES (100, 1)",
+    "added_within": "BEGIN; UPDATE {t} SET n = 0 WHERE id > 9; ALTER TABLE {t} ADD COLUMN more int;"
+    " UPDATE {t} SET more = id WHERE id < 12; INSERT INTO {t} VALUES (100, 1, 's', 'bad', 5); COMMIT",
+    "added_whole": "UPDATE {t} SET id = 200 WHERE id = 5; ALTER TABLE {t} ADD COLUMN more int;"
+    " DELETE FROM {t} WHERE id > 15",
+    "added_taken_back": "BEGIN; ALTER TABLE {t} ADD COLUMN even text; SAVEPOINT s;"
+    " ALTER TABLE {t} ADD COLUMN never int; INSERT INTO {t} VALUES (100, 1, 's', 'bad', 'e', 1);"
+    " ROLLBACK TO s; INSERT INTO {t} VALUES (101, 1, 's', 'bad', 'e'); COMMIT",
+}
+COPIED = {
+    "added_and_moved": "ALTER TABLE {t} ADD COLUMN more int; VACUUM FULL {t}",
+    "added_and_gone": "ALTER TABLE {t} ADD COLUMN more int; ALTER TABLE {t} DROP COLUMN s",
+    "added_default_gone": "ALTER TABLE {t} ADD COLUMN more int DEFAULT 5;"
+    " ALTER TABLE {t} ALTER more DROP DEFAULT",
+    "added_constant": "ALTER TABLE {t} ADD COLUMN more text NOT NULL DEFAULT 'x'",
+    "added_volatile": "ALTER TABLE {t} ADD COLUMN more uuid DEFAULT gen_random_uuid()",
+    "added_identity": "ALTER TABLE {t} ADD COLUMN more int GENERATED ALWAYS AS IDENTITY",
+    "dropped_column": "ALTER TABLE {t} DROP COLUMN n",
+    "renamed_column": "ALTER TABLE {t} RENAME COLUMN n TO number",
+    "swapped": "ALTER TABLE {t} RENAME COLUMN n TO x; ALTER TABLE {t} RENAME COLUMN id TO n;"
+    " ALTER TABLE {t} RENAME COLUMN x TO id",
+    "again": "ALTER TABLE {t} DROP COLUMN n; ALTER TABLE {t} ADD COLUMN n int",
+    "widened": "ALTER TABLE {t} ALTER COLUMN n TYPE bigint",
+    "negated": "ALTER TABLE {t} ALTER COLUMN n TYPE bigint USING -n",
+    "key": "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; ALTER TABLE {t} ADD PRIMARY KEY (n, id)",
+    "identity": "ALTER TABLE {t} REPLICA IDENTITY FULL",
+    "made_again": "DROP TABLE {t}; CREATE TABLE {t} (id int PRIMARY KEY, other text);"
+    " INSERT INTO {t} VALUES (5, 'five')",
+    "several": "ALTER TABLE {t} ADD COLUMN a int; ALTER TABLE {t} DROP COLUMN s;"
+    " ALTER TABLE {t} RENAME COLUMN a TO s; ALTER TABLE {t} ADD COLUMN z text DEFAULT 'z'",
+}
+STOPPED = {
+    "gone": "DROP TABLE {t}",
+    "moved": "ALTER TABLE {t} RENAME TO moved_away",
+    "keyless": "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",
+}
+CASES = {**SAME, **WIDENED, **COPIED, **STOPPED}
+
+
+BEFORE = 20  # rows of each table
+
+
+@dataclass
+class Scene:
+    """What was there before anything changed, and what came of it."""
+
+    mirrors: Mirrors
+    epoch: int
+    before: Mapping[str, pa.Table]
+    since: Mapping[str, int | None]
+    records: Mapping[str, TableRecord]
+    files: tuple[Mapping[str, list[str]], Mapping[str, list[str]]]  # of WIDENED, before and after
+
+    @property
+    def lake(self) -> Lake:
+        return self.mirrors.lake
+
+    def name(self, case: str) -> str:
+        return f"public.{case}"
+
+    def having(self, case: str) -> list[int]:
+        """The epochs of the marks that have the table."""
+        return [mark.epoch for mark in self.lake.marks() if self.name(case) in mark.versions]
+
+
+def _records(mirrors: Mirrors) -> dict[str, TableRecord]:
+    return {name.name: record for name, record in tables_of(mirrors.lake.catalog()).items()}
+
+
+def _make(database: Database) -> None:
+    database.execute("CREATE TYPE mood AS ENUM ('good', 'bad')", user="app")
+    for name in [*CASES, "sound"]:
+        database.execute(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, n int, s varchar(20), e mood)", user="app"
+        )
+        rows = f"SELECT i, i * 10, 'row ' || i, 'good' FROM generate_series(1, {BEFORE}) i"
+        database.execute(f"INSERT INTO {name} {rows}", user="app")
+    database.execute("ALTER TABLE added_whole REPLICA IDENTITY FULL", user="app")
+
+
+def _change(database: Database, number: int) -> None:
+    """Changes of rows of each table, whatever its columns are by now."""
+    there = {name for (name,) in database.execute("SELECT relname FROM pg_class WHERE relkind = 'r'")}
+    for name in sorted(there & {*CASES, "sound"}):
+        column = "n" if name == "swapped" else "id"
+        database.execute(f"DELETE FROM {name} WHERE {column} = {number}", user="app")
+        database.execute(f"UPDATE {name} SET id = id WHERE {column} % 7 = {number}", user="app")
+
+
+def _files(mirrors: Mirrors) -> dict[str, list[str]]:
+    cut = mirrors.lake.at()
+    return {name: cut.files(name) for name in map("public.{}".format, WIDENED)}
+
+
+@pytest.fixture(scope="module")
+def scene(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with pytest.MonkeyPatch.context() as patch, postgres_server.database() as database:
+        without_spark.jobs_in_process(patch)
+        mirrors = Mirrors(database, tmp_path_factory.mktemp("evolve") / "lake", None)
+        _make(mirrors.database)
+        mirrors.once()
+        _change(mirrors.database, 1)
+        mark = mirrors.once().marks()[-1]
+        before = {name: mirrors.lake.at().arrow(name) for name in mark.versions}
+        since = {name: record.since for name, record in _records(mirrors).items()}
+        files = _files(mirrors)
+        for case, statements in CASES.items():
+            for statement in [statements] if "BEGIN" in statements else statements.split("; "):
+                mirrors.database.execute(statement.format(t=case), user="app")
+        with pytest.raises(HeadraceError) as stopped:
+            mirrors.once()
+        assert stopped.value.code in ("TABLE_CHANGED", "TABLE_ALTERED")
+        widened = files, _files(mirrors)
+        _change(mirrors.database, 2)
+        with pytest.raises(HeadraceError):
+            mirrors.once()
+        yield Scene(mirrors, mark.epoch, before, since, _records(mirrors), widened)
+
+
+def test_every_table_that_can_be_followed_equals_its_source(scene: Scene) -> None:
+    followed = {scene.name(case) for case in (*SAME, *WIDENED, *COPIED, "sound")}
+    assert set(scene.lake.at().mark.versions) == followed
+    assert validators.exact(scene.lake, scene.mirrors.database.url(), values=True) == []
+    same = [scene.name(case) for case in (*SAME, "sound")]
+    assert validators.definite(scene.lake, tables=same) == []
+    assert validators.travelled(scene.lake, tables=same) == []
+
+
+def test_other_tables_are_in_every_mark(scene: Scene) -> None:
+    epochs = [mark.epoch for mark in scene.lake.marks() if mark.epoch >= scene.epoch]
+    for case in ("sound", *SAME, *WIDENED):
+        assert set(epochs) <= set(scene.having(case))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_marks_from_before_show_what_was_there(scene: Scene, case: str) -> None:
+    cut = scene.lake.at(epoch=scene.epoch)
+    assert cut.arrow(scene.name(case)) == scene.before[scene.name(case)]
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_what_means_nothing_to_rows_leaves_the_interval_as_it_was(scene: Scene, case: str) -> None:
+    assert (scene.records[case].state, scene.records[case].since) == (State.LIVE, scene.since[case])
+
+
+@pytest.mark.parametrize("case", WIDENED)
+def test_a_column_that_is_null_in_old_rows_is_added_without_a_copy(scene: Scene, case: str) -> None:
+    record, before = scene.records[case], scene.before[scene.name(case)]
+    assert (record.state, record.error, record.late) == (State.LIVE, None, False)
+    assert record.schema.added == len(record.schema.columns) - before.num_columns
+    assert record.since == scene.lake.at(epoch=scene.epoch).mark.time + 1
+
+
+def test_a_column_is_added_without_a_file_being_written(scene: Scene) -> None:
+    """Of `added` no row was changed in the same run; the others have files for what was."""
+    before, after = scene.files
+    assert after[scene.name("added")] == before[scene.name("added")]
+
+
+@pytest.mark.parametrize("case", COPIED)
+def test_another_shape_begins_an_interval_of_its_own(scene: Scene, case: str) -> None:
+    record = scene.records[case]
+    assert (record.state, record.error) == (State.LIVE, None)
+    assert record.since is not None
+    assert record.since > scene.lake.at(epoch=scene.epoch).mark.time
+    now = scene.lake.at(position=place_at(record.since)).arrow(scene.name(case))
+    assert sorted(now.column_names) == sorted(record.schema.names)
+
+
+@pytest.mark.parametrize("case", STOPPED)
+def test_a_table_that_is_gone_or_unfit_says_the_way_back(scene: Scene, case: str) -> None:
+    record = scene.records[case]
+    assert record.state is State.STOPPED
+    assert record.error is not None
+    assert record.error.hint
+    last = scene.lake.at(epoch=max(scene.having(case))).mark
+    assert last.time == scene.lake.at(epoch=scene.epoch).mark.time
