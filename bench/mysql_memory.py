@@ -55,7 +55,7 @@ def copied(database: Database, table: str, folder: Path) -> tuple[int, float]:
     """The peak of a run that copies the table, and its seconds."""
     lake = folder / f"copy-{table}"
     begun = time.perf_counter()
-    with Mirrored(lake, database.url(user="app"), f"{database.name}.{table}") as mirror:
+    with Mirrored(lake, database.url(user="mirror"), f"{database.name}.{table}") as mirror:
         with Peak(mirror.pid) as peak:
             mirror.until_live(within=DEADLINE)
         return peak.bytes, time.perf_counter() - begun
@@ -99,7 +99,7 @@ def main() -> None:
             show("a table copied", args.rows, partial(_copy, database, folder))
             for table in ("copy_quarter", "copy_whole"):
                 database.execute(f"DROP TABLE IF EXISTS {table}")
-            mirror = Mirrored(folder / "stream", database.url(user="app"), f"{database.name}.*")
+            mirror = Mirrored(folder / "stream", database.url(user="mirror"), f"{database.name}.*")
             with closing(mirror):
                 for way in ("plain", "compressed"):
                     for size in ("quarter", "whole"):
