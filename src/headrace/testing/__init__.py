@@ -18,6 +18,7 @@ Tests and `headrace demo` call it; nothing else of Headrace does. It promises
 
     powercut     a disk that forgets what was not synced (`sync_journal`: a command line that it watches)
     memory       how much a process takes with all that it started
+    stopwatch    how long something takes, whatever else the machine does
     regression   PostgreSQL's own regression suite as a database to be mirrored
 
 Behind the servers stand `binaries` (where PostgreSQL's programs come from) and `cache` (where programs stay),
