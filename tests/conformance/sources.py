@@ -5,6 +5,7 @@
                      lost       the code when the place in the source's log is gone
                      elsewhere  the code when another server answers
                      barred     the code when the server does not let the user in
+                     unreadable the code when he may not read a table
                      lacks      behaviours that it has not, by the names of tests or cases, each with a reason
 
 What a source lacks stands in docs/scenarios.md, too. A further source is a value more; no test changes.
@@ -55,6 +56,9 @@ class Place(Protocol):
     def barred(self) -> AbstractContextManager[None]:
         """Let nobody in by that address in the block, and end who is."""
 
+    def unreadable(self, table: str) -> AbstractContextManager[None]:
+        """Take from the user who mirrors it the right to read this table, in the block."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceUnderTest:
@@ -66,6 +70,7 @@ class SourceUnderTest:
     lost: str
     elsewhere: str
     barred: str
+    unreadable: str
     lacks: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -122,6 +127,14 @@ class PostgresPlace:
             self.database.execute("ALTER ROLE app LOGIN")
 
     @contextmanager
+    def unreadable(self, table: str) -> Iterator[None]:
+        self.database.execute(f"REVOKE SELECT ON {table} FROM app")
+        try:
+            yield
+        finally:
+            self.database.execute(f"GRANT SELECT ON {table} TO app")
+
+    @contextmanager
     def elsewhere(self) -> Iterator[Place]:
         # A server is told by its system identifier and the database: another database is as good.
         with self.database.server.database() as other:
@@ -173,6 +186,21 @@ class MysqlPlace:
             self.database.execute("ALTER USER mirror ACCOUNT UNLOCK")
 
     @contextmanager
+    def unreadable(self, table: str) -> Iterator[None]:
+        own = self.database.name.replace("_", r"\_")
+        shown = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
+        others = [name for (name,) in self.database.execute(shown) if name != table]
+        for other in others:
+            self.database.execute(f"GRANT SELECT ON {other} TO mirror")
+        self.database.execute(f"REVOKE SELECT ON `{own}`.* FROM mirror")
+        try:
+            yield
+        finally:
+            self.database.execute(f"GRANT SELECT ON `{own}`.* TO mirror")
+            for other in others:
+                self.database.execute(f"REVOKE SELECT ON {other} FROM mirror")
+
+    @contextmanager
     def elsewhere(self) -> Iterator[Place]:
         flavour = self.database.server.flavour
         with open_server(flavour, {}) as other, other.database(self.database.name) as database:
@@ -195,6 +223,7 @@ SOURCES = (
         lost="PG_SLOT_MISSING",
         elsewhere="PG_ANOTHER_SERVER",
         barred="PG_NOT_ADMITTED",
+        unreadable="PG_PRIVILEGE_MISSING",
     ),
     *(
         SourceUnderTest(
@@ -204,6 +233,7 @@ SOURCES = (
             lost="MY_BINLOG_PURGED",
             elsewhere="MY_ANOTHER_SERVER",
             barred="MY_NOT_ADMITTED",
+            unreadable="MY_PRIVILEGE_MISSING",
         )
         for kind in ("mysql", "mariadb")
     ),

@@ -119,3 +119,24 @@ def test_a_login_that_is_taken_away_and_given_back_ends_nothing(
         mirrored.close()
     filled.once()
     _exact(filled)
+
+
+def test_a_run_that_only_catches_up_ends_where_a_table_may_not_be_read(
+    filled: Mirror, source: SourceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All else is done before, and the error names the table. With the right it goes on where it was."""
+    monkeypatch.setattr("headrace.pipeline.mirror.ATTEMPTS_ONCE", 1)
+    place, known = filled.place, filled.once().at().mark
+    execute(place, "CREATE TABLE late (id int PRIMARY KEY, n int)", "INSERT INTO late VALUES (1, 1)")
+    filled.ask("tables.add", "late")
+    _change(filled)
+    with place.unreadable("late"):
+        error = filled.stops()
+    assert (error.code, error.family) == (source.unreadable, "misconfigured")
+    assert str(place.table("late")) in error.primary
+    mark = filled.lake.at().mark
+    assert (mark.time > known.time, set(mark.versions)) == (True, set(known.versions))
+    assert filled.lake.at().arrow(str(place.table("u"))).num_rows == 150
+    filled.once()
+    _exact(filled)
+    assert str(place.table("late")) in filled.lake.at().mark.versions

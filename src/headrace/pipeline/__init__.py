@@ -8,6 +8,7 @@ only go down, and rooms on one floor do not know each other:
     loop           one source, turn after turn: it ties the rooms together                │ the driver's
     receiving      the receiver of the stream, and the work on what comes              │
     switch         another server in the place of the one that was followed               │ thread
+    completion     the end of a run that only catches up                                  │
     following      tables whose shape changed, taken up as they are now                   │
     recovery       a place in the stream that was lost                                    │
     carried_over   tables that an earlier version left waiting without a stream kept      │

@@ -26,6 +26,7 @@ from headrace.core.failpoint import failpoint
 from headrace.core.position import Position
 from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.commands.upkeep import Upkeep
+from headrace.pipeline.completion import caught_up
 from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused
 from headrace.pipeline.copy.copied_parts import CopiedParts, awaited_folders
 from headrace.pipeline.copy.scheduler import CopyScheduler
@@ -117,24 +118,12 @@ class Run:
 
     def _done(self) -> bool:
         """Caught up with where the source was at the start, and with its clock if the log tells soon."""
-        if not self._caught_up():
+        if not caught_up(self):
             return False
         now = time.monotonic()
         self.caught_up_at = now if self.caught_up_at is None else self.caught_up_at
         heard = self.clock.began or not self.clock.readings
         return heard or now - self.caught_up_at >= CLOCK_SECONDS
-
-    def _caught_up(self) -> bool:
-        """Tell whether the newest mark is where the source was at the start, every table exact or stopped."""
-        if self.ledger.staged or self.ledger.recovering or self.following.busy(self):
-            return False
-        all_settled = all(record.state.is_settled for record in self.ledger.tables.values())
-        named = all(
-            str(name) in self.ledger.mark.versions
-            for name, record in self.ledger.tables.items()
-            if record.state.is_named
-        )
-        return all_settled and named and self.ledger.frontier >= self.target
 
     # --- copies ---------------------------------------------------------------------------------
 

@@ -18,10 +18,11 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from headrace.core.errors import Transient
+from headrace.core.errors import HeadraceError, Transient
 from headrace.core.names import TableName
 from headrace.pipeline.copy.context import ChunkCopied, Copied, Event, Postponed, Progress, Refused, Room
 from headrace.pipeline.copy.snapshot import Copying
+from headrace.sources.contract.errors import TableDenied
 
 AGAIN_SECONDS, AGAIN_MOST_SECONDS = 1.0, 10.0
 COPIES_AT_ONCE = 4  # each has a connection that holds its snapshot, and may have a slot of its own
@@ -80,6 +81,13 @@ class CopyScheduler:
         waiting = [copying.site.waits_for for copying in self._copies]
         later = list(self._postponed.values())  # at once: it is the reporter's thread that asks
         return [each for each in waiting if each is not None] + [each.error for each in later]
+
+    @property
+    def withheld(self) -> Mapping[TableName, HeadraceError]:
+        """The tables that can't be read until a person gives us a right."""
+        return {
+            name: each.error for name, each in self._postponed.items() if isinstance(each.error, TableDenied)
+        }
 
     def events(self) -> Iterator[Event]:
         """Take what has come; a caller that raises in between loses nothing that another attempt needs."""

@@ -9,6 +9,10 @@ class TableBusy(Transient):
     """One table cannot be read just now: it is tried again, and no other table waits for it."""
 
 
+class TableDenied(TableBusy):
+    """One table cannot be read until a person gives us a right: a run that catches up goes on without."""
+
+
 class StepTooLong(TableBusy):
     """The walk along a table's key, over so many rows, took more than its time."""
 

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pymysql
 import pytest
 
+from headrace.pipeline.commands.ask import ask
 from headrace.testing.mirror_process import Mirrored
 from headrace.testing.mysql import Database
 from headrace.testing.mysql.flavours import OF_TABLES, OF_THE_LOG
@@ -122,6 +124,37 @@ def test_rights_that_are_taken_away_stop_nothing_for_good(
                 process.until(lambda: _agrees(mirror, database), f"all again after {case.given}", within=90)
             assert process.stop() == 0, process.log()
         assert_exact(mirror.once(url=url), mirror.place.url)
+
+
+@pytest.mark.parametrize("database", ["mysql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("handoff", ["locks", pytest.param("chunks", marks=pytest.mark.full)])
+def test_a_database_whose_tables_may_not_be_locked_keeps_back_no_copy_of_another(
+    mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch, handoff: str
+) -> None:
+    """One that is added is copied; the others wait for the right, which the error of the run names."""
+    monkeypatch.setattr("headrace.pipeline.mirror.ATTEMPTS_ONCE", 1)
+    with database.server.database() as other, scene(database) as stage:
+        second = f"`{other.name}`.*"
+        stage.run(f"GRANT {OF_TABLES} ON {second} TO {{u}}")
+        url = database.server.url(user=stage.user, password=stage.password)
+        patterns = [f"{database.name}.*", f"{other.name}.*"]
+        options: dict[str, Any] = {"url": url, "tables": patterns, "handoff": handoff}
+        for name in (database, other):
+            name.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        mirror.once(**options)
+        added = [f"{name}.late" for name in (database.name, other.name)]
+        for name in (database, other):
+            name.execute("CREATE TABLE late (id int PRIMARY KEY)")
+            name.execute("INSERT INTO late VALUES (1), (2)")
+        ask(str(mirror.path), "tables.add", {"tables": added}, url=url)
+        stage.run(f"REVOKE LOCK TABLES ON {second} FROM {{u}}")
+        error = mirror.stops(**options)
+        assert (error.code, error.family) == ("MY_LOCK_PRIVILEGE", "misconfigured")
+        assert other.name in error.primary
+        assert added[0] in mirror.lake.at().mark.versions
+        assert added[1] not in mirror.lake.at().mark.versions
+        stage.run(f"GRANT LOCK TABLES ON {second} TO {{u}}")
+        assert set(added) <= set(mirror.once(**options).at().mark.versions)
 
 
 def _heard(process: Mirrored, code: str, after: int) -> bool:

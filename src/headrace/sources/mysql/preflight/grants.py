@@ -25,16 +25,14 @@ from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level, mended
 from headrace.sources.mysql.catalog.table_def import TableLook
 from headrace.sources.mysql.preflight.variables import ON
-from headrace.sources.mysql.session.refusals import DatabaseDenied, PrivilegeMissing, TableGone
+from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import Session, query, quoted
-from headrace.sources.mysql.snapshot.locks import LockDenied
+from headrace.sources.mysql.snapshot.locks import LockDenied, may_lock
 
 _NAME = r"`(?:[^`]|``)*`"
 _GRANT = re.compile(rf"GRANT (?P<what>.+) ON (?P<schema>\*|{_NAME})\.(?P<table>\*|{_NAME}) TO ", re.DOTALL)
 _PRIVILEGE = re.compile(rf"(?P<name>[A-Z_ ]+[A-Z_])(?P<columns> \((?:{_NAME}|[^`)])*\))?(?:, |$)")
 _WILD = {"%": ".*", "_": "."}
-# As a name it is legal, and nobody's.
-_NO_TABLE = "headrace: no such table"
 
 
 class ReplicationDenied(RightWithheld):
@@ -195,7 +193,7 @@ def check_reading(looks: Iterable[TableLook], ours: Rights) -> Iterator[Finding]
 def check_locking(connection: Session, names: Sequence[TableName], ours: Rights) -> Iterator[Finding]:
     """Find out whether we may lock the tables of each database for the moment in which a copy begins."""
     for schema in sorted({name.schema for name in names}):
-        if _may_lock(connection, schema):
+        if may_lock(connection, schema):
             continue
         mend = (ours.grant("LOCK TABLES", ours.database(schema)),)
         yield Finding(
@@ -209,15 +207,3 @@ def check_locking(connection: Session, names: Sequence[TableName], ours: Rights)
             mend=mend,
             tables=tuple(name for name in names if name.schema == schema),
         )
-
-
-def _may_lock(connection: Session, schema: str) -> bool:
-    """Ask for a lock that nobody can have: a table that is not there."""
-    try:
-        query(connection, f"LOCK TABLES {quoted(schema)}.{quoted(_NO_TABLE)} READ")
-    except DatabaseDenied:
-        return False
-    except (PrivilegeMissing, TableGone):
-        return True  # we may not read that table, or there is none
-    query(connection, "UNLOCK TABLES")
-    return True

@@ -18,22 +18,23 @@ whoever made them is connected or not, so they are in the way of ours. MariaDB f
 when that session ends, so there all prepared ones have to be gone: whether they wrote our tables no server
 tells.
 
-Called by `leader`.
+Called by `leader`; whether a database's tables may be locked at all `measure` and preflight ask.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from headrace.core.errors import HeadraceError, RightWithheld, Transient
+from headrace.core.errors import RightWithheld, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.mysql.session.connection import PINS
 from headrace.sources.mysql.session.refusals import (
     Cancelled,
+    DatabaseDenied,
     LockTimeout,
     Overruled,
     PrivilegeMissing,
@@ -47,6 +48,7 @@ _GLANCE = 0.2  # between two looks whether the pause is wanted still
 _IDLE_SECONDS = 2  # until the server ends a session that holds the locks and says nothing
 _USUAL_SECONDS = int(PINS["wait_timeout"])  # and any other session of ours
 _MOST_NAMED = 5
+_NO_TABLE = "headrace: no such table"  # as a name it is legal, and nobody's
 _HANG_UP_SECONDS = 1.0  # until a wait that will not be cancelled is hung up on
 
 
@@ -102,7 +104,7 @@ def locked(
             if there != before:
                 continue
             if isinstance(error, PrivilegeMissing):
-                raise _privilege(tables, error) from None
+                raise lock_denied({table.schema for table in tables}, error.detail) from None
             waiting.tell(_held(None, error.detail))
         except BaseException:
             session.close()  # it may hold them
@@ -114,6 +116,31 @@ def locked(
     finally:
         if locks.held is None:
             session.close()
+
+
+def may_lock(session: Session, schema: str) -> bool:
+    """Ask for a lock that nobody can have: of a table that is not there. It ends those that we have."""
+    try:
+        query(session, f"LOCK TABLES {quoted(schema)}.{quoted(_NO_TABLE)} READ")
+    except DatabaseDenied:
+        return False
+    except (PrivilegeMissing, TableGone):
+        return True  # we may not read that table, or there is none
+    query(session, "UNLOCK TABLES")
+    return True
+
+
+def lock_denied(schemas: Collection[str], detail: str | None = None) -> LockDenied:
+    """The error of tables of these databases, none of which we may lock."""
+    grants = "; ".join(
+        f"GRANT SELECT, LOCK TABLES ON {quoted(each)}.* TO our_user" for each in sorted(schemas)
+    )
+    return LockDenied(
+        "MY_LOCK_PRIVILEGE",
+        "the tables of a copy may not be locked, and without that no moment can be joined to the log",
+        detail=detail,
+        hint=grants,
+    )
 
 
 def _lockable(session: Session, tables: Sequence[TableName]) -> list[TableName]:
@@ -211,15 +238,4 @@ def _held(prepared: list[str] | None, detail: str | None) -> TablesHeld:
         primary,
         detail=detail,
         hint=f"wait for them, or end them: SHOW PROCESSLIST, KILL{unseen}",
-    )
-
-
-def _privilege(tables: Sequence[TableName], error: HeadraceError) -> LockDenied:
-    schemas = sorted({table.schema for table in tables})
-    grants = "; ".join(f"GRANT SELECT, LOCK TABLES ON {quoted(each)}.* TO our_user" for each in schemas)
-    return LockDenied(
-        "MY_LOCK_PRIVILEGE",
-        "the tables of a copy may not be locked, and without that no moment can be joined to the log",
-        detail=error.detail,
-        hint=grants,
     )

@@ -28,6 +28,7 @@ from headrace.sources.mysql.catalog.types import base_of
 from headrace.sources.mysql.session.refusals import Cancelled, TableGone
 from headrace.sources.mysql.session.statements import Parameter, Session, literal, query, quoted
 from headrace.sources.mysql.snapshot.index_ranges import Cuts, IndexRange, ranges
+from headrace.sources.mysql.snapshot.locks import lock_denied, may_lock
 from headrace.sources.mysql.snapshot.table_access import busy, marks, of_table, overtaken, spelled
 
 STEP_BYTES = 16 << 20  # between two places
@@ -74,7 +75,14 @@ def measure(connection: Session, tables: Sequence[TableDef]) -> MeasuredTables:
     for table in tables:
         if table.name not in there and table.name not in held:
             held[table.name] = _unseen(connection, table)
-    return MeasuredTables(there, held, known, cuts)
+    held |= _denied(connection, there)
+    return MeasuredTables({n: size for n, size in there.items() if n not in held}, held, known, cuts)
+
+
+def _denied(connection: Session, names: Collection[TableName]) -> dict[TableName, TableBusy]:
+    """The tables of databases in which we may not lock any: no moment is to be had of them."""
+    barred = {schema for schema in {name.schema for name in names} if not may_lock(connection, schema)}
+    return {name: busy(name, lock_denied([name.schema])) for name in names if name.schema in barred}
 
 
 def _unseen(connection: Session, table: TableDef) -> TableBusy:

@@ -16,9 +16,9 @@ the view (error 1412); another table in its place has another mark, unless both 
 Neither of the two sees an exchange of partitions: what comes of that is `plan.HeldSnapshot.settled`.
 MariaDB lets go of metadata locks at the end of the transaction only: there DDL waits for a reader.
 
-    TableBusy   held, altered, swapped, its reader has lost the moment,
-                or we a privilege                                            it is tried again, alone
-    Definite    a damaged row                                                it stops, alone
+    TableBusy     held, altered, swapped, its reader has lost the moment    it is tried again, alone
+    TableDenied   we have lost a privilege                                  the same, once it is given back
+    Definite      a damaged row                                             it stops, alone
 
 What is said of the connection or the server stays what it is. Called by `reader` and `measure`.
 """
@@ -28,10 +28,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from headrace.core.errors import Definite, HeadraceError
+from headrace.core.errors import Definite, HeadraceError, RightWithheld
 from headrace.core.names import TableName
 from headrace.core.schema import Column
-from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.errors import TableBusy, TableDenied
 from headrace.sources.mysql.catalog import busy as catalog
 from headrace.sources.mysql.catalog.questions import of_tables, text
 from headrace.sources.mysql.catalog.types import column_of
@@ -93,7 +93,8 @@ def of_table(name: TableName, but: type[HeadraceError] | tuple[()] = ()) -> Iter
 
 def busy(name: TableName, error: HeadraceError) -> TableBusy:
     """The error of a table that another look may find readable."""
-    return TableBusy(error.code, f"{name}: {error.primary}", detail=error.detail, hint=error.hint)
+    kind = TableDenied if isinstance(error, RightWithheld | TableDenied) else TableBusy
+    return kind(error.code, f"{name}: {error.primary}", detail=error.detail, hint=error.hint)
 
 
 def overtaken(primary: str) -> TableBusy:

@@ -14,9 +14,9 @@ COPY has read is locked as well, until the transaction ends.
 
 What the server answers to a statement about one table is said of that table, and of no other:
 
-    TableBusy   locked, altered, cancelled, in a standby's way,
-                no privilege, a policy                              it is tried again, alone
-    Definite    a damaged row                                       it stops, alone
+    TableBusy     locked, altered, cancelled, in a standby's way    it is tried again, alone
+    TableDenied   no privilege, a policy                            the same, once a person gave us the right
+    Definite      a damaged row                                     it stops, alone
 
 What is gone, be it a column, is looked at again before another copy: a look says what became of it.
 
@@ -33,7 +33,7 @@ from psycopg import pq
 
 from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.core.names import TableName, quote_identifier
-from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.errors import TableBusy, TableDenied
 from headrace.sources.postgres.catalog.locks import holders, locked
 from headrace.sources.postgres.session.refusals import (
     Cancelled,
@@ -74,11 +74,11 @@ def _of_table(connection: Session, table: TableName, oid: int, error: HeadraceEr
         return locked(table, [] if connection.closed else holders(connection, [oid]).get(oid, []))
     if isinstance(error, TableGone):
         return overtaken(f"{table} was altered after it was looked at: {error.detail}")
-    hint = error.hint
     if isinstance(error, PrivilegeMissing):
         who = quote_identifier(connection.info.user)
         hint = f"GRANT SELECT ON {table} TO {who}, or ALTER ROLE {who} BYPASSRLS where a policy hides rows"
-    elif isinstance(error, StatementRefused):
+        return TableDenied(error.code, f"{table}: {error.primary}", detail=error.detail, hint=hint)
+    if isinstance(error, StatementRefused):
         return Definite(
             "PG_TABLE_UNREADABLE",
             f"{table} cannot be read",
@@ -86,7 +86,7 @@ def _of_table(connection: Session, table: TableName, oid: int, error: HeadraceEr
             hint="mend what the detail names (a damaged row may be deleted or restored); "
             f"then headrace tables resync {table}",
         )
-    return TableBusy(error.code, f"{table}: {error.primary}", detail=error.detail, hint=hint)
+    return TableBusy(error.code, f"{table}: {error.primary}", detail=error.detail, hint=error.hint)
 
 
 def lock(connection: Session, table: TableName) -> None:
