@@ -6,8 +6,8 @@
 
 It leaves the marks at its last exact one, and returns in the mark that follows its copy, with an interval of
 its own. Nothing is guessed: what it holds then was read at the source. A table that is not fit for that, or
-is gone, stays stopped, and is asked for again from time to time. One that changes again and again is taken
-up after pauses that grow, since each time costs the source a copy.
+is gone, stays stopped, says so in the status, and is asked for again from time to time. One that changes
+again and again is taken up after pauses that grow, since each time costs the source a copy.
 
 With `on_ddl = "stop"` all of that waits for a person. Called once a turn by the loop of `loop`.
 """
@@ -15,15 +15,16 @@ With `on_ddl = "stop"` all of that waits for a person. Called once a turn by the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.core.errors import ShapeChanged
+from headrace.core.errors import Definite, HeadraceError, ShapeChanged
 from headrace.core.names import TableName
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.serve import CommandQueue
-from headrace.pipeline.state.owner import Owner
+from headrace.pipeline.state.owner import Owner, Steps
+from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
@@ -49,6 +50,7 @@ class Following:
     """The tables that one attempt has taken up."""
 
     tried: dict[TableName, _Tried] = field(default_factory=dict)
+    refused: Mapping[TableName, HeadraceError] = field(default_factory=dict)  # when they were tried last
 
     def turn(self, run: FollowingRun) -> None:
         """Take up what has changed, unless a request is under way, which may be about the same tables."""
@@ -60,7 +62,30 @@ class Following:
             return
         for name in due:
             self.note(name, now)
-        run.commands.ask_oneself(run, resync.copied_anew(run, due))
+        run.commands.ask_oneself(run, self._taken_up(run, due))
+
+    def _taken_up(self, run: FollowingRun, due: Sequence[TableName]) -> Steps:
+        begun: resync.Begun = yield from resync.copied_anew(run, due)
+        left = {name: error for name, error in self.refused.items() if name not in due}
+        self.refused = {**left, **begun.refused}
+        return {}
+
+    def reason(self, record: TableRecord) -> HeadraceError | None:
+        """The error of a table: of one that can't be taken up now the reason for that, and why it stopped."""
+        refused = self.refused.get(record.name)
+        if refused is None or record.state is not State.STOPPED or record.error is None:
+            return record.error
+        return refused.adding(f"it stopped: {record.error.code}: {record.error.primary}")
+
+    def stop(self, record: TableRecord) -> HeadraceError:
+        """The error of a run that ends with this table stopped."""
+        stop = record.stop
+        if stop is None:
+            return Definite("TABLE_STOPPED", f"{record.name} is stopped", hint="headrace status shows why")
+        refused = self.refused.get(record.name)
+        if refused is None:
+            return stop
+        return stop.adding(f"it can't be taken up as it is now: {refused.code}: {refused.primary}")
 
     def busy(self, run: FollowingRun) -> bool:
         """Tell whether a table may still be taken up before a run ends that only catches up."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.errors import Definite, HeadraceError, Transient
+from headrace.core.errors import HeadraceError, Transient
 from headrace.lake.format import formatfile
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import ownership, policy
@@ -136,7 +136,9 @@ def keep(place: Place, control: Control) -> None:
                 reporter.admitted = True
                 run.go()
                 reporter.ends(run)
-                stopped = {n: r for n, r in run.ledger.tables.items() if r.state is State.STOPPED}
+                stopped = [
+                    run.following.stop(r) for r in run.ledger.tables.values() if r.state is State.STOPPED
+                ]
             reporter.settle("stopped")
             break
         except HeadraceError as error:
@@ -160,8 +162,7 @@ def keep(place: Place, control: Control) -> None:
         if control.stop.wait(pause):
             return
     if control.once and stopped and not control.stop.is_set():
-        name, record = next(iter(stopped.items()))
-        raise record.stop or Definite("TABLE_STOPPED", f"{name} is stopped", hint="headrace status shows why")
+        raise stopped[0]
 
 
 def _placed(error: HeadraceError, reached: str | None) -> HeadraceError:

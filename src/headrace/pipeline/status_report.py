@@ -136,6 +136,12 @@ class Facts:
         return self._last_change.get(folder)
 
 
+class Reasons(Protocol):
+    """The reasons for which tables are in no mark."""
+
+    def reason(self, record: TableRecord) -> HeadraceError | None: ...
+
+
 class ReportedRun(Protocol):
     """A run, as far as its status shows it."""
 
@@ -153,6 +159,8 @@ class ReportedRun(Protocol):
     def runner(self) -> EpochRunner: ...
     @property
     def clock(self) -> SourceClock: ...
+    @property
+    def following(self) -> Reasons: ...
     @property
     def cursor(self) -> int: ...
 
@@ -360,6 +368,7 @@ def _table(
 ) -> TableStatus:
     copying = record.state.awaits_copy and progress is not None
     anew = run.ledger.staged.get(record.name)
+    reason = run.following.reason(record)
     return TableStatus(
         state="copying" if copying else record.state.value,
         join=record.join,
@@ -368,7 +377,7 @@ def _table(
         since=None if record.since is None else _since(run, record, record.since),
         rows=run.ledger.live.rows(run.ledger.task_folder(record.name)) if record.state.has_rows else None,
         last_change=reporter.facts.last_change(run.ledger.task_folder(record.name)),
-        error=None if record.error is None else record.error.as_record(),
+        error=None if reason is None else reason.as_record(),
         stopped_at=None if record.stopped_at is None else str(record.stopped_at),
         copy=None if progress is None else _copy(progress),
     )

@@ -235,6 +235,10 @@ def test_a_table_that_the_server_does_not_show_sits_out_alone(scene: Scene) -> N
             found = scene.tables.check(known)
             assert not found.changes
             assert found.locked == (frozenset("a") if scene.db.server.flavour.is_mariadb else frozenset())
+            captured = scene.tables.capture([scene.name(each) for each in ("a", "b", "held")])
+            hidden = {name.name: error.code for name, error in captured.errors.items()}
+            assert hidden == dict.fromkeys(found.locked, "MY_TABLE_BUSY")
+            assert {name.name for name in captured.fit} == {"a", "b", "held"} - found.locked
         finally:
             cursor.execute("ROLLBACK")
             renaming.join()

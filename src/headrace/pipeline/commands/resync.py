@@ -14,8 +14,8 @@ copied anew already is left alone. One that fails a check is refused, and the ot
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from headrace.core.schema import TableSchema
 from headrace.pipeline.commands import arrivals
 from headrace.pipeline.commands.arrivals import Arrival, Captured, SourcePlace
 from headrace.pipeline.resync import replacement
+from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import TableRecord
@@ -36,18 +37,36 @@ def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     refuse_while_recovering(owner.ledger)
     folded = owner.session.tables(SourcePlace.of(owner).upstream).folded
     names = [find(owner.ledger, text, folded=folded) for text in arguments["tables"]]
-    yield from copied_anew(owner, names)
+    begun: Begun = yield from copied_anew(owner, names)
+    begun.check()
     return {"tables": [str(name) for name in names]}
 
 
-def copied_anew(owner: Owner, names: Sequence[TableName]) -> Steps:
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The tables of which a new copy has begun, and what stands against one of the others."""
+
+    names: tuple[TableName, ...]
+    refused: Mapping[TableName, HeadraceError]
+
+    def check(self) -> None:
+        """Raise the error of the first table that was refused; it says what became of the others."""
+        if not self.refused:
+            return
+        first, *others = self.refused.values()
+        for error in others:
+            first = first.adding(f"and {error.code}: {error.primary}")
+        raise first.adding(f"copied anew: {', '.join(map(str, self.names))}") if self.names else first
+
+
+def copied_anew(owner: Owner, names: Sequence[TableName]) -> Generator[Errand, Any, Begun]:
     """Begin a new copy of each of these tables, unless there is one already; which those are."""
     ledger = owner.ledger
     wanted = [name for name in names if name not in ledger.staged]
     captured: Captured = yield partial(SourcePlace.of(owner).capture_again, wanted)
     copies: list[TableRecord] = []
     taken_up: list[Arrival] = []
-    refusals: list[HeadraceError] = []
+    refused: dict[TableName, HeadraceError] = {}
     for name in wanted:
         record = ledger.tables.get(name)
         if record is None or not record.state.may_resync:
@@ -59,22 +78,12 @@ def copied_anew(owner: Owner, names: Sequence[TableName]) -> Steps:
             else:
                 start = max(captured.position, ledger.position)
                 taken_up.append(arrivals.taken_up(ledger, record, now, start))
-        except (Definite, Misconfigured) as error:
-            refusals.append(error)
-    begun = [*(copy.name for copy in copies), *(each.record.name for each in taken_up)]
+        except HeadraceError as error:
+            refused[name] = error
+    begun = (*(copy.name for copy in copies), *(each.record.name for each in taken_up))
     if begun:
         owner.publish(arrivals.epoch("resync", ledger, taken_up, copies))
-    if refusals:
-        raise _with_others(refusals, begun)
-    return {"tables": [str(name) for name in begun]}
-
-
-def _with_others(refusals: Sequence[HeadraceError], begun: Sequence[TableName]) -> HeadraceError:
-    """The first table that was refused; the others that were, and those that are copied anew all the same."""
-    first, *others = refusals
-    for error in others:
-        first = first.adding(f"and {error.code}: {error.primary}")
-    return first.adding(f"copied anew: {', '.join(map(str, begun))}") if begun else first
+    return Begun(begun, refused)
 
 
 def refuse_while_recovering(ledger: Ledger) -> None:

@@ -20,6 +20,7 @@ from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.pipeline.state.table_state import State
+from headrace.status.picture import pictures
 from headrace.testing import validators
 from headrace.testing.postgres import Database, Server
 from tests import without_spark
@@ -227,3 +228,13 @@ def test_a_table_that_is_gone_or_unfit_says_the_way_back(scene: Scene, case: str
     assert record.error.hint
     last = scene.lake.at(epoch=max(scene.having(case))).mark
     assert last.time == scene.lake.at(epoch=scene.epoch).mark.time
+
+
+@pytest.mark.parametrize("case", STOPPED)
+def test_the_status_of_such_a_table_says_why_it_cannot_be_taken_up_now(scene: Scene, case: str) -> None:
+    [source] = pictures(str(scene.mirrors.path))
+    shown, record = source.tables[scene.name(case)], scene.records[case]
+    assert shown.error is not None
+    assert record.error is not None
+    assert shown.error["code"] == ("PG_IDENTITY_MISSING" if case == "keyless" else "RESYNC_TABLE_GONE")
+    assert record.error.code in str(shown.error["detail"])

@@ -72,13 +72,16 @@ def _identity(connection: Session, wish: MysqlWish) -> list[Finding]:
 
 
 def examine_tables(connection: Session, names: Sequence[TableName], wish: MysqlWish) -> Examined:
-    """Those of the tables that are there, and what stands against mirroring some of them as it is wished."""
-    looks = look(connection, names)
+    """Those of the tables that are there, and what stands against mirroring some of them as it is wished.
+
+    A table that the server does not show now keeps back no other: it has an error of its own.
+    """
+    looks, hidden = look_apart(connection, names)
     there = [Candidate(each.name, each.kind, each.engine) for each in looks.values()]
     chosen = choose([str(name) for name in looks], there, lower=False)
     fit = [looks[name] for name in chosen.names]
     findings = [*chosen.findings, *_of_tables(connection, fit, rights(connection), chosen.meant, wish)]
-    errors = _reasons(findings)
+    errors = {**_reasons(findings), **{name: busy(name, None) for name in hidden}}
     return Examined({each.name: definition(each) for each in fit if _is_definable(each)}, errors)
 
 
