@@ -79,7 +79,7 @@ def _answered(one: Callable[[], RangeDone]) -> Answer:
 
 
 def _piece(task: PiecesTask, reader: Reader, table: TableTask, piece: Piece) -> RangeDone:
-    with reader.read(table.schema.columns, piece) as reading:
+    with reader.read(table.schema.columns, piece, table.details) as reading:
         return _copied(Writing(task.lake.open(), task.epoch), table, reading, piece.bytes)
 
 

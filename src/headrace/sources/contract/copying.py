@@ -99,8 +99,14 @@ class Reading:
 class Reader(AbstractContextManager["Reader"], Protocol):
     """A connection to the source, and to no other, over which pieces are read one after another."""
 
-    def read(self, columns: Sequence[Column], piece: Piece) -> AbstractContextManager[Reading]:
-        """Read these columns of a piece. The piece counts only if the block ends well."""
+    def read(
+        self, columns: Sequence[Column], piece: Piece, known: Json | None = None
+    ) -> AbstractContextManager[Reading]:
+        """Read these columns of a piece. The piece counts only if the block ends well.
+
+        `known` are the details of the table as they were recorded (`TableDef`): no other columns are read
+        under these names.
+        """
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]

@@ -72,3 +72,29 @@ def test_a_table_comes_back_at_once_where_no_other_mark_is_due(
     with serving(mirrors) as served:
         mirrors.database.execute("ALTER TABLE t ADD more int; INSERT INTO other VALUES (9)", user="app")
         served.until(lambda: _columns(mirrors, "public.t") == ["id", "n", "more"], "it is back")
+
+
+_SWAP = "ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME x TO b"
+
+
+@pytest.mark.parametrize("handoff", ["xid", "chunks", pytest.param("slot", marks=pytest.mark.full)])
+def test_columns_that_change_names_for_as_long_as_a_table_is_read_are_not_copied_under_them(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, handoff: str
+) -> None:
+    """Each look before and after shows the same table, and no row tells the stream of it."""
+    mirrors.database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int, b int);"
+        "INSERT INTO t SELECT i, i, -i FROM generate_series(1, 50) i",
+        user="app",
+    )
+    swaps = {"copy.snapshot.before": 1, "copy.range.after": 1, "copy.chunk.after": 1}
+
+    def swap(name: str, table: str = "") -> None:
+        if swaps.pop(name, 0):
+            mirrors.database.execute(_SWAP, user="app")
+
+    for module in ("snapshot", "by_chunks"):
+        monkeypatch.setattr(f"headrace.pipeline.copy.{module}.failpoint", swap)
+    mirrors.once(handoff=handoff)
+    assert len(swaps) == 1, "it was read in one of the two ways, between two swaps"
+    assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []

@@ -71,7 +71,7 @@ class ChunkReader:
             session.close()
 
     @contextmanager
-    def read(self, columns: Sequence[Column], piece: Piece) -> Iterator[Reading]:
+    def read(self, columns: Sequence[Column], piece: Piece, known: Json | None = None) -> Iterator[Reading]:
         """Read these columns of a range of keys."""
         assert isinstance(piece, KeyRange), "a table without a moment is read in ranges of keys"
         table = piece.table

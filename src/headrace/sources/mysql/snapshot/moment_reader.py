@@ -51,7 +51,7 @@ class MomentReader:
         self._follower.close()
 
     @contextmanager
-    def read(self, columns: Sequence[Column], piece: Piece) -> Iterator[Reading]:
+    def read(self, columns: Sequence[Column], piece: Piece, known: Json | None = None) -> Iterator[Reading]:
         """Read these columns of a piece."""
         part = _range(piece)
         with of_table(part.table):

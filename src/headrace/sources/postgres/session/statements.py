@@ -3,6 +3,7 @@
     query(connection, ...)             an ordinary connection, parameters, rows as values
     ask(pgconn, statement)             the simple protocol, walsender commands too, rows as text
     ask_within(pgconn, ..., seconds)   `ask` for what may take long: it is cancelled on the server
+    origins(connection, statement)     the columns that those of its result are
 
 Called by all rooms of this source. What fails is a coded error (`refusals`), which never quotes a row.
 """
@@ -129,6 +130,14 @@ def query(
         state = error.sqlstate.encode() if error.sqlstate else None
         # Never the error's own detail: it may quote a row.
         raise refused(state, error.diag.message_primary or "") from None
+
+
+def origins(connection: Session, statement: str) -> list[int]:
+    """Run one statement; the number, in its own table, of each column of its result."""
+    with silence(connection.pgconn):
+        result = connection.pgconn.exec_(statement.encode())
+    _rows(result)
+    return [result.ftablecol(column) for column in range(result.nfields)]
 
 
 def _text(value: bytes | None) -> str | None:

@@ -8,7 +8,7 @@ open; it reads one range after another over one connection, each in a transactio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -21,7 +21,15 @@ from headrace.sources.postgres.session.identity import Identity, identify, verif
 from headrace.sources.postgres.session.statements import Session, ask, query
 from headrace.sources.postgres.snapshot.copy_out import Stream, error_of, stream_copy
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement
-from headrace.sources.postgres.snapshot.table_access import confirm, lock, overtaken, prove, reading
+from headrace.sources.postgres.snapshot.table_access import (
+    ANY,
+    confirm,
+    lock,
+    overtaken,
+    prove,
+    prove_columns,
+    reading,
+)
 from headrace.sources.postgres.snapshot.visibility import BEGIN
 
 
@@ -62,9 +70,16 @@ def following(connection: Session, snapshot_id: str, piece: CopyRange) -> Iterat
         confirm(connection, piece.table, piece.oid)
 
 
-def copy(connection: Session, snapshot_id: str, columns: Sequence[str], piece: CopyRange) -> Stream:
+def copy(
+    connection: Session,
+    snapshot_id: str,
+    columns: Sequence[str],
+    piece: CopyRange,
+    numbers: Mapping[str, int] = ANY,
+) -> Stream:
     """The rows of a range as they were at the leader's snapshot: COPY text, in pieces of whole lines."""
     with following(connection, snapshot_id, piece):
+        prove_columns(connection, piece.table, numbers)
         yield from stream_copy(connection.pgconn, copy_statement(columns, piece))
 
 

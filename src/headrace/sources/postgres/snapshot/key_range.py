@@ -18,7 +18,7 @@ chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -38,7 +38,7 @@ from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.session.refusals import Cancelled
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
 from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
-from headrace.sources.postgres.snapshot.table_access import confirm, lock, prove, reading
+from headrace.sources.postgres.snapshot.table_access import ANY, confirm, lock, prove, prove_columns, reading
 from headrace.sources.postgres.snapshot.visibility import BEGIN, see
 
 # int2, int4, int8, date, timestamp, timestamptz, uuid, bytea.
@@ -202,7 +202,9 @@ def _literal(text: str) -> str:
 
 
 @contextmanager
-def chunk(connection: Session, columns: Sequence[str], piece: KeyRange) -> Iterator[tuple[ByXid, Stream]]:
+def chunk(
+    connection: Session, columns: Sequence[str], piece: KeyRange, numbers: Mapping[str, int] = ANY
+) -> Iterator[tuple[ByXid, Stream]]:
     """A chunk as it is now: which transactions it shows, and its rows as COPY text in whole lines.
 
     The connection is one that `prepare` was called for. No transaction of W may be open any more: the
@@ -213,6 +215,7 @@ def chunk(connection: Session, columns: Sequence[str], piece: KeyRange) -> Itera
         # Before the snapshot is taken: one that is older than a TRUNCATE would find the table empty.
         lock(connection, piece.table)
         prove(connection, piece.table, piece.number)
+        prove_columns(connection, piece.table, numbers)
         _refuse_other_order(connection, piece.number)
         handoff = see(connection.pgconn, frozenset())
         listed = ", ".join(map(quote_identifier, columns))

@@ -28,6 +28,7 @@ from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
 from headrace.sources.postgres.snapshot.follower import Follower, copy, following
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange
+from headrace.sources.postgres.snapshot.table_access import column_numbers
 
 _PAGE = Column("\0page", pa.int64(), "int", "bigint")  # no identifier of a source holds a NUL
 
@@ -48,17 +49,17 @@ class Reader:
         self._follower.__exit__(kind, error, trace)
 
     @contextmanager
-    def read(self, columns: Sequence[Column], piece: Piece) -> Iterator[Reading]:
+    def read(self, columns: Sequence[Column], piece: Piece, known: Json | None = None) -> Iterator[Reading]:
         """Read these columns of a piece."""
-        names = [column.name for column in columns]
+        names, numbers = [column.name for column in columns], column_numbers(known)
         connection = self._follower.connection
         if isinstance(piece, KeyRange):
             key_range.prepare(connection)
-            with key_range.chunk(connection, names, piece) as (seen, buffers), closing(buffers):
+            with key_range.chunk(connection, names, piece, numbers) as (seen, buffers), closing(buffers):
                 yield Reading(moved(seen, self._ticket["base"]), _decoded(columns, buffers))
             return
         handoff = handoff_from_record(self._ticket["handoff"])
-        with closing(copy(connection, self._ticket["snapshot"], names, _pages(piece))) as buffers:
+        with closing(copy(connection, self._ticket["snapshot"], names, _pages(piece), numbers)) as buffers:
             yield Reading(handoff, _decoded(columns, buffers))
 
     def look_up(

@@ -2,7 +2,7 @@
 
     with reading(connection, table, oid):     a transaction is open, or begins in the block
         lock(connection, table)               wait for who truncates or rewrites it
-        prove(connection, table, oid)         it is the one that is meant
+        prove(connection, table, oid)         it is the one that is meant, and so are its columns
         ...                                   COPY
         confirm(connection, table, oid)       nothing else was read under its name
                                               always rolled back: we only read
@@ -26,7 +26,7 @@ compares a table: `leader`, `key_range`, and the planning of chunks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from psycopg import pq
@@ -34,6 +34,7 @@ from psycopg import pq
 from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.errors import TableBusy, TableDenied
+from headrace.sources.contract.record import Json
 from headrace.sources.postgres.catalog.locks import holders, locked
 from headrace.sources.postgres.session.refusals import (
     Cancelled,
@@ -43,7 +44,7 @@ from headrace.sources.postgres.session.refusals import (
     StatementRefused,
     TableGone,
 )
-from headrace.sources.postgres.session.statements import Session, ask, query
+from headrace.sources.postgres.session.statements import Session, ask, origins, query
 
 
 @contextmanager
@@ -102,6 +103,31 @@ def prove(connection: Session, table: TableName, oid: int) -> None:
     """The name of a table that is locked leads to the one that is meant."""
     if query(connection, _SAME, [str(table), oid]) != [(True,)]:
         raise overtaken(f"{table} is another table than a moment ago: it was renamed, or made anew")
+
+
+ANY: Mapping[str, int] = {}  # whatever bears the names
+
+
+def column_numbers(known: Json | None) -> Mapping[str, int]:
+    """The numbers of a table's columns, by their names, as its recorded details have them."""
+    if known is None:
+        return ANY
+    return {each["name"]: each["number"] for each in known["attributes"] if not each["generated"]}
+
+
+def prove_columns(connection: Session, table: TableName, numbers: Mapping[str, int]) -> None:
+    """The names of a locked table's columns lead to those that are meant.
+
+    Two that took each other's names, and gave them back after the copy, look the same before and after. A
+    statement means the names as they are now, however old its snapshot is; its answer tells whose they are.
+    """
+    if not numbers:
+        return
+    listed = ", ".join(map(quote_identifier, numbers))
+    found = origins(connection, f"SELECT {listed} FROM ONLY {table} LIMIT 0")
+    for (name, number), now in zip(numbers.items(), found, strict=True):
+        if number != now:
+            raise overtaken(f'column "{name}" of {table} is another than a moment ago: it was renamed')
 
 
 # The table has kept its own name, and so has whatever was read instead: both are locked by us. Not of a
