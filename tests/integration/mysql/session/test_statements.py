@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-from headrace.core.errors import Definite, HeadraceError, Transient
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.sources.mysql.protocol.result_set import RowBlock
 from headrace.sources.mysql.session import statements
 from headrace.sources.mysql.session.address import Address
@@ -60,6 +60,28 @@ def test_a_statement_that_takes_too_long_ends_at_the_server_and_the_session_live
         assert not running(database, session)
         for number in range(5):  # a cancellation that came too late strikes none of these
             assert query(session, f"SELECT {number}") == [(number,)]
+
+
+def test_a_statement_that_is_larger_than_the_server_takes_is_refused_and_a_larger_value_is_read(
+    database: Database,
+) -> None:
+    """MySQL hangs up on whoever sends one, as if the line were lost; it would be sent again for ever."""
+    database.execute("CREATE TABLE large (v longblob)")
+    database.execute("INSERT INTO large VALUES (REPEAT('x', 2000000))")
+    [(usual,)] = database.execute("SELECT @@global.max_allowed_packet")
+    database.server.execute("SET GLOBAL max_allowed_packet = 1048576")
+    try:
+        with open_session(database) as session:
+            assert session.largest == 1048576
+            fits = 1048576 - 2 - len(f"/* headrace {session.role} */ SELECT LENGTH('')")
+            assert query(session, f"SELECT LENGTH('{'x' * fits}')") == [(fits,)]
+            with pytest.raises(Misconfigured) as refused:
+                query(session, f"SELECT LENGTH('{'x' * (fits + 1)}')")
+            assert (refused.value.code, "xxx" in str(refused.value)) == ("MY_PACKET_TOO_LARGE", False)
+            assert query(session, "SELECT LENGTH(v) FROM large") == [(2000000,)]
+            assert query(session, "SELECT v FROM large") == [(b"x" * 2000000,)]
+    finally:
+        database.server.execute(f"SET GLOBAL max_allowed_packet = {usual}")
 
 
 def test_a_large_row_on_a_slow_line_is_no_silence(mariadb_database: Database) -> None:

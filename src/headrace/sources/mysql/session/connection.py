@@ -166,7 +166,8 @@ def _pin(session: Session, token: str) -> None:
     if session.status & IN_TRANSACTION:
         query(session, "ROLLBACK")
     names = ", ".join(f"@@session.{name}" for name in wanted)
-    [row] = query(session, f"SELECT GET_LOCK({literal(token)}, 0), CONNECTION_ID(), {names}")
+    own = f"GET_LOCK({literal(token)}, 0), CONNECTION_ID(), @@session.max_allowed_packet"
+    [row] = query(session, f"SELECT {own}, {names}")
     connection_id = row[1] if isinstance(row[1], int) else 0
     if connection_id & 0xFFFFFFFF != session.connection_id & 0xFFFFFFFF:
         raise Misconfigured(
@@ -175,8 +176,8 @@ def _pin(session: Session, token: str) -> None:
             detail=f"the login named connection {session.connection_id}, statements run in {connection_id}",
             hint="give the address of the server itself, not of the proxy",
         )
-    session.connection_id = connection_id
-    for (name, value), got in zip(wanted.items(), row[2:], strict=True):
+    session.connection_id, session.largest = connection_id, int(str(row[2]))
+    for (name, value), got in zip(wanted.items(), row[3:], strict=True):
         answer = str(got) if isinstance(got, int | float) else got
         if answer != value:
             raise Misconfigured(

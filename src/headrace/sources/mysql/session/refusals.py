@@ -269,7 +269,7 @@ def _unanswerable(number: int, detail: str) -> StatementRefused:
     if number in _TOO_LARGE:
         return StatementRefused(
             "MY_PACKET_TOO_LARGE",
-            "a statement or a value is larger than the server's max_allowed_packet",
+            "a statement is larger than the server's max_allowed_packet",
             detail=detail,
             hint="SET GLOBAL max_allowed_packet = 1073741824",
         )

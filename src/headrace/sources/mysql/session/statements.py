@@ -47,6 +47,7 @@ Row = tuple[Value, ...]
 
 COM_QUIT, COM_QUERY = 1, 3
 _CANCELLED_BY_KILL = 1317
+_TOO_LARGE = 1153
 _PRINTABLE = re.compile(r"[ !#-&(-\[\]-~]*")  # neither quotes nor a backslash
 
 
@@ -66,6 +67,7 @@ class Session:
     status: int = 0  # of the transaction, as the last answer said
     is_asked: bool = False  # and has not answered in full
     purged: str | None = None  # the server's gtid_purged, as `log_end` last looked into it
+    largest: int | None = None  # bytes of a packet that the server takes; it may hang up on a larger one
 
     @property
     def closed(self) -> bool:
@@ -210,8 +212,10 @@ def _asked(
     if session.is_asked and not session.closed:
         raise RuntimeError("the answer to another statement has not been taken in full")
     session.is_asked = True
-    text = f"/* headrace {session.role} */ {bound(statement, parameters)}"
-    session.packets.send(COM_QUERY, text.encode())
+    text = f"/* headrace {session.role} */ {bound(statement, parameters)}".encode()
+    if session.largest is not None and len(text) + 1 >= session.largest:
+        raise ServerError(_TOO_LARGE, "08S01", "it was not sent")
+    session.packets.send(COM_QUERY, text)
     return answer(receive)
 
 
