@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import pytest
 
 from headrace.core.errors import HeadraceError
+from headrace.sources.mysql.stream import gathering
+from headrace.sources.mysql.stream.gathering import Gathering, Group
 from headrace.testing.mysql import Database, Server
 from tests.integration.mysql.stream.reading import LOG, position, reading
 
@@ -116,6 +119,48 @@ def test_what_a_transaction_took_back_never_comes(database: Database) -> None:
         changes = [*("BEGIN", "map", insert, "map", update), *("BEGIN", "map", delete)]
         assert names(reader.catch_up()) == changes
         assert [changed for _, changed, _ in reader.ended] == [2, 1]
+
+
+def test_the_savepoints_of_a_transaction_take_no_more_than_their_room(
+    mariadb_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To one of the first it is rolled back as ever; to a later one its table is not known any more."""
+    monkeypatch.setattr(gathering, "MOST_SAVEPOINTS", 3)
+    known, remember = list[int](), Gathering.set_savepoint
+
+    def remembered(self: Gathering, group: Group, name: bytes) -> None:
+        remember(self, group, name)
+        known.append(len(group.savepoints))
+
+    monkeypatch.setattr(Gathering, "set_savepoint", remembered)
+    database = mariadb_database
+    run(database, "CREATE TABLE t (id int PRIMARY KEY)")
+    many = [(f"SAVEPOINT s{i}", f"INSERT INTO t VALUES ({i})") for i in range(8)]
+    temporary = "CREATE TEMPORARY TABLE {}"
+    with reading(database.server, [(database.name, "t")]) as reader:
+        for number, back_to in enumerate((2, 6)):
+            made = temporary.format(f"x{number} (id int)")
+            run(
+                database,
+                *("BEGIN", *(statement for pair in many for statement in pair), made),
+                *(f"ROLLBACK TO s{back_to}", "COMMIT", "DELETE FROM t"),
+            )
+        insert, delete = (rows(database.server, verb) for verb in ("insert", "delete"))
+        first, _, second, _ = _transactions(names(reader.catch_up()))
+        assert first == ["map", insert, "map", insert]
+        assert second[-1] == "t rolled_back"
+        assert max(known) == 3
+
+
+def _transactions(words: Sequence[str]) -> list[list[str]]:
+    """Words of each transaction."""
+    found: list[list[str]] = []
+    for word in words:
+        if word == "BEGIN":
+            found.append([])
+        else:
+            found[-1].append(word)
+    return found
 
 
 def test_prepared_transactions_run_until_their_end_over_restarts_of_both_sides(database: Database) -> None:

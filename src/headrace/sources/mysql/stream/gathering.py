@@ -33,6 +33,7 @@ from headrace.sources.mysql.stream.ordinary import Named, Rows, Run
 
 Table = tuple[str, str]
 MOST_HELD = 1 << 19  # bytes of a transaction that is held back; less than a read
+MOST_SAVEPOINTS = 1 << 12  # of a transaction that are remembered
 MOST_WAITING = 1 << 12  # maps without rows so far, of which most say the same again
 
 
@@ -135,11 +136,17 @@ class Gathering:
         group.marked = True
 
     def set_savepoint(self, group: Group, name: bytes) -> None:
-        """Remember the place that a transaction may be rolled back to."""
-        # Within a function the same name is another savepoint.
-        known = name in group.savepoints
-        place = (len(self._data) - group.start, group.changes) if group.written else (0, 0)
-        group.savepoints[name] = None if known else place
+        """Remember the place that a transaction may be rolled back to.
+
+        Of very many the first are: who rolls back to a later one has the tables marked that were touched. None
+        is forgotten, since within a function the same name is another savepoint.
+        """
+        if name in group.savepoints:
+            group.savepoints[name] = None
+        elif len(group.savepoints) < MOST_SAVEPOINTS:
+            group.savepoints[name] = (
+                (len(self._data) - group.start, group.changes) if group.written else (0, 0)
+            )
 
     def roll_back(self, group: Group, event: Event, name: bytes | None = None) -> None:
         """Of what was logged all, or what follows a savepoint, did not happen."""
