@@ -13,7 +13,7 @@ from headrace.core.errors import HeadraceError, PositionLost
 from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.sources.contract.waiting import ALONE
-from headrace.sources.mysql.binlog_position import Log, count
+from headrace.sources.mysql.binlog_position import Log, count, parse
 from headrace.sources.mysql.origin import establish
 from headrace.sources.mysql.session import clock
 from headrace.sources.mysql.session.address import Address
@@ -22,8 +22,10 @@ from headrace.sources.mysql.session.identity import identify
 from headrace.sources.mysql.session.log_end import position as executed
 from headrace.sources.mysql.session.log_end import unlogged
 from headrace.sources.mysql.snapshot.leader import lead
+from headrace.sources.mysql.stream.errors import EventDamaged
 from headrace.sources.mysql.upstream import Upstream
 from headrace.testing.mysql import Database, mariadb, mysql
+from headrace.testing.postmaster import wait_for
 from tests.integration.mysql.snapshot.readers import Reader as ViewReader
 from tests.integration.mysql.stream.reading import LOG, position, reading
 from tests.integration.mysql.stream.test_dump import run
@@ -111,9 +113,10 @@ def _begin(database: Database) -> str:
 
 
 def _write_past(database: Database, text: str) -> None:
-    """Write until the server has executed as much as that, and more."""
-    second = int(time.time())
-    while count(position(database.server)) < count(text) + 2 or int(time.time()) == second:
+    """Write until the server has executed as much as that, and more, in later seconds: MariaDB tells no less."""
+    latest = max((place.commit_ts for place in parse(text).last), default=0)
+    wait_for(lambda: time.time() >= latest / 1e6 + 1, "the next second")
+    while count(position(database.server)) < count(text) + 2:
         run(database, "INSERT INTO t VALUES ()")
 
 
@@ -156,6 +159,29 @@ def test_a_server_goes_on_whose_newest_file_was_purged_behind_us(table: Database
     with reading(server, [(table.name, "t")], again) as reader:
         run(table, "INSERT INTO t VALUES ()")
         assert len(reader.catch_up()) == 3
+
+
+def test_the_last_event_that_was_read_is_told_as_damaged_and_not_as_another(table: Database) -> None:
+    """It is asked for again before a stream goes on; a reconcile would copy everything for nothing."""
+    server, reached = table.server, _streamed(table)
+    [place] = parse(reached).last
+    file = server.process.data / place.file
+    sound = file.read_bytes()
+    damaged = bytearray(sound)
+    damaged[place.at + 25] ^= 1  # behind its header
+    _overwrite(file, damaged)
+    with pytest.raises(EventDamaged), reading(server, [], reached):
+        pass
+    _overwrite(file, sound)
+    with reading(server, [(table.name, "t")], reached) as reader:
+        run(table, "INSERT INTO t VALUES ()")
+        assert len(reader.catch_up()) == 3
+
+
+def _overwrite(file: Path, content: bytes | bytearray) -> None:
+    """In place: the server has it open."""
+    with file.open("r+b") as log:
+        log.write(content)
 
 
 def test_a_stream_begins_where_nothing_was_executed_since_a_reset(table: Database) -> None:

@@ -138,8 +138,8 @@ class Gathering:
     def set_savepoint(self, group: Group, name: bytes) -> None:
         """Remember the place that a transaction may be rolled back to.
 
-        Of very many the first are: who rolls back to a later one has the tables marked that were touched. None
-        is forgotten, since within a function the same name is another savepoint.
+        Of very many the first are: a rollback to a later one marks the tables that were touched. None is
+        forgotten, since within a function the same name is another savepoint.
         """
         if name in group.savepoints:
             group.savepoints[name] = None

@@ -3,7 +3,8 @@
     uuid:5@1763856000123456@1234@6f2c01aa@binlog.000002       what a position says of them (`binlog_position`)
 
     the file is there      from that place on it is sent again: the same name, and the same time of commit;
-                           behind it no transaction without a name, up to the next one with a name
+                           behind it no transaction without a name, up to the next one with a name. What
+                           can't be read there is damage, unless another event lies over the place
     it is purged           only later files are left, and on MariaDB the oldest of them begins behind it;
                            in these, too, each transaction has a name, up to the next one
     another server's       a file's name says nothing; what was executed and purged is compared, as ever
@@ -116,11 +117,26 @@ def _check_same(address: Address, identity: Identity, place: Logged, reached: Bi
         try:
             event = next(log, None)
         except (EventDamaged, EventUnknown) as error:
+            if _stands(address, identity, place):
+                raise
             raise dump_errors.replaced(f"nothing begins at {place.at} in {place.file}") from error
         if place.gtid:
             _check_name(event, place)
         if event is not None and isinstance(reached, MysqlProgress):
             _check_named(chain([event], log), reached)
+
+
+def _stands(address: Address, identity: Identity, place: Logged) -> bool:
+    """Tell whether an event begins where none can be read: the file is followed from its beginning."""
+    with closing(connect(address, role="receiver")) as session:
+        verify(identify(session), identity)
+        try:
+            for event in _log_from(session, place._replace(at=_FIRST_PLACE)):
+                if event.position > place.at:
+                    return event.position - event.size == place.at  # by now it can be read
+        except (EventDamaged, EventUnknown):
+            return True  # nothing that could be read lies over the place
+    return False
 
 
 def _check_name(event: Event | None, place: Logged) -> None:
