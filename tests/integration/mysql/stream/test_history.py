@@ -113,7 +113,7 @@ def _begin(database: Database) -> str:
 
 
 def _write_past(database: Database, text: str) -> None:
-    """Write until the server has executed as much as that, and more, in later seconds: MariaDB tells no less."""
+    """Write until the server has executed more than that, in later seconds: MariaDB has nothing finer."""
     latest = max((place.commit_ts for place in parse(text).last), default=0)
     wait_for(lambda: time.time() >= latest / 1e6 + 1, "the next second")
     while count(position(database.server)) < count(text) + 2:
