@@ -14,6 +14,7 @@ The fixtures are imported by the `conftest` of folders whose tests start receive
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import json
 import os
@@ -24,8 +25,10 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import IO, Any, cast
 
 import psutil
@@ -37,6 +40,8 @@ from headrace.testing.mirror_process import COMMAND, Program
 
 _LIFE = "import sys; from tests.nursery import nurse, ready; ready(); nurse(int(sys.argv[1]))"
 _LIVES = {"receiver": (worker.__name__, ""), "run": ("tests.without_spark", "headrace")}
+# What a run imports once Spark was told to start.
+_LATE = ("headrace.pipeline.mirror", "headrace.pipeline.attempt", "headrace.pipeline.recovery")
 _PID_DIGITS = 10
 
 
@@ -137,10 +142,14 @@ class Nursery:
 
 
 def ready() -> None:
-    """Import what lives are made of, also what the command line imports when it needs it."""
-    for module in (*(module for module, _ in _LIVES.values()), "headrace.pipeline.mirror"):
+    """Import what lives are made of, also what they import when they need it: each would do so anew."""
+    for module in (*(module for module, _ in _LIVES.values()), *_LATE):
         import_module(module)
-    registry.stream_source("postgres")
+    for kind in ("postgres", *(("mysql", "mariadb") if find_spec("pymysql") else ())):
+        registry.stream_source(kind)
+        registry.by_kind(kind)
+    if find_spec("pymysql"):
+        import_module("headrace.sources.mysql.session.login")
 
 
 def nurse(descriptor: int) -> None:
@@ -221,9 +230,17 @@ def receivers_of(nursery: Nursery) -> Iterator[None]:
 
 @pytest.fixture(scope="package", autouse=True)
 def nursery() -> Iterator[Nursery]:
-    """A nursery for the folder, and the receivers of its tests from there."""
-    with closing(Nursery.started()) as found, receivers_of(found):
+    """The nursery, and the receivers of the folder's tests from there."""
+    with receivers_of(found := _of_this_process()):
         yield found
+
+
+@cache
+def _of_this_process() -> Nursery:
+    """One for all folders: what it imports takes seconds."""
+    made = Nursery.started()
+    atexit.register(made.close)
+    return made
 
 
 @pytest.fixture(

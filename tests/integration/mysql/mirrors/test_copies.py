@@ -16,6 +16,7 @@ from headrace.lake.read.lake import Lake
 from headrace.pipeline.copy import snapshot
 from headrace.pipeline.status_report import Reporter
 from headrace.sources.contract.copying import Piece, Reading
+from headrace.sources.contract.record import Json
 from headrace.sources.mysql.snapshot import locks
 from headrace.sources.mysql.snapshot.leader import Leader
 from headrace.sources.mysql.snapshot.moment_reader import MomentReader
@@ -73,8 +74,10 @@ def test_rows_that_come_while_a_table_is_copied_are_there_once(
     read, before = MomentReader.read, list[int]()
 
     @contextmanager
-    def beside(reader: MomentReader, columns: Sequence[Column], piece: Piece) -> Iterator[Reading]:
-        with read(reader, columns, piece) as reading:
+    def beside(
+        reader: MomentReader, columns: Sequence[Column], piece: Piece, known: Json
+    ) -> Iterator[Reading]:
+        with read(reader, columns, piece, known) as reading:
             before.append(writer.committed)
             writer.let_go.set()
             wait_for(lambda: writer.committed >= (before[0] + transactions) // 2, "rows beside the copy")
@@ -122,9 +125,11 @@ def test_a_snapshot_lasts_for_as_long_as_its_readers_read(
     read = MomentReader.read
 
     @contextmanager
-    def slowly(reader: MomentReader, columns: Sequence[Column], piece: Piece) -> Iterator[Reading]:
+    def slowly(
+        reader: MomentReader, columns: Sequence[Column], piece: Piece, known: Json
+    ) -> Iterator[Reading]:
         times[piece.table.name] += 1
-        with read(reader, columns, piece) as reading:
+        with read(reader, columns, piece, known) as reading:
             yield reading
         if times.total() > 1:
             return
