@@ -152,7 +152,11 @@ def runs_of(lake: Lake, source: str | None, *names: str) -> tuple[tuple[Mark, ..
     having = [i for i, mark in enumerate(marks) if all(name in mark.versions for name in names)]
     if not having:
         return ()
-    shapes = {i: tuple(_shape(lake, source, marks[i], name) for name in names) for i in having}
+    versions = {i: tuple((name, marks[i].versions[name]) for name in names) for i in having}
+    # A version has one shape: of marks that name the same ones the first is asked.
+    first = {version: i for i in reversed(having) for version in versions[i]}
+    shape = {(name, n): _shape(lake, source, marks[i], name) for (name, n), i in first.items()}
+    shapes = {i: tuple(shape[version] for version in versions[i]) for i in having}
     breaks = [
         at
         for at, (one, next_one) in enumerate(pairwise(having), 1)

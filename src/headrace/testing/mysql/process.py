@@ -106,7 +106,7 @@ class Process:
         if not self.pid_file.exists():
             return False
         try:
-            pymysql.connect(unix_socket=str(self.socket), user="root").close()
+            pymysql.connect(unix_socket=str(self.socket), user="root", ssl_disabled=True).close()
         except pymysql.err.OperationalError:
             return False
         return True

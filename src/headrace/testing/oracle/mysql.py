@@ -189,9 +189,9 @@ class MysqlOracle:
 
 def _connect(url: str, *, autocommit: bool = True) -> Connection:
     address = Address.parse(url)
-    where: dict[str, Any] = {"host": address.host, "port": address.port}
+    where: dict[str, Any] = {"host": address.host, "port": address.port, "ssl_disabled": not address.tls.ca}
     if address.socket:
-        where = {"unix_socket": address.socket}
+        where = {"unix_socket": address.socket, "ssl_disabled": True}
     elif address.tls.ca:
         where["ssl_ca"] = address.tls.ca
         where["ssl_verify_identity"] = address.tls.mode is SslMode.VERIFY_IDENTITY

@@ -20,6 +20,7 @@ from headrace.sources.mysql.session.statements import Session
 from headrace.sources.mysql.snapshot import locks
 from headrace.sources.mysql.snapshot.locks import TablesHeld
 from headrace.testing.mysql import Database
+from headrace.testing.mysql.server import run
 from headrace.testing.proxy import Proxy
 
 pytestmark = pytest.mark.server
@@ -78,21 +79,22 @@ def test_nothing_is_locked_where_no_wait_could_be_cancelled(database: Database) 
         session = stack.enter_context(connect(Address.parse(database.url(user="mirror")), role="test"))
         for number in range(TABLES):
             database.execute(f"CREATE TABLE t{number} (id int PRIMARY KEY)")
-        stack.enter_context(full(database))
+        root = stack.enter_context(database.connect())
+        stack.enter_context(full(database, root))
         asked = "SHOW GLOBAL STATUS LIKE 'Com_lock_tables'"
-        before = database.execute(asked)
+        before = run(root, asked)
         assert _lock(session, database).code == "MY_SERVER_FULL"
-        assert database.execute(asked) == before
+        assert run(root, asked) == before
 
 
 @contextmanager
-def full(database: Database) -> Iterator[None]:
-    """A server without a free connection, but for who may do anything."""
-    [(most,)] = database.execute("SELECT @@global.max_connections")
+def full(database: Database, root: pymysql.Connection[Any]) -> Iterator[None]:
+    """A server without a free connection; who is there may do anything."""
+    [(most,)] = run(root, "SELECT @@global.max_connections")
     taken: list[pymysql.Connection[Any]] = []
     try:
-        [(_, there)] = database.execute("SHOW GLOBAL STATUS LIKE 'Threads_connected'")
-        database.execute(f"SET GLOBAL max_connections = {max(10, int(there))}")
+        [(_, there)] = run(root, "SHOW GLOBAL STATUS LIKE 'Threads_connected'")
+        run(root, f"SET GLOBAL max_connections = {max(10, int(there))}")
         with suppress(pymysql.err.OperationalError):
             while True:
                 taken.append(database.connect(user="app"))
@@ -102,4 +104,4 @@ def full(database: Database) -> Iterator[None]:
     finally:
         for each in taken:
             each.close()
-        database.execute(f"SET GLOBAL max_connections = {most}")
+        run(root, f"SET GLOBAL max_connections = {most}")
