@@ -107,9 +107,9 @@ class PositionDoubtful(HeadraceError):
 
 
 class ShapeChanged(Definite):
-    """A table is not what was recorded of it: as it is now, it may be copied anew."""
+    """A table is not what was recorded of it, or its stream lacks a value: as it is now, it may be copied."""
 
-    codes = ("TABLE_CHANGED", "TABLE_ALTERED", "RECONCILE_COLUMNS_CHANGED")
+    codes = ("TABLE_CHANGED", "TABLE_ALTERED", "RECONCILE_COLUMNS_CHANGED", "TOAST_LOST")
 
 
 _FAMILIES: dict[str, type[HeadraceError]] = {

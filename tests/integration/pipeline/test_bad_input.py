@@ -120,8 +120,8 @@ def test_a_table_that_may_not_be_read_refuses_the_run(good: Database, lake: Path
     [
         ("SELECT 1", "PG_PUBLICATION_UNKNOWN"),
         ("CREATE PUBLICATION p", "PG_TABLE_UNPUBLISHED"),
-        ("CREATE PUBLICATION p FOR TABLE t WHERE (id > 5)", "PG_TABLE_LIMITED"),
-        ("CREATE PUBLICATION p FOR TABLE t (id)", "PG_TABLE_LIMITED"),
+        ("CREATE PUBLICATION p FOR TABLE t WHERE (n > 5)", "PG_FILTER_IDENTITY"),
+        ("CREATE PUBLICATION p FOR TABLE t (n)", "PG_COLUMNS_IDENTITY"),
         ("CREATE PUBLICATION p FOR TABLE t WITH (publish = 'insert')", "PG_PUBLICATION_PARTIAL"),
         (
             "CREATE PUBLICATION p FOR TABLE t WITH (publish = 'insert, update, delete')",

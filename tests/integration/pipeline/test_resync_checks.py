@@ -60,11 +60,14 @@ def test_what_went_wrong_with_a_table_since_it_was_chosen_is_refused_alone(datab
     assert examined(database, "ours", ours=True) == flawed
     filters = "SELECT count(prqual), count(*) FROM pg_publication_rel"
     assert database.execute(filters) == [(0, 5)]
-    # A user's publication is used as it is, so it has to send all of a table.
+    # A user's publication is used as it is.
     database.execute("CREATE PUBLICATION theirs FOR TABLE good, keyless, hidden, leaf", user="app")
     assert examined(database, "theirs", ours=False) == {**flawed, "part": "PG_TABLE_UNPUBLISHED"}
     database.execute("ALTER PUBLICATION theirs ADD TABLE part WHERE (id < 100)", user="app")
-    assert examined(database, "theirs", ours=False) == {**flawed, "part": "PG_TABLE_LIMITED"}
+    assert examined(database, "theirs", ours=False) == flawed, "a part that can be followed"
+    database.execute("ALTER PUBLICATION theirs DROP TABLE part; ALTER TABLE part ADD COLUMN n int")
+    database.execute("ALTER PUBLICATION theirs ADD TABLE part (n)", user="app")
+    assert examined(database, "theirs", ours=False) == {**flawed, "part": "PG_COLUMNS_IDENTITY"}
     database.execute("ALTER PUBLICATION theirs SET (publish_via_partition_root = true)", user="app")
     assert examined(database, "theirs", ours=False, names=("good", "leaf")) == {"leaf": "PG_PUBLICATION_ROOT"}
     database.execute("ALTER PUBLICATION theirs SET (publish = 'insert')", user="app")

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 
 from headrace.core.chunks import ByChunk
 from headrace.core.columns import column, flags, narrow
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.fold import Folded, fold
 from headrace.core.key_events import Event
 from headrace.core.keycode import keycode
@@ -274,11 +274,12 @@ def _failure(task: TableTask, folded: Folded, events: pa.Table) -> Definite | No
     if len(folded.missing):
         return row_missing(task.name, len(folded.missing), _changed_from(events, folded.missing))
     if len(folded.holes):
-        return Definite(
+        # A row that came into a row filter by an update: the source sent it without what did not change.
+        return ShapeChanged(
             "TOAST_LOST",
             f"an unchanged value of {task.name} is nowhere to be found",
             detail=f"in {len(folded.holes)} rows, {_changed_from(events, folded.holes)}",
-            hint=f"ALTER TABLE {task.name} REPLICA IDENTITY FULL, then headrace tables resync",
+            hint=f"headrace tables resync {task.name}; by REPLICA IDENTITY FULL the source sends all values",
         )
     return None
 

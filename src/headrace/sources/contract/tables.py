@@ -68,7 +68,7 @@ class Change:
 
     what: str  # for a message
     now: TableDef | None  # the same table as it is now, by whatever name; None: it is gone
-    mend: str | None = None  # a statement at the source that has to come before anything else
+    mend: str | None = None  # what has to be done at the source before anything else
     widens: bool = False  # columns were added at the end, NULL in every row from before, and that is all
 
 

@@ -10,11 +10,12 @@
       spark_casts  a printed value as an expression of Spark's SQL
     stream_source  the half of the contract that a receiver needs
       tables       the tables of a mirror, over these two:
-        capture       which tables the publication holds, and whether it sends all of each
+        capture       which tables the publication holds, and whether it sends what it should of each
         schema_check  whether tables are what was recorded, before each mark
     upstream       publication and slot: their order, names, removal; that order proves that nothing is lost
     objects        the record of both, and of the life of the server that they are of
     publication    our publication, made and altered
+    parts          tables that the user's publication sends in part: can that be followed exactly?
     slot           our slot, made, watched and dropped
     writers        W, the transactions that a snapshot has to show
     protocol/      the walsender's messages and wire

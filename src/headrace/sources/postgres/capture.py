@@ -1,13 +1,13 @@
-"""Capture: which tables the publication holds, and whether it sends all of each.
+"""Capture: which tables the publication holds, and whether it sends what it should of each.
 
-    examine    fit by themselves; of the user's publication, which nobody alters, also wholly in it
+    examine    fit by themselves; of the user's publication, which nobody alters, also as members of it
     capture    in our publication, wholly and committed ─► as `define`
     define     the very same tables, as members
     release    out of our publication again
 
 What somebody limited in our publication, by a filter or a list of columns, is put right where it is met. A
-publication of the user's is used as it is. Called through the contract (`tables`), by whoever begins, adds,
-drops or renews tables.
+publication of the user's is used as it is, filters and lists included (`parts`). Called through the
+contract (`tables`), by whoever begins, adds, drops or renews tables.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def examine(connection: Session, upstream: Upstream, names: Sequence[TableName])
     errors = unfit_tables(connection, entries)
     if not upstream.owns_publication:
         fit = [each for each in entries if each.name not in errors]
-        errors |= unfit_members(connection, upstream.publication, fit)
+        errors |= unfit_members(connection, upstream.publication, fit, ours=False)
     return _examined(entries, errors)
 
 
@@ -64,12 +64,13 @@ def partly(connection: Session, upstream: Upstream, names: Sequence[TableName]) 
         return ()
     entries = read_entries_by_name(connection, names, [upstream.publication]).values()
     members = [each for each in entries if each.memberships]
-    return unfit_members(connection, upstream.publication, members).keys()
+    return unfit_members(connection, upstream.publication, members, ours=True).keys()
 
 
 def _members(connection: Session, upstream: Upstream, entries: Iterable[TableEntry]) -> Examined:
     there = list(entries)
-    return _examined(there, unfit_members(connection, upstream.publication, there))
+    ours = upstream.owns_publication
+    return _examined(there, unfit_members(connection, upstream.publication, there, ours=ours))
 
 
 def _examined(entries: Iterable[TableEntry], errors: dict[TableName, HeadraceError]) -> Examined:

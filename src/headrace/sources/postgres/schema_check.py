@@ -29,6 +29,7 @@ from headrace.sources.postgres.catalog.table_def_record import definition, from_
 from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.objects import Upstream
+from headrace.sources.postgres.parts import part_flaw
 from headrace.sources.postgres.session.log_end import WAL_END
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.upstream import remade
@@ -100,10 +101,12 @@ def _renewed(table: TableDef, seen: TableEntry) -> TableDef:
 
 
 def _mend(connection: Session, upstream: Upstream, known: TableDef, now: TableEntry) -> str | None:
-    """The statement without which a table can't be mirrored again; of one with other columns an identity."""
+    """Name the way to a table that can be mirrored again; to one with other columns an identity."""
     if table_def.identity_flaw(now, connection.info.server_version) is not None:
         kind = "DEFAULT" if now.identity.full else "FULL"
         return f"ALTER TABLE {known.name} REPLICA IDENTITY {kind}"
+    if not upstream.owns_publication and (flaw := part_flaw(connection, upstream.publication, now)):
+        return flaw.error.hint
     others = table_def.schema_of(now).columns != known.schema.columns
     if upstream.owns_publication or now.memberships or others:
         return None

@@ -20,11 +20,12 @@ pytestmark = pytest.mark.server
         ("SELECT 1", "PG_PUBLICATION_UNKNOWN"),
         ("CREATE PUBLICATION p", "PG_TABLE_UNPUBLISHED"),
         ("CREATE PUBLICATION p FOR TABLE good WITH (publish = 'insert')", "PG_PUBLICATION_PARTIAL"),
-        ("CREATE PUBLICATION p FOR TABLE good WHERE (id > 1)", "PG_TABLE_LIMITED"),
-        ("CREATE PUBLICATION p FOR TABLE good (id)", "PG_TABLE_LIMITED"),
+        ("CREATE PUBLICATION p FOR TABLE good WHERE (v > 'a')", "PG_FILTER_IDENTITY"),
+        ("CREATE PUBLICATION p FOR TABLE good WHERE (id > 1 AND NOT v IS NULL)", "PG_FILTER_IDENTITY"),
+        ("CREATE PUBLICATION p FOR TABLE good (v)", "PG_COLUMNS_IDENTITY"),
         (
-            "CREATE PUBLICATION p FOR TABLE good WITH (publish_generated_columns = stored)",
-            "PG_PUBLICATION_GENERATED",
+            "ALTER TABLE good REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE good (id, v)",
+            "PG_COLUMNS_IDENTITY",
         ),
     ],
 )
@@ -37,6 +38,38 @@ def test_a_publication_that_would_make_the_mirror_wrong_is_refused_and_mended(
     mend(db, the(report, code))
     assert check(db, "good", publication="p").errors == ()
     applies_its_own(db, "good")
+
+
+PARTS = (
+    ("TABLE good WHERE (id > 1)", "PG_TABLE_IN_PART", "rows"),
+    ("TABLE good (id)", "PG_TABLE_IN_PART", '"v"'),
+    ("TABLE good (v, id)", None, ""),
+    ("TABLE good (id) WHERE (id > 1)", "PG_TABLE_IN_PART", "rows"),
+)
+
+
+def test_a_part_that_can_be_followed_is_told_of(db: Database) -> None:
+    for published, code, said in PARTS:
+        db.execute(f"CREATE PUBLICATION p FOR {published}", user="app")
+        report = check(db, "good", publication="p")
+        assert report.errors == ()
+        found = [each for each in report.findings if each.code.startswith("PG_TABLE")]
+        assert [each.code for each in found] == ([code] if code else [])
+        assert all(said in str(each.error.detail) for each in found)
+        applies_its_own(db, "good")
+        db.execute("DROP PUBLICATION p")
+
+
+def test_a_filter_that_the_user_may_not_evaluate_is_refused_and_mended(db: Database) -> None:
+    db.execute("CREATE PUBLICATION p FOR TABLE good WHERE (factorial(id) + abs(id) > 1)")
+    assert check(db, "good", publication="p").errors == ()
+    db.execute("REVOKE EXECUTE ON FUNCTION pg_catalog.factorial(bigint) FROM PUBLIC")
+    report = check(db, "good", publication="p")
+    assert [finding.code for finding in report.errors] == ["PG_FILTER_PRIVILEGE"]
+    assert the(report, "PG_FILTER_PRIVILEGE").error.detail == "factorial(bigint)"
+    mend(db, the(report, "PG_FILTER_PRIVILEGE"))
+    assert check(db, "good", publication="p").errors == ()
+    db.execute("REVOKE EXECUTE ON FUNCTION pg_catalog.factorial(bigint) FROM app")
 
 
 def test_partitions_under_the_name_of_their_root_are_refused(db: Database) -> None:
@@ -74,8 +107,8 @@ def test_what_a_publication_leaves_out_is_told_as_the_server_goes_by_it(db: Data
     for published, table, limited in LISTED_TWICE:
         db.execute(f"CREATE PUBLICATION p FOR {published}")
         report = check(db, table, publication="p")
-        codes = [finding.code for finding in report.errors]
-        assert codes == (["PG_TABLE_LIMITED"] if limited else []), published
+        codes = [finding.code for finding in report.findings if finding.code == "PG_TABLE_IN_PART"]
+        assert (report.errors, codes) == ((), ["PG_TABLE_IN_PART"] if limited else []), published
         db.execute(f"DELETE FROM {table}; INSERT INTO {table} (id) VALUES (1)")
         streamed = db.execute(
             "SELECT 1 FROM pg_logical_slot_get_binary_changes('oracle', NULL, NULL, 'proto_version', '1',"
@@ -85,18 +118,37 @@ def test_what_a_publication_leaves_out_is_told_as_the_server_goes_by_it(db: Data
         db.execute("DROP PUBLICATION p")
 
 
-def test_a_column_list_with_a_generated_column_is_refused_and_mended(db: Database) -> None:
-    """The server would send it, and the first change would stop the table (PostgreSQL 18)."""
+def test_columns_are_those_that_the_server_sends(db: Database) -> None:
+    """Stored generated columns too, where they are listed or published (PostgreSQL 18)."""
     db.execute(TREE, user="app")
-    for columns, refused in (("id, n", False), ("id, n, twice", True), ("id", True)):
-        db.execute(f"CREATE PUBLICATION p FOR TABLE gen ({columns})")
+    for published, columns in (
+        ("gen", ["id", "n"]),
+        ("gen (id, n)", ["id", "n"]),
+        ("gen (twice, n, id)", ["id", "n", "twice"]),
+        ("gen (twice, id)", ["id", "twice"]),
+        ("gen (id)", ["id"]),
+        ("gen WITH (publish_generated_columns = stored)", ["id", "n", "twice"]),
+        ("gen (id) WITH (publish_generated_columns = stored)", ["id"]),
+    ):
+        db.execute(f"CREATE PUBLICATION p FOR TABLE {published}")
         report = check(db, "gen", publication="p")
-        codes = [finding.code for finding in report.errors]
-        assert codes == (["PG_TABLE_LIMITED"] if refused else []), columns
-        if refused:
-            mend(db, the(report, "PG_TABLE_LIMITED"))
-            assert check(db, "gen", publication="p").errors == ()
+        assert report.errors == (), published
+        [table] = report.tables
+        [(sent,)] = db.execute("SELECT attnames::text[] FROM pg_publication_tables WHERE pubname = 'p'")
+        assert list(table.schema.names) == columns == sent, published
         db.execute("DROP PUBLICATION p")
+
+
+def test_whole_rows_with_a_generated_column_ask_for_its_being_published(db: Database) -> None:
+    """Else the server refuses UPDATE and DELETE; of a virtual one in any case."""
+    db.execute(TREE, user="app")
+    db.execute("ALTER TABLE gen REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE gen", user="app")
+    assert [each.code for each in check(db, "gen", publication="p").errors] == ["PG_IDENTITY_MISSING"]
+    db.execute("ALTER PUBLICATION p SET (publish_generated_columns = stored)")
+    assert check(db, "gen", publication="p").errors == ()
+    applies_its_own(db, "gen")
+    db.execute("ALTER TABLE gen ADD COLUMN seen int GENERATED ALWAYS AS (n) VIRTUAL")
+    assert [each.code for each in check(db, "gen", publication="p").errors] == ["PG_IDENTITY_MISSING"]
 
 
 def test_a_column_list_of_every_column_is_no_limit(db: Database) -> None:

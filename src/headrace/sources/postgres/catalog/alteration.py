@@ -16,6 +16,7 @@ what ordinary maintenance alters and no row depends on:
                  that was added and renamed since the last look by the stream, which knows the first name
                  (`decoding`). Within a composite or a range nobody would see that
     names        of types are for people
+    columns      that the publication's list leaves out: they may come, go and change, and no row is another
 
 A new file node alone means nothing: TRUNCATE is in the stream, VACUUM FULL and CLUSTER move rows without
 changing one. Two statements change rows behind the stream's back, and both leave more than a new file node.
@@ -35,7 +36,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.sources.postgres.catalog.table_def import Membership, TableEntry
+from headrace.sources.postgres.catalog.table_def import Membership, TableEntry, watched
 from headrace.sources.postgres.catalog.types import TypeEntry, enum_of, is_same_form
 
 
@@ -44,10 +45,10 @@ def differs(last: TableEntry, now: TableEntry) -> str | None:
     checks: tuple[tuple[bool, str], ...] = (
         ((last.oid, last.kind) != (now.oid, now.kind), "the table was dropped and made again"),
         (last.name != now.name, f"the table was renamed to {now.name}"),
+        (_memberships_differ(last, now), _memberships_changed(last, now)),
         ((columns := _columns_differ(last, now)) is not None, str(columns)),
         (_types_differ(last, now), "a type of its columns was altered"),
         (_identity_differs(last, now), "its replica identity changed"),
-        (_memberships_differ(last, now), _memberships_changed(last, now)),
         (last.ancestors != now.ancestors or _was_moved(last, now), "its place in a partition tree changed"),
         (last.persistence != now.persistence, "it was made logged or unlogged"),
         (_rewritten(last, now), "it was rewritten"),
@@ -83,8 +84,8 @@ def widened(last: TableEntry, now: TableEntry) -> bool:
 
 
 def _columns_differ(last: TableEntry, now: TableEntry) -> str | None:
-    before = {a.number: a for a in last.attributes}
-    after = {a.number: a for a in now.attributes}
+    before = {a.number: a for a in watched(last.attributes, last.memberships)}
+    after = {a.number: a for a in watched(now.attributes, now.memberships)}
     for number, attribute in before.items():
         later = after.get(number)
         if later is None:

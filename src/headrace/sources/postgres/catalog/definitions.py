@@ -17,13 +17,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.table_def import Attribute, Membership, ReplicaIdentity, TableEntry
+from headrace.sources.postgres.catalog.table_def import (
+    Attribute,
+    Membership,
+    ReplicaIdentity,
+    TableEntry,
+    watched,
+)
 from headrace.sources.postgres.catalog.types import TypeEntry
 from headrace.sources.postgres.session.statements import Session, query
 
 _ENTRIES = """
 WITH chosen AS (
-    SELECT p.oid, p.xmin, p.xmax, p.pubname, p.puballtables, p.pubviaroot
+    SELECT p.oid, p.xmin, p.xmax, p.pubname, p.puballtables, p.pubviaroot,
+           COALESCE(to_jsonb(p) ->> 'pubgencols', 'n') = 's' AS generated  -- PostgreSQL 18
       FROM pg_publication p WHERE p.pubname = ANY (%(publications)s::text[])
 )
 -- The column and not pg_relation_filenode(), which sees what was committed after the statement began.
@@ -57,6 +64,10 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
                    concat_ws(' ', p.oid, p.xmin, r.oid, s.oid),
                    r.prrelid IS NOT DISTINCT FROM c.oid, over.relid <> c.oid, s.oid IS NOT NULL, p.pubviaroot,
                    concat_ws('/', over.lives, d.xmin),
+                   -- Out of the expression's tree: to print it as SQL locks the table.
+                   (SELECT json_agg(DISTINCT var[1]::int2)
+                      FROM regexp_matches(r.prqual::text, ':varattno (-?[0-9]+) ', 'g') found(var)),
+                   p.generated,
                    concat_ws(' ', p.xmax, r.xmax, s.xmax, over.replacing, d.xmax)
                ) ORDER BY p.pubname, r.prrelid, over.relid)
           FROM chosen p
@@ -158,9 +169,11 @@ def _table(row: tuple[Any, ...], types: Mapping[int, TypeEntry]) -> TableEntry:
     attributes, index, toast, ancestors, memberships = row[8:]
     index_oid, key, constraint = index or (0, (), 0)
     columns = tuple(Attribute(*attribute) for attribute in attributes or ())
-    # What other tables of the same look reach must not matter: they come and go.
-    reached = _reached((column.type for column in columns if column.type not in _PLAIN), types)
     rows = [membership.pop() for membership in memberships or ()]
+    members = tuple(_membership(*membership) for membership in memberships or ())
+    # What other tables of the same look reach must not matter: they come and go.
+    used = (column.type for column in watched(columns, members) if column.type not in _PLAIN)
+    reached = _reached(used, types)
     return TableEntry(
         oid=oid,
         name=TableName(schema, name),
@@ -170,14 +183,39 @@ def _table(row: tuple[Any, ...], types: Mapping[int, TypeEntry]) -> TableEntry:
         identity=ReplicaIdentity(identity, index_oid, tuple(key or ()), constraint or 0),
         attributes=columns,
         ancestors=tuple(ancestors or ()),
-        memberships=tuple(
-            Membership(publication, filtered, None if listed is None else tuple(listed), *rest)
-            for publication, filtered, listed, *rest in memberships or ()
-        ),
+        memberships=members,
         policies=policies,
         toast=toast,
         types=reached,
         replacing=_xids(rows).union(*(each.replacing for each in reached)),
+    )
+
+
+def _membership(
+    publication: str,
+    filtered: bool,
+    listed: list[int] | None,
+    made: str,
+    named: bool,
+    inherited: bool,
+    by_schema: bool,
+    via_root: bool,
+    lives: str,
+    filter_columns: list[int] | None,
+    generated: bool,
+) -> Membership:
+    return Membership(
+        publication,
+        filtered,
+        None if listed is None else tuple(listed),
+        made,
+        named,
+        inherited,
+        by_schema,
+        via_root,
+        lives,
+        tuple(filter_columns or ()),
+        generated,
     )
 
 

@@ -18,6 +18,7 @@ hidden      DDL that may be in the stream while a look still shows the rows that
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.core.names import TableName
@@ -77,6 +78,13 @@ class Membership:
     by_schema: bool = False  # the publication holds the member's schema
     via_root: bool = False  # changes of partitions are sent under the name of an ancestor
     lives: str | None = None
+    filter_columns: tuple[int, ...] = ()  # of the row filter; it never asks for the whole row
+    generated: bool = False  # stored generated columns are sent where no list says which
+
+    @property
+    def filters(self) -> bool:
+        """Tell whether rows are left out: the server goes by no filter of a table whose schema it holds."""
+        return self.filtered and not self.by_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +108,48 @@ class TableEntry:
 
     @property
     def columns(self) -> tuple[Attribute, ...]:
-        """The columns that are mirrored: generated ones are the source's own business."""
-        return tuple(a for a in self.attributes if not a.generated)
+        """The columns that are mirrored: those that the publication sends, in the stream's order."""
+        sent = sent_columns(self.memberships)
+        return tuple(a for a in self.attributes if sent(a.number, a.generated))
+
+    @property
+    def filter(self) -> Membership | None:
+        """The membership whose row filter the server goes by; None where all rows are sent."""
+        return next((m for m in deciding(self.memberships) if m.filters), None)
+
+
+def deciding(memberships: Sequence[Membership]) -> Sequence[Membership]:
+    """The memberships that filter and list are taken from: the table's own row goes before its ancestors'."""
+    return [membership for membership in memberships if not membership.inherited] or memberships
+
+
+def sent_columns(memberships: Sequence[Membership]) -> Callable[[int, str], bool]:
+    """The test of a column, by its number and how it is generated: does the publication send it?
+
+    Without a list it sends all, but of generated columns at most the stored ones (PostgreSQL 18).
+    """
+    members = deciding(memberships)
+    lists = [membership.columns for membership in members if membership.columns is not None]
+    if lists and len(lists) == len(members):
+        listed = frozenset().union(*lists)
+        return lambda number, generated: number in listed
+    kinds = ("", "s") if any(membership.generated for membership in members) else ("",)
+    return lambda number, generated: generated in kinds
+
+
+def watched(attributes: tuple[Attribute, ...], memberships: Sequence[Membership]) -> tuple[Attribute, ...]:
+    """The columns whose DDL matters: all of them, or those that the publication lists."""
+    if all(membership.columns is None for membership in deciding(memberships)):
+        return attributes
+    sent = sent_columns(memberships)
+    return tuple(a for a in attributes if sent(a.number, a.generated))
 
 
 def schema_of(entry: TableEntry) -> TableSchema:
     """The table's columns and identity, as the lake will know them."""
     types = {known.oid: known for known in entry.types}
     columns = tuple(column_of(a.name, a.type, a.typmod, a.shown, types) for a in entry.columns)
-    # A key with a generated column (possible with identity FULL) is not ours to use.
+    # A key with a column that is not sent (a generated one, possible with identity FULL) is not ours to use.
     key = entry.identity.key if set(entry.identity.key) <= {c.name for c in columns} else ()
     return TableSchema(columns=columns, key=key, full=entry.identity.full)
 
@@ -130,7 +171,8 @@ def identity_flaw(entry: TableEntry, server_version: int) -> str | None:
     server would refuse the application's own statements.
     """
     identity = entry.identity
-    generated = {a.name for a in entry.attributes if a.generated}
+    sent = sent_columns(entry.memberships)
+    generated = {a.name for a in entry.attributes if a.generated and not sent(a.number, a.generated)}
     if identity.full:
         if generated and server_version >= 180000:
             return "its replica identity FULL includes generated columns, which are not published"

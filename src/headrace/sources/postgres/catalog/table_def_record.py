@@ -22,6 +22,7 @@ from headrace.sources.postgres.catalog.table_def import (
     ReplicaIdentity,
     TableEntry,
     schema_of,
+    sent_columns,
 )
 from headrace.sources.postgres.catalog.types import TypeEntry, enum_of
 
@@ -57,7 +58,7 @@ def from_record(record: Mapping[str, Any]) -> TableEntry:
 
 def types_of(record: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """The types of the columns that are mirrored (oid and modifier), out of a look's record; () of none."""
-    return tuple((a["type"], a["typmod"]) for a in record.get("attributes", ()) if not a["generated"])
+    return tuple((a["type"], a["typmod"]) for a in mirrored(record))
 
 
 def labels_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, ...]:
@@ -65,8 +66,13 @@ def labels_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, ...]:
     types = {known["oid"]: TypeEntry(**_fields(known)) for known in record.get("types", ())}
     if not types:
         return ()
-    enums = [enum_of(a["type"], types) for a in record["attributes"] if not a["generated"]]
+    enums = [enum_of(a["type"], types) for a in mirrored(record)]
     return tuple(None if enum is None else enum.labels for enum in enums) if any(enums) else ()
+
+
+def mirrored(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    sent = sent_columns([_membership(m) for m in record.get("memberships", ())])
+    return [a for a in record.get("attributes", ()) if sent(a["number"], a["generated"])]
 
 
 def _membership(record: Mapping[str, Any]) -> Membership:

@@ -29,13 +29,19 @@ def unfit_tables(connection: Session, entries: Sequence[TableEntry]) -> dict[Tab
 
 
 def unfit_members(
-    connection: Session, publication: str, entries: Sequence[TableEntry]
+    connection: Session, publication: str, entries: Sequence[TableEntry], *, ours: bool
 ) -> dict[TableName, HeadraceError]:
-    """The tables of which the publication does not send everything; `looks` are taken through it."""
+    """The tables that the publication does not send as it should; `entries` were read through it.
+
+    One of `ours` sends everything. One of the user's may send a part, if that can be followed.
+    """
     if not entries:
         return {}
     whole = read_publication(connection, publication)
-    found = {entry.name: _first(check_members(connection, publication, whole, [entry])) for entry in entries}
+    found = {
+        entry.name: _first(check_members(connection, publication, whole, [entry], ours=ours))
+        for entry in entries
+    }
     return {name: error for name, error in found.items() if error is not None}
 
 

@@ -10,6 +10,7 @@ from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.findings import Finding, Level, mended
 from headrace.sources.postgres.catalog.definitions import read_entries as look_at
 from headrace.sources.postgres.catalog.table_def import TableEntry, identity_flaw
+from headrace.sources.postgres.parts import check_part, limits
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.preflight.wish import PostgresWish
 from headrace.sources.postgres.protocol.stream_errors import slot_active, slot_taken
@@ -27,7 +28,6 @@ class Publication:
 
     complete: bool  # publishes every action
     via_root: bool
-    generated: bool  # publishes generated columns (PostgreSQL 18)
 
 
 # --- publication --------------------------------------------------------------------------------
@@ -52,6 +52,8 @@ def check_members(
     publication: Publication | None,
     tables: Sequence[TableEntry],
     hopeless: frozenset[TableName] = frozenset(),
+    *,
+    ours: bool = False,
 ) -> Iterator[Finding]:
     """The same of a publication that has been read already; None where there is none of this name."""
     quoted = quote_identifier(name)
@@ -80,8 +82,7 @@ def check_members(
         )
     yield from _whole(name, publication, tables)
     for table in tables:
-        fit_for_updates = identity_flaw(table, connection.info.server_version) is None
-        yield from _membership(name, table, not fit_for_updates, table.name in hopeless)
+        yield from _membership(connection, name, table, table.name in hopeless, ours)
 
 
 def _by_identity(
@@ -110,8 +111,8 @@ def read_publication(connection: Session, name: str) -> Publication | None:
     """Ask for a publication; None where there is none of this name."""
     rows = query(
         connection,
-        "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot,"
-        " COALESCE(to_jsonb(p) ->> 'pubgencols', 'n') <> 'n' FROM pg_publication p WHERE pubname = %s",
+        "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot"
+        " FROM pg_publication WHERE pubname = %s",
         [name],
     )
     return Publication(*rows[0]) if rows else None
@@ -144,24 +145,16 @@ def _whole(name: str, publication: Publication, tables: Sequence[TableEntry]) ->
             ),
             mend=mend,
         )
-    if publication.generated:
-        mend = (f"{alter} (publish_generated_columns = none)",)
-        yield Finding(
-            Level.ERROR,
-            Misconfigured(
-                "PG_PUBLICATION_GENERATED",
-                f'the publication "{name}" sends generated columns, which are not mirrored',
-                hint=mended(mend),
-            ),
-            mend=mend,
-        )
 
 
-def _membership(name: str, entry: TableEntry, flawed: bool, hopeless: bool) -> Iterator[Finding]:
+def _membership(
+    connection: Session, name: str, entry: TableEntry, hopeless: bool, ours: bool
+) -> Iterator[Finding]:
     alter = f"ALTER PUBLICATION {quote_identifier(name)}"
     mend: tuple[str, ...]
     if not entry.memberships:
         # To publish a table without an identity breaks the application's UPDATE and DELETE.
+        flawed = identity_flaw(entry, connection.info.server_version) is not None
         addition = (f"{alter} ADD TABLE ONLY {entry.name}",)
         mend = () if flawed else addition
         yield Finding(
@@ -176,42 +169,24 @@ def _membership(name: str, entry: TableEntry, flawed: bool, hopeless: bool) -> I
             table=entry.name,
         )
         return
-    limited = _limits(entry)
+    if not ours:
+        yield from check_part(connection, name, entry)
+        return
+    limited = limits(entry)
     if limited is None:
         return
-    again = (f"{alter} DROP TABLE ONLY {entry.name}", f"{alter} ADD TABLE ONLY {entry.name}")
-    # The limit of a partition may stand at its root, where the statements would be others.
-    mend = () if entry.ancestors else again
+    mend = (f"{alter} DROP TABLE ONLY {entry.name}", f"{alter} ADD TABLE ONLY {entry.name}")
     yield Finding(
         Level.ERROR,
         Misconfigured(
             "PG_TABLE_LIMITED",
-            f'the publication "{name}" does not send table {entry.name} as it is',
-            detail=limited,
-            hint=mended(mend) or "publish the partitions, or their root, without it",
+            f'our publication "{name}" does not send table {entry.name} as it is',
+            detail=f"it leaves out {limited}",
+            hint=mended(mend),
         ),
         mend=mend,
         table=entry.name,
     )
-
-
-def _limits(entry: TableEntry) -> str | None:
-    """Name what the publication leaves out of the table.
-
-    The server goes by the table's own row where it has one, whatever its ancestors' say; and by no
-    filter where the publication holds the table's own schema.
-    """
-    deciding = [m for m in entry.memberships if not m.inherited] or entry.memberships
-    if all(m.filtered and not m.by_schema for m in deciding):
-        return "it has a row filter"
-    listed = [set(m.columns) for m in deciding if m.columns is not None]
-    if len(listed) < len(deciding):
-        return None
-    generated = [f'"{a.name}"' for a in entry.attributes if a.generated and a.number in set().union(*listed)]
-    if generated:
-        return f"its column list sends {', '.join(generated)}, which is generated and not mirrored"
-    wanted = {column.number for column in entry.columns}
-    return None if any(columns >= wanted for columns in listed) else "it has a column list"
 
 
 def check_making(

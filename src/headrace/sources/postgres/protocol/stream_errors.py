@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost, Transient
+from headrace.core.errors import (
+    Definite,
+    HeadraceError,
+    Misconfigured,
+    PositionDoubtful,
+    PositionLost,
+    Transient,
+)
 from headrace.sources.postgres.lsn import Log, Lsn
 from headrace.sources.postgres.session.refusals import refused
 
@@ -17,6 +24,8 @@ _OBJECT_IN_USE = "55006"
 _WRONG_STATE = "55000"
 _UNDEFINED_OBJECT = "42704"
 _UNDEFINED_FILE = "58P01"
+_OF_A_VALUE = "22"  # a class
+_DENIED = "42501"
 
 
 class StreamLost(Definite, PositionLost):
@@ -31,8 +40,14 @@ class PublicationMissing(Misconfigured, PositionLost):
     codes = ("PG_PUBLICATION_MISSING",)
 
 
-def refusal(said: Mapping[str, str], slot: str) -> HeadraceError:
-    """The coded error of an ErrorResponse to START_REPLICATION, or later in the stream."""
+class FilterFails(Misconfigured, PositionDoubtful):
+    """The server cannot evaluate a row filter on a change that it has to send: it sends nothing behind it."""
+
+    codes = ("PG_FILTER_STOPS_STREAM",)
+
+
+def refusal(said: Mapping[str, str], slot: str, *, begun: bool = False) -> HeadraceError:
+    """The coded error of an ErrorResponse to START_REPLICATION, or later in the stream that has begun."""
     state, message = said.get("C", ""), said.get("M", "")
     if state == _OBJECT_IN_USE:
         return slot_active(slot, None, message)
@@ -41,6 +56,11 @@ def refusal(said: Mapping[str, str], slot: str) -> HeadraceError:
         return publication_missing(message)
     if state in (_WRONG_STATE, _UNDEFINED_FILE):
         return slot_lost(slot, message)
+    if state.startswith(_OF_A_VALUE):
+        # The message may quote the value that made it fail, and is not repeated.
+        return filter_fails(f"SQLSTATE {state}; the server's log says which expression")
+    if begun and state == _DENIED:
+        return filter_fails(message)
     return refused(state.encode(), message)
 
 
@@ -59,6 +79,17 @@ def publication_missing(detail: str) -> PublicationMissing:
         detail=detail,
         hint="SELECT pubname FROM pg_publication shows those that exist; one that is made anew lacks the "
         "changes from before it: headrace run --reconcile",
+    )
+
+
+def filter_fails(detail: str) -> FilterFails:
+    """A change is sent by the filter and the rights of its time: to alter them later mends nothing."""
+    return FilterFails(
+        "PG_FILTER_STOPS_STREAM",
+        "the server ended the stream at a change on which a row filter of the publication fails",
+        detail=detail,
+        hint="the log keeps the filter of its time: publish the table with one that no row makes fail and "
+        "this user may evaluate, then headrace run --reconcile (make a slot of your own anew before that)",
     )
 
 

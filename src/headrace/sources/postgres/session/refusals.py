@@ -9,6 +9,7 @@ code, PG_LOGIN_REFUSED, with the server's own words as detail. Statements are to
     Overruled          in favour of another: recovery, a deadlock      (class 40)
     TableGone          a table or a column is not there any more       (42P01, 42703, 3F000)
     StatementRefused   what it asks for the server denies or can't do  (privileges, broken data, the rest)
+    ValueRefused         of these: a value of a row makes an expression fail  (class 22)
 
 Each of the five is about the statement and not about the connection: whoever reads one table may say it of
 that table (`snapshot.table_access`).
@@ -45,6 +46,10 @@ class Overruled(Transient):
 
 class StatementRefused(Misconfigured):
     """The server does not do what a statement of ours asks for."""
+
+
+class ValueRefused(StatementRefused):
+    """A value of a row makes an expression fail. The server's message may quote it: it is not repeated."""
 
 
 class PrivilegeMissing(StatementRefused, RightWithheld):
@@ -279,6 +284,13 @@ def _of_statement(state: str, primary: str) -> HeadraceError:
             "the server is short of a resource",
             detail=primary,
             hint="see the server's log: connections, slots, disk or memory",
+        )
+    if state.startswith("22"):
+        return ValueRefused(
+            "PG_STATEMENT_REFUSED",
+            "the server refused a statement",
+            detail=f"SQLSTATE {state}",
+            hint="see the server's log for the statement; please report it",
         )
     return StatementRefused(
         "PG_STATEMENT_REFUSED",

@@ -8,6 +8,7 @@
     follower      its connection, and ranges as COPY's text
     page_ranges   the ranges: so many pages of a table, one COPY
     key_range     ranges of a key instead, each of a moment of its own
+    row_filter    the condition of the rows that the publication sends
     copy_out      the bytes of COPY, in pieces of whole lines
     table_access  the lock on one table, and the proof that it is the one that is meant
     visibility    the snapshot of a transaction as a handoff, and whether it may be used

@@ -1,6 +1,6 @@
 """Followers: read ranges of a table, on executors, as a leader's snapshot sees them.
 
-    BEGIN REPEATABLE READ; SET TRANSACTION SNAPSHOT id; LOCK; COPY a range of pages; ROLLBACK
+    BEGIN REPEATABLE READ; SET TRANSACTION SNAPSHOT id; LOCK; row filter; COPY a range of pages; ROLLBACK
 
 A follower needs nothing but its arguments and may run anywhere, again and again, as long as the leader is
 open; it reads one range after another over one connection, each in a transaction of its own.
@@ -21,6 +21,7 @@ from headrace.sources.postgres.session.identity import Identity, identify, verif
 from headrace.sources.postgres.session.statements import Session, ask, query
 from headrace.sources.postgres.snapshot.copy_out import Stream, error_of, stream_copy
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement
+from headrace.sources.postgres.snapshot.row_filter import evaluating, row_filter
 from headrace.sources.postgres.snapshot.table_access import (
     ANY,
     confirm,
@@ -75,12 +76,18 @@ def copy(
     snapshot_id: str,
     columns: Sequence[str],
     piece: CopyRange,
+    publication: str = "",
     numbers: Mapping[str, int] = ANY,
 ) -> Stream:
-    """The rows of a range as they were at the leader's snapshot: COPY text, in pieces of whole lines."""
+    """The rows of a range as they were at the leader's snapshot: COPY text, in pieces of whole lines.
+
+    Of a table that the publication filters, those that its filter there lets through.
+    """
     with following(connection, snapshot_id, piece):
         prove_columns(connection, piece.table, numbers)
-        yield from stream_copy(connection.pgconn, copy_statement(columns, piece))
+        condition = row_filter(connection, publication, piece.oid)
+        with evaluating(connection, piece.table, condition):
+            yield from stream_copy(connection.pgconn, copy_statement(columns, piece, condition))
 
 
 _OVERTAKEN = """

@@ -38,6 +38,7 @@ from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.session.refusals import Cancelled
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
 from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
+from headrace.sources.postgres.snapshot.row_filter import evaluating, row_filter
 from headrace.sources.postgres.snapshot.table_access import ANY, confirm, lock, prove, prove_columns, reading
 from headrace.sources.postgres.snapshot.visibility import BEGIN, see
 
@@ -172,11 +173,16 @@ def _texts(values: pa.ChunkedArray) -> list[str | None]:
     return [str(value) for value in values.to_pylist()]
 
 
-def where(key: Sequence[str], spans: Sequence[Span]) -> str:
-    """The condition of spans. The literals have no type of their own: they take that of their column."""
+def where(key: Sequence[str], spans: Sequence[Span], condition: str = "") -> str:
+    """The condition of spans, and another one where it is given.
+
+    The literals have no type of their own: they take that of their column.
+    """
     row = f"ROW({', '.join(map(quote_identifier, key))})"
-    conditions = [" AND ".join(_limits(row, span)) for span in spans]
-    return "" if "" in conditions else f" WHERE {' OR '.join(f'({each})' for each in conditions)}"
+    limits = [" AND ".join(_limits(row, span)) for span in spans]
+    within = "" if "" in limits else f"({' OR '.join(f'({each})' for each in limits)})"
+    conditions = [each for each in (within, condition) if each]
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
 def _limits(row: str, span: Span) -> Iterator[str]:
@@ -203,7 +209,11 @@ def _literal(text: str) -> str:
 
 @contextmanager
 def chunk(
-    connection: Session, columns: Sequence[str], piece: KeyRange, numbers: Mapping[str, int] = ANY
+    connection: Session,
+    columns: Sequence[str],
+    piece: KeyRange,
+    publication: str = "",
+    numbers: Mapping[str, int] = ANY,
 ) -> Iterator[tuple[ByXid, Stream]]:
     """A chunk as it is now: which transactions it shows, and its rows as COPY text in whole lines.
 
@@ -219,8 +229,11 @@ def chunk(
         _refuse_other_order(connection, piece.number)
         handoff = see(connection.pgconn, frozenset())
         listed = ", ".join(map(quote_identifier, columns))
-        statement = f"COPY (SELECT {listed} FROM ONLY {piece.table}{where(piece.key, piece.spans)}) TO STDOUT"
-        yield handoff, stream_copy(connection.pgconn, statement)
+        condition = row_filter(connection, publication, piece.number)
+        within = where(piece.key, piece.spans, condition)
+        statement = f"COPY (SELECT {listed} FROM ONLY {piece.table}{within}) TO STDOUT"
+        with evaluating(connection, piece.table, condition):
+            yield handoff, stream_copy(connection.pgconn, statement)
         confirm(connection, piece.table, piece.number)
 
 
@@ -234,10 +247,13 @@ def _refuse_other_order(connection: Session, oid: int) -> None:
         )
 
 
-def paged_copy(columns: Sequence[str], table: TableName, key: Sequence[str], texts: Sequence[Key]) -> str:
+def paged_copy(
+    columns: Sequence[str], table: TableName, key: Sequence[str], texts: Sequence[Key], condition: str = ""
+) -> str:
     """The COPY of the rows with these keys (as the source prints them), each behind its page."""
     listed = ", ".join(map(quote_identifier, columns))
     row = f"ROW({', '.join(map(quote_identifier, key))})"
-    condition = " OR ".join(f"{row} = ROW({', '.join(map(_literal, each))})" for each in texts)
+    wanted = " OR ".join(f"{row} = ROW({', '.join(map(_literal, each))})" for each in texts)
     page = "(ctid::text::point)[0]::int8"
-    return f"COPY (SELECT {page}, {listed} FROM ONLY {table} WHERE {condition}) TO STDOUT"
+    also = f" AND {condition}" if condition else ""
+    return f"COPY (SELECT {page}, {listed} FROM ONLY {table} WHERE ({wanted}){also}) TO STDOUT"

@@ -57,11 +57,15 @@ def shares(pieces: Sequence[Piece], readers: int) -> list[list[Piece]]:
     return [small[at : at + some] for at in range(0, len(small), some)] + [[one] for one in large]
 
 
-def copy_statement(columns: Sequence[str], piece: CopyRange) -> str:
-    """The COPY of a range. ONLY: the children of an inheritance parent are copied as themselves."""
+def copy_statement(columns: Sequence[str], piece: CopyRange, condition: str = "") -> str:
+    """The COPY of a range's rows under a condition, if there is one.
+
+    ONLY: the children of an inheritance parent are copied as themselves.
+    """
     listed = ", ".join(quote_identifier(column) for column in columns)
     bounds = [f"ctid >= '({piece.low_page},0)'::tid"] if piece.low_page else []
     if piece.high_page is not None:
         bounds.append(f"ctid < '({piece.high_page},0)'::tid")
+    bounds += [condition] if condition else []
     where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
     return f"COPY (SELECT {listed} FROM ONLY {piece.table}{where}) TO STDOUT"

@@ -78,7 +78,7 @@ class Plan:
         except BaseException:
             connection.close()
             raise
-        return KeyWalk(connection, self.server.upstream.base)
+        return KeyWalk(connection, self.server.upstream)
 
 
 def plan(connection: Session, server: Server, order: CopyOrder) -> Plan:
@@ -121,7 +121,8 @@ def _held(
         seconds=seconds,
         waiting=waiting,
     )
-    return HeldSnapshot(leader, moved(leader.handoff, server.upstream.base), readers)
+    handoff = moved(leader.handoff, server.upstream.base)
+    return HeldSnapshot(leader, handoff, readers, server.upstream.publication)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ class HeldSnapshot:
     leader: Leader
     handoff: ByPosition | ByXid
     readers: int
+    publication: str
     admits_later: bool = True
 
     def __enter__(self) -> HeldSnapshot:
@@ -147,7 +149,11 @@ class HeldSnapshot:
 
     @property
     def ticket(self) -> Json:
-        return {"snapshot": self.leader.snapshot_id, "handoff": self.handoff.as_record()}
+        return {
+            "snapshot": self.leader.snapshot_id,
+            "handoff": self.handoff.as_record(),
+            "publication": self.publication,
+        }
 
     def shares(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
         return shares(pieces, self.readers)
@@ -161,7 +167,7 @@ class KeyWalk:
     """The walk along keys, over a connection of its own."""
 
     connection: Session
-    base: int
+    upstream: Upstream
 
     def __enter__(self) -> KeyWalk:
         return self
@@ -173,7 +179,7 @@ class KeyWalk:
 
     @property
     def ticket(self) -> Json:
-        return {"base": self.base}
+        return {"base": self.upstream.base, "publication": self.upstream.publication}
 
     def next_bound(self, table: TableDef, span: Span, rows: int, check: Callable[[], None]) -> Bound | None:
         with reading(self.connection, table.name, table.number):

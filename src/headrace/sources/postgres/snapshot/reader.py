@@ -2,6 +2,7 @@
 
     ticket   of a snapshot    its id and its handoff     ─► pages, as the leader sees them   (`follower`)
              of a key walk    the life of the server     ─► ranges of keys, as they are now  (`key_range`)
+             of both          the publication, by whose row filter the rows are read         (`row_filter`)
 
 A ticket is made by `plan`, in the driver; it travels as JSON. Rows come through COPY and `decode.copyrows`,
 whichever piece they are of.
@@ -28,6 +29,7 @@ from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
 from headrace.sources.postgres.snapshot.follower import Follower, copy, following
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange
+from headrace.sources.postgres.snapshot.row_filter import evaluating, row_filter
 from headrace.sources.postgres.snapshot.table_access import column_numbers
 
 _PAGE = Column("\0page", pa.int64(), "int", "bigint")  # no identifier of a source holds a NUL
@@ -52,14 +54,18 @@ class Reader:
     def read(self, columns: Sequence[Column], piece: Piece, known: Json | None = None) -> Iterator[Reading]:
         """Read these columns of a piece."""
         names, numbers = [column.name for column in columns], column_numbers(known)
-        connection = self._follower.connection
+        connection, publication = self._follower.connection, self._ticket["publication"]
         if isinstance(piece, KeyRange):
             key_range.prepare(connection)
-            with key_range.chunk(connection, names, piece, numbers) as (seen, buffers), closing(buffers):
+            with (
+                key_range.chunk(connection, names, piece, publication, numbers) as (seen, buffers),
+                closing(buffers),
+            ):
                 yield Reading(moved(seen, self._ticket["base"]), _decoded(columns, buffers))
             return
         handoff = handoff_from_record(self._ticket["handoff"])
-        with closing(copy(connection, self._ticket["snapshot"], names, _pages(piece), numbers)) as buffers:
+        pages, snapshot = _pages(piece), self._ticket["snapshot"]
+        with closing(copy(connection, snapshot, names, pages, publication, numbers)) as buffers:
             yield Reading(handoff, _decoded(columns, buffers))
 
     def look_up(
@@ -68,16 +74,15 @@ class Reader:
         """Find the rows with these keys by the key's index, and the piece of each by its page."""
         ranges = [_pages(piece) for piece in pieces]
         lows = [piece.low_page for piece in ranges]
-        statement = key_range.paged_copy(schema.names, ranges[0].table, schema.key, keys)
-        connection = self._follower.connection
-        with (
-            following(connection, self._ticket["snapshot"], ranges[0]),
-            closing(_by_key(connection, statement)) as buffers,
-        ):
-            for copied in _decoded((_PAGE, *schema.columns), buffers):
-                which = np.searchsorted(lows, copied.rows.column(0).to_numpy(), side="right") - 1
-                for number in np.unique(which).tolist():
-                    yield number, copied.rows.filter(pa.array(which == number)).remove_column(0)
+        table, connection = ranges[0].table, self._follower.connection
+        with following(connection, self._ticket["snapshot"], ranges[0]):
+            condition = row_filter(connection, self._ticket["publication"], ranges[0].oid)
+            statement = key_range.paged_copy(schema.names, table, schema.key, keys, condition)
+            with evaluating(connection, table, condition), closing(_by_key(connection, statement)) as buffers:
+                for copied in _decoded((_PAGE, *schema.columns), buffers):
+                    which = np.searchsorted(lows, copied.rows.column(0).to_numpy(), side="right") - 1
+                    for number in np.unique(which).tolist():
+                        yield number, copied.rows.filter(pa.array(which == number)).remove_column(0)
 
 
 def _decoded(columns: Sequence[Column], buffers: Iterable[Bytes]) -> Iterator[CopiedRows]:

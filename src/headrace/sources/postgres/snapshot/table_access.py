@@ -36,6 +36,7 @@ from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.errors import TableBusy, TableDenied
 from headrace.sources.contract.record import Json
 from headrace.sources.postgres.catalog.locks import holders, locked
+from headrace.sources.postgres.catalog.table_def_record import mirrored
 from headrace.sources.postgres.session.refusals import (
     Cancelled,
     LockTimeout,
@@ -112,7 +113,7 @@ def column_numbers(known: Json | None) -> Mapping[str, int]:
     """The numbers of a table's columns, by their names, as its recorded details have them."""
     if known is None:
         return ANY
-    return {each["name"]: each["number"] for each in known["attributes"] if not each["generated"]}
+    return {each["name"]: each["number"] for each in mirrored(known)}
 
 
 def prove_columns(connection: Session, table: TableName, numbers: Mapping[str, int]) -> None:

@@ -199,7 +199,7 @@ class SlotStream:
                 if kind == ord("W"):
                     self._given = stop
                     return
-                self._other(kind, self._buffer[start + _HEADER : stop].tobytes())
+                self._other(kind, self._buffer[start + _HEADER : stop].tobytes(), begun=False)
         raise lost("START_REPLICATION was not answered")
 
     def _fill(self, timeout: float) -> int:
@@ -241,10 +241,10 @@ class SlotStream:
                 self._other(kind, data[start + _HEADER : stop].tobytes())
         return np.concatenate(kept) if kept else _EMPTY
 
-    def _other(self, kind: int, payload: bytes) -> None:
+    def _other(self, kind: int, payload: bytes, *, begun: bool = True) -> None:
         """A frame that is not CopyData: an error, a warning, the end, or nothing of importance."""
         if kind == ord("E"):
-            raise refusal(fields(payload), self._slot)
+            raise refusal(fields(payload), self._slot, begun=begun)
         if kind == ord("N"):
             error = warning(fields(payload))
             if error is not None:

@@ -1,0 +1,26 @@
+"""The parts that a publication sends, compared with views of the server's own that say what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.core.names import TableName
+from headrace.testing.canonical import difference, lake_rows
+from headrace.testing.oracle.postgres_rows import source_rows
+from tests.integration.pipeline.conftest import Mirrors
+
+
+def differing(mirrors: Mirrors, names: Iterable[str]) -> dict[str, str]:
+    """The tables that the newest mark holds otherwise than the view `oracle.NAME` shows them."""
+    cut, found = mirrors.lake.at(), {}
+    with mirrors.database.connect() as connection:
+        for name in names:
+            if f"public.{name}" not in cut.mark.versions:
+                found[name] = "not in the mark"
+                continue
+            have = lake_rows(cut.arrow(f"public.{name}"))
+            want = source_rows(connection, TableName("oracle", name))
+            wrong = difference(have.frame, want.select(have.names).frame)
+            if wrong.height or have.names != want.names:
+                found[name] = f"{have.names} {want.names} {wrong}"
+    return found
