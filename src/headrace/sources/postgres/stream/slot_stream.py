@@ -105,6 +105,7 @@ class SlotStream:
         self._buffer: Bytes = np.empty(BUFFER, np.uint8)
         self._used = 0  # bytes in the buffer
         self._given = 0  # of those, given to the caller
+        self._ahead = False  # bytes came along with the server's yes, and nobody has looked at them
 
     @classmethod
     def open(cls, address: Address, wanted: Wanted) -> SlotStream:
@@ -151,8 +152,10 @@ class SlotStream:
 
     def read(self, timeout: float) -> Bytes:
         """Whole CopyData frames; empty if none came in time. Valid until the next call."""
-        begun = time.monotonic()
-        if not self._fill(timeout):
+        begun, ahead = time.monotonic(), self._ahead
+        self._ahead = False
+        # An error may be among them, and then nothing comes after it.
+        if not self._fill(0.0 if ahead else timeout) and not ahead:
             self._silent += time.monotonic() - begun
             if self._silent > self._silence:
                 raise Transient(
@@ -197,7 +200,7 @@ class SlotStream:
             for i, kind in enumerate(found.kinds.tolist()):
                 start, stop = int(found.starts[i]), int(found.stops[i])
                 if kind == ord("W"):
-                    self._given = stop
+                    self._given, self._ahead = stop, self._used > stop
                     return
                 self._other(kind, self._buffer[start + _HEADER : stop].tobytes(), begun=False)
         raise lost("START_REPLICATION was not answered")
