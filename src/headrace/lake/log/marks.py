@@ -28,6 +28,7 @@ from itertools import accumulate
 from typing import Any, overload
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.core.change_batch import TIMESTAMP
 from headrace.core.position import Position
@@ -183,6 +184,15 @@ class Kept(Sequence[Mark]):
     def start(self, number: int) -> int:
         """The index of a block's first mark."""
         return self._ends[number] - self.blocks[number].count
+
+    def find(self, epoch: int) -> Mark | None:
+        """The mark with this number; nothing is read but the block in which it may be."""
+        number = bisect_right(self.blocks, epoch, key=lambda block: block.first) - 1
+        if number < 0 or epoch > self.blocks[number].last:
+            return None
+        rows = self.rows(number)
+        at: int = pc.index(rows["epoch"], epoch).as_py()
+        return None if at < 0 else _marks(rows.slice(at, 1))[0]
 
     def rows(self, number: int) -> pa.Table:
         """The marks of a block, by epoch."""

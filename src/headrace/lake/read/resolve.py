@@ -96,9 +96,12 @@ def newest(marks: Sequence[Mark]) -> Mark:
 
 def at_epoch(marks: Sequence[Mark], epoch: int) -> Place:
     """The mark with this number."""
-    at = bisect_left(marks, epoch, key=lambda mark: mark.epoch)
-    if at < len(marks) and marks[at].epoch == epoch:
-        return place_of(marks[at])
+    if isinstance(marks, Kept):
+        found = marks.find(epoch)
+    else:
+        found = next((mark for mark in marks if mark.epoch == epoch), None)
+    if found is not None:
+        return place_of(found)
     raise _none(marks, f"there is no mark of epoch {epoch}")
 
 

@@ -72,6 +72,20 @@ def test_a_compaction_of_the_marks_hides_none(any_store: Store) -> None:
     assert Marks(any_store, "main").newest() == _mark(4)
 
 
+def test_a_mark_is_found_by_its_number_and_no_other_is_read(local_store: Store) -> None:
+    marks = _published(local_store, 5)
+    kept = marks.kept()
+    assert [kept.find(epoch) for epoch in range(7)] == [None, *map(_mark, range(1, 6)), None]
+    kept = marks.kept()
+    assert kept.find(4) == _mark(4)
+    assert len(kept._rows) == 1
+    DeltaTable(locate(local_store, marks.table.folder)).optimize.compact()
+    marks.newest()
+    assert marks.append(_mark(8))
+    kept = Marks(local_store, "main").kept()
+    assert [kept.find(epoch) for epoch in (2, 5, 6, 8, 9)] == [_mark(2), _mark(5), None, _mark(8), None]
+
+
 def test_what_was_published_is_named_once_for_the_disk(local_store: Store) -> None:
     marks = _published(local_store, 2)
     keys = marks.new_keys()
