@@ -42,3 +42,19 @@ def test_what_is_not_captured_in_full_is_no_definition_to_go_by(database: Databa
         assert tables.captured() == frozenset(NAMES)
         tables.release(NAMES[:2])
         assert tables.captured() == frozenset(NAMES[2:])
+
+
+def test_a_part_that_is_altered_before_it_is_recorded_is_looked_at_again(database: Database) -> None:
+    """What was altered between the look and the record may have been sent otherwise by a slot in between."""
+    database.execute(f"{TABLES}; CREATE PUBLICATION p FOR TABLE good WHERE (id > 5), part", user="app")
+    with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
+        tables = PostgresTables(session, Upstream("s", "p", owns_publication=False))
+        names = [TableName("public", "good"), TableName("public", "part")]
+        chosen = tables.examine(names)
+        assert tables.define(chosen.fit_defs).errors == {}
+        database.execute("ALTER PUBLICATION p SET TABLE part WHERE (id > 5), good WHERE (id > 5)", user="app")
+        found = tables.define(chosen.fit_defs)
+        assert {name.name: error.code for name, error in found.errors.items()} == {
+            "part": "PG_COPY_OVERTAKEN"
+        }
+        assert tables.define(tables.examine(names).fit_defs).errors == {}

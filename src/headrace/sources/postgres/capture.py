@@ -19,7 +19,7 @@ from headrace.core.names import TableName
 from headrace.sources.contract.tables import Examined, TableDef
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import TableEntry
-from headrace.sources.postgres.catalog.table_def_record import definition
+from headrace.sources.postgres.catalog.table_def_record import definition, from_record
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
 from headrace.sources.postgres.publication import (
@@ -30,6 +30,7 @@ from headrace.sources.postgres.publication import (
     without_identity,
 )
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.snapshot.table_access import overtaken
 
 
 def examine(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
@@ -53,9 +54,23 @@ def capture(connection: Session, upstream: Upstream, names: Sequence[TableName])
 
 
 def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) -> Examined:
-    """The very same tables by now, as members of the publication."""
-    numbers = [table.number for table in tables]
-    return _members(connection, upstream, read_entries(connection, numbers, [upstream.publication]).values())
+    """The very same tables by now, as members of the publication.
+
+    One whose membership in the user's publication is another one by now was sent otherwise at the beginning
+    of a stream that was made in between.
+    """
+    before = {table.number: from_record(table.details) for table in tables}
+    now = read_entries(connection, list(before), [upstream.publication])
+    found = _members(connection, upstream, now.values())
+    if upstream.owns_publication:
+        return found
+    moved = [each.name for each in now.values() if _made(each) != _made(before[each.oid])]
+    errors = {name: overtaken(f"what the publication sends of {name} was altered") for name in moved}
+    return Examined(found.defs, {**errors, **found.errors})
+
+
+def _made(entry: TableEntry) -> list[str]:
+    return [membership.made for membership in entry.memberships]
 
 
 def partly(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Collection[TableName]:

@@ -62,6 +62,13 @@ COPIED: Mapping[str, Case] = {
     "list_gone": Case("(id, n, s)", _again(""), ALL),
     "list_shorter": Case("(id, n, s)", _again("(id, n)"), "SELECT id, n FROM {t}"),
     "list_other": Case("(id, n, s)", _again("(more, n, id)"), "SELECT id, n, more FROM {t}"),
+    "list_amid": Case(
+        "(id, n, s)",
+        "BEGIN; UPDATE {t} SET s = 'x' WHERE id < 8; "
+        + _again("(id, n, more)")
+        + "; UPDATE {t} SET more = 'y' WHERE id > 10; DELETE FROM {t} WHERE id = 15; COMMIT",
+        "SELECT id, n, more FROM {t}",
+    ),
     "list_and_filter": Case("(id, n, s)", _again("(id, n, s) WHERE (n > 5)"), f"{LISTED} WHERE n > 5"),
     # A long value that an update leaves alone is in no message: the row comes into the filter without it.
     "long_value": Case("WHERE (n > 5)", "UPDATE {t} SET n = n + 6 WHERE id IN (2, 3)", ABOVE),
