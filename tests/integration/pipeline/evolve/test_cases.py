@@ -121,23 +121,30 @@ def _records(mirrors: Mirrors) -> dict[str, TableRecord]:
 
 
 def _make(database: Database) -> None:
-    database.execute("CREATE TYPE mood AS ENUM ('good', 'bad')", user="app")
+    rows = f"SELECT i, i * 10, 'row ' || i, 'good' FROM generate_series(1, {BEFORE}) i"
+    statements = ["CREATE TYPE mood AS ENUM ('good', 'bad')"]
     for name in [*CASES, "sound"]:
-        database.execute(
-            f"CREATE TABLE {name} (id int PRIMARY KEY, n int, s varchar(20), e mood)", user="app"
-        )
-        rows = f"SELECT i, i * 10, 'row ' || i, 'good' FROM generate_series(1, {BEFORE}) i"
-        database.execute(f"INSERT INTO {name} {rows}", user="app")
-    database.execute("ALTER TABLE added_whole REPLICA IDENTITY FULL", user="app")
+        statements.append(f"CREATE TABLE {name} (id int PRIMARY KEY, n int, s varchar(20), e mood)")
+        statements.append(f"INSERT INTO {name} {rows}")
+    _run(database, *statements, "ALTER TABLE added_whole REPLICA IDENTITY FULL")
+
+
+def _run(database: Database, *statements: str) -> None:
+    """Statements of one session, each a transaction of its own."""
+    with database.connect(user="app") as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
 
 
 def _change(database: Database, number: int) -> None:
     """Changes of rows of each table, whatever its columns are by now."""
     there = {name for (name,) in database.execute("SELECT relname FROM pg_class WHERE relkind = 'r'")}
+    statements: list[str] = []
     for name in sorted(there & {*CASES, "sound"}):
         column = "n" if name == "swapped" else "id"
-        database.execute(f"DELETE FROM {name} WHERE {column} = {number}", user="app")
-        database.execute(f"UPDATE {name} SET id = id WHERE {column} % 7 = {number}", user="app")
+        statements.append(f"DELETE FROM {name} WHERE {column} = {number}")
+        statements.append(f"UPDATE {name} SET id = id WHERE {column} % 7 = {number}")
+    _run(database, *statements)
 
 
 def _files(mirrors: Mirrors) -> dict[str, list[str]]:
@@ -158,8 +165,8 @@ def scene(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> 
         since = {name: record.since for name, record in _records(mirrors).items()}
         files = _files(mirrors)
         for case, statements in CASES.items():
-            for statement in [statements] if "BEGIN" in statements else statements.split("; "):
-                mirrors.database.execute(statement.format(t=case), user="app")
+            each = [statements] if "BEGIN" in statements else statements.split("; ")
+            _run(mirrors.database, *(statement.format(t=case) for statement in each))
         with pytest.raises(HeadraceError) as stopped:
             mirrors.once()
         assert stopped.value.code in ("TABLE_CHANGED", "TABLE_ALTERED")
