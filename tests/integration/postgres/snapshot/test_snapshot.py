@@ -344,6 +344,57 @@ def test_a_damaged_value_stops_its_table_alone(source: Source) -> None:
         assert list(copy(follower.connection, leader.snapshot_id, ["id"], source.whole()))
 
 
+def _ids(source: Source, leader: Leader, follower: Follower) -> list[int]:
+    """The rows that the publication p sends, by a range of pages."""
+    found = b"".join(
+        data.tobytes() for data in copy(follower.connection, leader.snapshot_id, ["id"], source.whole(), "p")
+    )
+    return sorted(map(int, found.split()))
+
+
+def test_rows_are_read_by_the_row_filter_of_their_snapshot(source: Source) -> None:
+    """Whatever the publication says by now, and whatever functions a search_path would lead to."""
+    database = source.database
+    database.execute(
+        "CREATE PUBLICATION p FOR TABLE t WHERE (id > 19997 AND lower(v) = v OR id = 7);"
+        " CREATE SCHEMA evil; CREATE FUNCTION evil.lower(text) RETURNS text LANGUAGE sql"
+        " AS 'SELECT NULL::text'; GRANT USAGE ON SCHEMA evil TO app"
+    )
+    database.execute(f"ALTER ROLE app IN DATABASE {database.name} SET search_path = evil, pg_catalog, public")
+    with source.lead("xid") as leader, source.follower() as follower:
+        assert _ids(source, leader, follower) == [7, 19998, 19999, 20000]
+        database.execute("DROP PUBLICATION p; CREATE PUBLICATION p FOR TABLE t WHERE (id < 3)")
+        assert _ids(source, leader, follower) == [7, 19998, 19999, 20000]
+    with source.lead("xid") as leader, source.follower() as follower:
+        assert _ids(source, leader, follower) == [1, 2]
+        prepare(follower.connection)
+        piece = KeyRange(T, source.whole().oid, ("id",), (Span(),), 0, 0)
+        with chunk(follower.connection, ["id"], piece, "p") as (_, buffers):
+            assert b"".join(data.tobytes() for data in buffers) == b"1\n2\n"
+
+
+def test_a_row_filter_that_cannot_be_evaluated_is_said_of_its_table(source: Source) -> None:
+    database = source.database
+    database.execute("CREATE PUBLICATION p FOR TABLE t WHERE (factorial(id - 1) > 0 AND 9 / (id - 5) > 0)")
+    piece = KeyRange(T, source.whole().oid, ("id",), (Span(),), 0, 0)
+    with source.lead("xid") as leader, source.follower() as follower:
+        database.execute("REVOKE EXECUTE ON FUNCTION pg_catalog.factorial(bigint) FROM PUBLIC")
+        with pytest.raises(TableBusy) as caught:
+            _ids(source, leader, follower)
+        assert (caught.value.code, "GRANT EXECUTE" in caught.value.hint) == ("PG_PRIVILEGE_MISSING", True)
+        database.execute("GRANT EXECUTE ON FUNCTION pg_catalog.factorial(bigint) TO app")
+        prepare(follower.connection)
+        with pytest.raises(Definite) as failed:
+            _ids(source, leader, follower)
+        assert failed.value.code == "PG_FILTER_FAILED"
+        with (
+            pytest.raises(Definite) as failed,
+            chunk(follower.connection, ["id"], piece, "p") as (_, buffers),
+        ):
+            list(buffers)
+        assert failed.value.code == "PG_FILTER_FAILED"
+
+
 def test_a_table_under_a_name_that_leads_elsewhere_is_not_copied(source: Source) -> None:
     source.database.execute(
         "CREATE TABLE other_t (LIKE t INCLUDING ALL); INSERT INTO other_t VALUES (1, 'no')"
