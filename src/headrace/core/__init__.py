@@ -15,7 +15,7 @@
     truncation               where a table was emptied, and which rows that took
     history                  the history of changes that carry whole old rows
     multiset                 the same for tables without a key
-    evolve                   may a table go on under a new schema
+    conversion, evolve       rows under other columns: a pure function of the row, and whether there is one
     durations                durations as people write them
     spark_types              Arrow types as Spark's SQL names them
     columns, row_groups      columns as numpy, rows that share a code

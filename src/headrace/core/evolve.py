@@ -1,73 +1,102 @@
-"""Evolution: may a table go on under a new schema, and what does the lake have to do?
+"""Evolution: what becomes of a table's rows when its columns change.
 
-    Same            nothing: every value is decoded and stored as before
-    AddedNullable   the lake's table gets these columns; older rows read as NULL there
-    Incompatible    the table must be stopped or reconciled, and why
+    evolve(old, new, parts, until)  ──►  Converts   every old row becomes a new one by a pure function of it
+                                         Copied     no such function exists, or none is proven
 
-This compares what two versions *say*. It can't see what happened to the rows in between: a rewrite
-(`ALTER TYPE ... USING`, a column dropped and made anew) or the default of an added column leaves no trace
-in a schema. The look at the source's catalog does that; both must agree before a table goes on.
+The columns alone don't show what happened to the rows in between: a rewrite (`ALTER TYPE ... USING`, a column
+dropped and made anew) or the default of an added column leaves no trace in them. So the source's look at its
+catalog brings the parts that it can prove. Here they are held against the two schemas; both must agree
+before a table goes on. Called by the look before each mark (`pipeline.state.schema_check`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
+from headrace.core.conversion import Conversion, Part, Take, Value
 from headrace.core.schema import Column, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
-class Same:
-    """The new schema stores and decodes as the old one did."""
+class Converts:
+    """The table goes on under this schema, which knows what the stream may still bring."""
+
+    schema: TableSchema
+    conversion: Conversion
+    rewrites: bool  # files of the old rows can't stay
 
 
 @dataclass(frozen=True, slots=True)
-class AddedNullable:
-    """The new schema has these columns more, in its own order."""
-
-    columns: tuple[Column, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Incompatible:
+class Copied:
     """The new schema can't follow the old one; the reason names columns and types, no values."""
 
     reason: str
 
 
-def evolve(old: TableSchema, new: TableSchema) -> Same | AddedNullable | Incompatible:
-    """Tell what the step from `old` to `new` asks for."""
-    added = tuple(column for column in new.columns if column.name not in old.names)
-    reason = next(_reasons(old, new, added), None)
+def evolve(old: TableSchema, new: TableSchema, parts: Sequence[Part], until: int) -> Converts | Copied:
+    """Tell what the step from `old` to `new` asks for; from the time `until` on no row is an old one.
+
+    What the stream may still bring under columns from before `old` stands in it (`TableSchema.reached`).
+    """
+    reason = next(_reasons(old, new, parts), None)
     if reason is not None:
-        return Incompatible(reason)
-    return AddedNullable(added) if added else Same()
+        return Copied(reason)
+    step = Conversion(old.names, tuple(parts), until)
+    earlier = (*(known.then(step) for known in old.earlier), step, *_between(new, step))
+    # Rows of a table without a key are found by all of their columns.
+    rewrites = not step.keeps_files or old.is_multiset or _spelled_otherwise(old, new)
+    return Converts(replace(new, earlier=earlier), step, rewrites)
 
 
-def _reasons(old: TableSchema, new: TableSchema, added: tuple[Column, ...]) -> Iterator[str]:
-    now = {column.name: column for column in new.columns}
-    for column in old.columns:
-        if column.name not in now:
-            yield f'column "{column.name}" is gone'
-        else:
-            yield from _differences(column, now[column.name])
-    if tuple(name for name in new.names if name in old.names) != old.names:
-        yield "the columns are in another order"
-    if old.key != new.key:
+def _between(new: TableSchema, step: Conversion) -> Iterator[Conversion]:
+    """Rows from when some of the columns at the end had been added, and others not."""
+    added = sum(isinstance(part, Value) for part in step.parts)
+    count = len(step.parts) - added
+    if any(isinstance(part, Value) for part in step.parts[:count]):
+        return
+    for known in range(count + 1, len(step.parts)):
+        parts = (*map(Take, range(known)), *step.parts[known:])
+        yield Conversion(new.names[:known], parts, step.until)
+
+
+def _reasons(old: TableSchema, new: TableSchema, parts: Sequence[Part]) -> Iterator[str]:
+    for column, part in zip(new.columns, parts, strict=True):
+        if isinstance(part, Take):
+            yield from _differences(old.columns[part.column], column)
+        elif not column.nullable:
+            yield f'column "{column.name}" was added and can\'t be NULL'
+    key = [parts[new.names.index(name)] for name in new.key]
+    if key != [Take(old.names.index(name)) for name in old.key]:
         yield f"the key was ({_list(old.key)}) and is ({_list(new.key)})"
     if old.full != new.full:
         yield "whole old rows are " + ("sent now" if new.full else "no longer sent")
-    for column in added:
-        if not column.nullable:
-            yield f'column "{column.name}" was added and can\'t be NULL'
+    same = tuple(parts) == tuple(map(Take, range(len(old.columns))))
+    before = {old.names, *(known.names for known in old.earlier)}
+    if new.names in before and not same:
+        yield "its columns have the names of others before: a row does not show which it has"
+
+
+def _spelled_otherwise(old: TableSchema, new: TableSchema) -> bool:
+    """Tell whether files name the columns from before otherwise, or hold them under another type."""
+    before = [(column.name, column.type) for column in old.columns]
+    return [(column.name, column.type) for column in new.columns[: len(before)]] != before
 
 
 def _differences(old: Column, new: Column) -> Iterator[str]:
-    if (old.type, old.form) != (new.type, new.form):
-        yield f'column "{old.name}" was {old.source_type} and is {new.source_type}'
+    if (old.type, old.form) != (new.type, new.form) and not _is_wider(old, new):
+        yield f'column "{new.name}" was {old.source_type} and is {new.source_type}'
     if new.nullable and not old.nullable:
-        yield f'column "{old.name}" may be NULL now'
+        yield f'column "{new.name}" may be NULL now'
+
+
+def _is_wider(old: Column, new: Column) -> bool:
+    """More digits in front: the same numbers, printed alike."""
+    if not (pa.types.is_decimal(old.type) and pa.types.is_decimal(new.type) and old.form == new.form):
+        return False
+    return bool(old.type.scale == new.type.scale and old.type.precision <= new.type.precision)
 
 
 def _list(names: tuple[str, ...]) -> str:

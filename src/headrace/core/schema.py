@@ -7,8 +7,8 @@ years later is decoded as the first one was.
 
 `key` names the identity columns in the order of the source's index. An empty key means that the table
 has none: it is a multiset, a row is told apart by all of its values, and `full` must be true.
-`added` is how many of the last columns were added while the table was followed: they are NULL in older rows,
-and the stream may still bring changes without them.
+`earlier` are the columns that the table had before changes that were followed, the oldest first, each with
+its conversion to these: the stream may still bring changes under them.
 `full` says that the stream carries whole before-images (REPLICA IDENTITY FULL), and `transaction` by what
 names its changes tell the transactions apart that made them.
 """
@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
+from headrace.core.conversion import Conversion
 from headrace.core.transaction_id import TransactionId
 
 
@@ -66,7 +67,7 @@ class TableSchema:
     full: bool
     version: int = 1
     transaction: TransactionId = TransactionId.XID
-    added: int = 0
+    earlier: tuple[Conversion, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,6 +82,10 @@ class TableSchema:
     def is_multiset(self) -> bool:
         return not self.key
 
+    def reached(self, time: int) -> TableSchema:
+        """The same once the stream has come to a time: no row from before a change of then is to come."""
+        return replace(self, earlier=tuple(known for known in self.earlier if known.until > time))
+
     def arrow(self) -> pa.Schema:
         """The schema of the table's current state in the lake."""
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
@@ -92,7 +97,7 @@ class TableSchema:
             "full": self.full,
             "version": self.version,
             "transaction": self.transaction.value,
-            "added": self.added,
+            "earlier": [conversion.as_record() for conversion in self.earlier],
         }
 
     @classmethod
@@ -103,5 +108,5 @@ class TableSchema:
             full=record["full"],
             version=record["version"],
             transaction=TransactionId(record.get("transaction", "xid")),  # version 1 knew no other
-            added=record.get("added", 0),
+            earlier=tuple(map(Conversion.from_record, record.get("earlier", ()))),
         )

@@ -5,19 +5,22 @@ transaction that it belongs to (`ChangeMeta`); the batch adds what happened (`_o
 row is there (`_image`), and the rows themselves, old and new, decoded column by column with the same
 decoders that read the snapshot.
 
-A column of the schema that no position names is NULL throughout: the caller has settled that its table
-may lack it. Values that the lake's types can't hold are NULL in the batch and rows of `bad`.
+A column of the schema that no position names holds the same value in every row, NULL for most: the caller
+has settled that its table may lack it, and which it is. Values that the lake's types can't hold are NULL in
+the batch and rows of `bad`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.change_batch import BAD, TIMESTAMP, Op, change_schema
+from headrace.core.change_batch import BAD, TIMESTAMP, Image, Op, change_schema
+from headrace.core.columns import Flags
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput.framing import DELETE, INSERT, UPDATE, Messages
@@ -48,16 +51,24 @@ class Changes:
 
 
 def changes(
-    data: Bytes, messages: Messages, positions: Ints, schema: TableSchema, meta: ChangeMeta
+    data: Bytes,
+    messages: Messages,
+    positions: Ints,
+    schema: TableSchema,
+    meta: ChangeMeta,
+    values: Mapping[int, pa.Scalar] | None = None,
 ) -> Changes:
     """Decode I, U and D messages of one relation version.
 
     `positions[i]` is the schema's position of the relation's column `i`, or -1 where it is not
-    mirrored.
+    mirrored. `values` are what rows hold that no position names, by the schema's position.
     """
     found = tuples(data, messages, positions, len(schema.columns))
     new, new_bad = _decode(found.new, "n", data, schema, meta)
     old, old_bad = _decode(found.old, "o", data, schema, meta)
+    for position, value in (values or {}).items():
+        new[position] = _held(value, messages.kind != DELETE)
+        old[position] = _held(value, found.image == Image.FULL)
     unchanged = [(i, kinds == UNCHANGED) for i, kinds in enumerate(found.new.kinds)]
     holes = {i: pa.array(flags) for i, flags in unchanged if flags.any()}
     arrays = [
@@ -96,6 +107,11 @@ def _column(side: Side, position: int, column: Column, data: Bytes) -> tuple[Any
     if not len(decoded.bad):
         return decoded.array, []
     return decoded.array, [(decoded.bad, raw(text, decoded.bad))]
+
+
+def _held(value: pa.Scalar, there: Flags) -> Any:
+    """The same value in all rows that are there."""
+    return pa.repeat(value, 1).take(pa.array(np.zeros(len(there), np.int64), mask=~there))
 
 
 def _bad(side: str, position: int, rows: Ints, texts: Any, meta: ChangeMeta) -> Any:

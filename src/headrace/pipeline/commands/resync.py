@@ -144,7 +144,7 @@ def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord
 
 def _continuing(old: TableSchema, now: TableSchema) -> TableSchema:
     """The schema of the same columns, with what the lake alone knows of the table."""
-    return replace(now, version=old.version, added=old.added)
+    return replace(now, version=old.version, earlier=old.earlier)
 
 
 def stage_of(ledger: Ledger, name: TableName) -> str:

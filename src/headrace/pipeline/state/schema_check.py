@@ -18,10 +18,10 @@ positions, and the way back are ours. The look also brings how far the source is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.core.errors import Definite, HeadraceError, ShapeChanged
-from headrace.core.evolve import AddedNullable, evolve
+from headrace.core.evolve import Converts, evolve
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import layout
@@ -66,10 +66,10 @@ def check_records(
     span = (after, check.end)
     copied = {record.name for record in known.values() if record.copy_id is not None}
     widened = {
-        key: change.now
+        key: now
         for key, change in check.changes.items()
-        if widen and change.widens and change.now is not None
-        if _may_widen(known[key], change.now) and known[key].name not in copied
+        if widen and known[key].name not in copied
+        if (now := _converted(known[key], change, after)) is not None
     }
     return RecordsCheck(
         reference=check.reference,
@@ -83,14 +83,16 @@ def check_records(
     )
 
 
-def _may_widen(record: TableRecord, now: TableDef) -> bool:
-    """The schemas have to say so, too. Rows of a table without a key are found by all of their columns."""
-    if record.state is not State.LIVE or record.schema.is_multiset:
-        return False
-    step, old = evolve(record.schema, now.schema), record.schema.names
+def _converted(record: TableRecord, change: Change, after: Position) -> TableDef | None:
+    """The table as it goes on, where its schemas say too that old rows become new ones."""
+    now, proven = change.now, change.derived
+    if now is None or proven is None or record.state is not State.LIVE:
+        return None
+    step = evolve(record.schema.reached(after.time), now.schema, proven.parts, proven.until.time)
     names = [layout.lake_column(name).lower() for name in now.schema.names]
-    at_the_end = now.schema.names[: len(old)] == old
-    return isinstance(step, AddedNullable) and at_the_end and len(set(names)) == len(names)
+    if not isinstance(step, Converts) or step.rewrites or len(set(names)) < len(names):
+        return None
+    return replace(now, schema=step.schema)
 
 
 def _changed(record: TableRecord, change: Change, span: tuple[Position, Position]) -> Definite:

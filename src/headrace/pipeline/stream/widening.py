@@ -6,7 +6,7 @@ written.
 That epoch stands where the last mark stood, and shows the same rows, with NULL in the new columns. From
 there the table has an interval of its own, with history in the folder of the next number: marks and times
 from before keep the columns that they had. The stream brings changes without the new columns for as long as
-it has not come to the DDL; their place is NULL (`TableSchema.added`).
+it has not come to the DDL; their place is NULL (`TableSchema.earlier`).
 
 A crash after the epoch costs nothing: the record has the columns, and the stream goes on. Called by the
 `loop`.
@@ -41,10 +41,5 @@ def widening(ledger: Ledger, wider: Mapping[TableName, TableDef]) -> Epoch:
 
 
 def _widened(ledger: Ledger, record: TableRecord, now: TableDef) -> TableRecord:
-    old, new = record.schema, now.schema
-    schema = replace(
-        new,
-        version=history_version(ledger, record.name, new),
-        added=old.added + len(new.columns) - len(old.columns),
-    )
+    schema = replace(now.schema, version=history_version(ledger, record.name, now.schema))
     return replace(record.defined(replace(now, schema=schema)), since=ledger.frontier.time)

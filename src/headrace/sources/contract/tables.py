@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from headrace.core.conversion import Part
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
@@ -63,13 +64,21 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True)
+class Derived:
+    """Out of what each column of `Change.now` comes in a row from before the change."""
+
+    parts: tuple[Part, ...]
+    until: Position  # behind the change: from there on the stream brings no row from before it
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """A change of a table, so that it is not what was recorded any more."""
 
     what: str  # for a message
     now: TableDef | None  # the same table as it is now, by whatever name; None: it is gone
     mend: str | None = None  # what has to be done at the source before anything else
-    widens: bool = False  # columns were added at the end, NULL in every row from before, and that is all
+    derived: Derived | None = None  # where its columns alone are others, and it is proven what old rows hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,16 +30,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.core.conversion import Conversion, Take
 from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.handoff import widen
 from headrace.core.names import TableName
+from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate
 from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
 from headrace.sources.postgres.catalog.table_def_record import labels_of, types_of
-from headrace.sources.postgres.catalog.types import is_same_form
+from headrace.sources.postgres.catalog.types import is_same_form, is_wider
 from headrace.sources.postgres.context import OpenTransaction, StreamContext
 
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
@@ -199,12 +201,13 @@ def _under(
     data: Bytes, messages: Messages, heads: _Heads, layout: Relation, taken: _Taken
 ) -> TableChanges | TableFailure:
     wanted, rows = taken.wanted, taken.rows
-    if not _as_recorded(layout, wanted):
+    way = _way(layout, wanted, int(heads.time[rows[0]]))
+    if way is None:
         return TableFailure(taken.oid, _altered(wanted, int(heads.time[rows[0]])))
     found = changes(
         data,
         messages.take(rows),
-        positions=np.arange(len(layout.columns), dtype=np.int64),
+        positions=np.array(way.taken, np.int64),
         schema=wanted.schema,
         meta=ChangeMeta(
             time=heads.time[rows],
@@ -212,6 +215,7 @@ def _under(
             xid=heads.xid[rows],
             commit_ts=heads.commit_ts[rows],
         ),
+        values=way.values,
     )
     if not _labels_stand(found, wanted):
         return TableFailure(taken.oid, _renamed(wanted, int(heads.time[rows[0]])))
@@ -247,26 +251,42 @@ def _elements(text: str) -> Iterator[str | None]:
         )
 
 
-def _as_recorded(layout: Relation, wanted: Wanted) -> bool:
-    """Tell whether the stream describes the table as the catalog did when it was copied.
+def _way(layout: Relation, wanted: Wanted, time: int) -> Conversion | None:
+    """The way from rows of this layout to those of the table as it is recorded; None where none is known.
 
-    DDL that was taken back is seen here and nowhere else: names of columns that were exchanged for a
-    while (so their order counts), another type, under which values are printed otherwise, another
-    identity, whose old keys are not ours. Changes from before a column was added come without it.
+    The stream describes the table as the catalog did when it was copied, or as it was before a change that
+    was followed. DDL that was taken back is seen here and nowhere else: names of columns that were
+    exchanged for a while (so their order counts), another type, under which values are printed otherwise,
+    another identity, whose old keys are not ours.
     """
-    schema, given = wanted.schema, len(layout.columns)
-    types = [(column.type_oid, column.typmod) for column in layout.columns]
-    recorded = types_of(wanted.details)
     names = tuple(column.name for column in layout.columns)
-    identity = {column.name for column in layout.columns if column.in_identity}
+    now = Conversion(wanted.schema.names, tuple(map(Take, range(len(wanted.schema.columns)))))
+    earlier = (conversion for conversion in wanted.schema.earlier if time < conversion.until)
+    return next((way for way in (*earlier, now) if way.names == names and _fits(layout, wanted, way)), None)
+
+
+def _fits(layout: Relation, wanted: Wanted, way: Conversion) -> bool:
+    schema, recorded = wanted.schema, types_of(wanted.details)
+    given = [(column.type_oid, column.typmod) for column in layout.columns]
+    key = {way.names[column] for column, place in enumerate(way.taken) if _in_key(schema, place)}
     return (
-        names == schema.names[:given]
-        and given >= len(schema.names) - schema.added
-        and (not recorded or all(map(is_same_form, recorded, types)))
-        and TableName(layout.namespace or "pg_catalog", layout.name) == wanted.name
+        TableName(layout.namespace or "pg_catalog", layout.name) == wanted.name
         and (layout.identity == _FULL) == schema.full
-        and (schema.full or identity == set(schema.key))
+        and (schema.full or {column.name for column in layout.columns if column.in_identity} == key)
+        and all(
+            not recorded or place < 0 or _prints_alike(recorded[place], given[column])
+            for column, place in enumerate(way.taken)
+        )
     )
+
+
+def _in_key(schema: TableSchema, place: int) -> bool:
+    return place >= 0 and schema.names[place] in schema.key
+
+
+def _prints_alike(recorded: tuple[int, int], given: tuple[int, int]) -> bool:
+    """Tell whether a text under the given type is decoded as one under the recorded type, or a wider one."""
+    return is_same_form(recorded, given) or is_wider(given, recorded)
 
 
 def _altered(wanted: Wanted, time: int) -> Definite:

@@ -18,19 +18,22 @@ which the 32 bits of the stream are widened. Called before each mark; it takes n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from headrace.core.conversion import Part, Take, Value
 from headrace.core.names import quote_identifier
-from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
+from headrace.decode.text import TextColumn
+from headrace.decode.values.forms import decode_column
+from headrace.sources.contract.tables import Change, Derived, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog import definitions, table_def
-from headrace.sources.postgres.catalog.alteration import differs, is_news, widened
-from headrace.sources.postgres.catalog.table_def import TableEntry
+from headrace.sources.postgres.catalog.alteration import Missing, derived, differs, is_news
+from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
 from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.parts import part_flaw
-from headrace.sources.postgres.session.log_end import WAL_END
+from headrace.sources.postgres.session.log_end import WAL_END, behind_all
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.upstream import remade
 
@@ -79,8 +82,11 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
         what = "it was dropped" if seen is None else differs(last, seen)
         if what is not None:
             mend = None if seen is None else _mend(connection, upstream, table, seen)
-            grown = seen is not None and widened(last, seen)
-            changes[key] = Change(what, None if seen is None else definition(seen), mend, grown)
+            changes[key] = Change(what, None if seen is None else definition(seen), mend)
+            if seen is not None and (parts := _parts(last, seen)) is not None:
+                changes[key] = replace(
+                    changes[key], derived=Derived(parts, upstream.position(behind_all(connection)))
+                )
         elif seen is not None and is_news(last, seen):
             news[key] = _renewed(table, seen)
     hidden = {*server.exclusive, *unfinished(connection, now.values(), server.xmin)}
@@ -93,6 +99,24 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
         locked=frozenset(key for key, table in known.items() if table.number in hidden),
         broken=remade(upstream, server.publication),
     )
+
+
+def _parts(last: TableEntry, seen: TableEntry) -> tuple[Part, ...] | None:
+    """Say out of what columns come in old rows; None where it is not proven, or a value has no lake form."""
+    found = derived(last, seen)
+    if found is None:
+        return None
+    parts: list[Part] = []
+    for column, each in zip(schema_of(seen).columns, found, strict=True):
+        if not isinstance(each, Missing):
+            parts.append(Take(each))
+            continue
+        text = None if each.text is None else each.text.encode()
+        decoded = decode_column(TextColumn.of([text]), column.form, column.type)
+        if len(decoded.bad):
+            return None
+        parts.append(Value(decoded.array[0]))
+    return tuple(parts)
 
 
 def _renewed(table: TableDef, seen: TableEntry) -> TableDef:

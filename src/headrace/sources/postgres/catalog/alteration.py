@@ -2,7 +2,7 @@
 
     differs(last, now)   ──►  None, or what changed the meaning of the stream, of the copy, or of both
     is_news(last, now)   ──►  it does not differ, and the next look is to be compared with this one
-    widened(last, now)   ──►  it differs by columns alone that were added, NULL in all rows from before
+    derived(last, now)   ──►  where its columns alone are others: out of what each of them comes in old rows
 
 Called before each mark (`postgres.schema_check`). Everything that a look holds is compared, but for
 what ordinary maintenance alters and no row depends on:
@@ -34,10 +34,10 @@ is left of that but this: ATTACH and DETACH write the catalog's row of each of i
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from headrace.sources.postgres.catalog.table_def import Membership, TableEntry, watched
-from headrace.sources.postgres.catalog.types import TypeEntry, enum_of, is_same_form
+from headrace.sources.postgres.catalog.table_def import Attribute, Membership, TableEntry, watched
+from headrace.sources.postgres.catalog.types import TypeEntry, enum_of, is_same_form, is_wider
 
 
 def differs(last: TableEntry, now: TableEntry) -> str | None:
@@ -62,25 +62,78 @@ def is_news(last: TableEntry, now: TableEntry) -> bool:
     return last != now
 
 
-def widened(last: TableEntry, now: TableEntry) -> bool:
-    """Tell whether columns were added, NULL in every row from before, and nothing else changed.
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The value of a column in the rows from before it, as the server prints it; None is NULL."""
 
-    A default that rows from before have stands in the catalog (`missing`), until the table is written anew; a
-    default that differs from row to row writes it anew at once. So the file node has to be the same one.
+    text: str | None
+
+
+def derived(last: TableEntry, now: TableEntry) -> tuple[int | Missing, ...] | None:
+    """Say out of what each mirrored column comes in rows from before; None where that is not proven.
+
+    A column is known again by its number, whatever it is called. One that was added has a value in old rows
+    that stands in the catalog, until the table is written anew; a default that differs from row to row writes
+    it anew at once. So the file node has to be the same one, and with the columns as they were called before
+    nothing may differ.
+
+    Between the looks there may have been rows under columns that neither shows. Where columns were added
+    only, or dropped only, and renamed at will, no such layout has the names of one that is known but means
+    other columns: a layout's length tells which they were. Where some came and others went, it may. Of tables
+    that are sent in part a layout does not show all columns: nothing is proven of them.
     """
-    before = {attribute.number for attribute in last.attributes}
+    before = {attribute.number: attribute for attribute in last.attributes}
     added = [attribute for attribute in now.attributes if attribute.number not in before]
-    if not added or last.filenode != now.filenode:
-        return False
-    if any(attribute.missing is not False or attribute.generated for attribute in added):
-        return False
-    known = {entry.oid for entry in last.types}
-    without = replace(
-        now,
-        attributes=tuple(attribute for attribute in now.attributes if attribute.number in before),
-        types=tuple(entry for entry in now.types if entry.oid in known),
+    gone = before.keys() - {attribute.number for attribute in now.attributes}
+    if last.filenode != now.filenode or not last.width or _is_part(now):
+        return None
+    if now.width - last.width != len(added) or (added and gone):
+        return None
+    if any(a.generated or a.missing is None or (a.missing and a.value is None) for a in added):
+        return None
+    if differs(_called_now(last, now), _known_before(last, now)) is not None:
+        return None
+    places = {attribute.number: place for place, attribute in enumerate(last.columns)}
+    return tuple(
+        places[a.number] if a.number in places else Missing(a.value if a.missing else None)
+        for a in now.columns
     )
-    return differs(last, without) is None
+
+
+def _is_part(entry: TableEntry) -> bool:
+    return any(member.filtered or member.columns is not None for member in entry.memberships)
+
+
+def _called_now(last: TableEntry, now: TableEntry) -> TableEntry:
+    """The last look, without what is gone, under today's names."""
+    later = {attribute.number: attribute for attribute in now.attributes}
+    left = tuple(_as_called(a, later[a.number]) for a in last.attributes if a.number in later)
+    names = {a.name: later[a.number].name for a in last.attributes if a.number in later}
+    key = tuple(names.get(name, name) for name in last.identity.key)
+    types = {entry.oid for entry in now.types}
+    return replace(
+        last,
+        attributes=left,
+        identity=replace(last.identity, key=key),
+        types=tuple(entry for entry in last.types if entry.oid in types),
+    )
+
+
+def _as_called(before: Attribute, after: Attribute) -> Attribute:
+    given, wider = (before.type, before.typmod), (after.type, after.typmod)
+    same = replace(before, name=after.name)
+    return replace(same, type=after.type, typmod=after.typmod) if is_wider(given, wider) else same
+
+
+def _known_before(last: TableEntry, now: TableEntry) -> TableEntry:
+    """This look without the columns that were added."""
+    numbers = {attribute.number for attribute in last.attributes}
+    types = {entry.oid for entry in last.types}
+    return replace(
+        now,
+        attributes=tuple(attribute for attribute in now.attributes if attribute.number in numbers),
+        types=tuple(entry for entry in now.types if entry.oid in types),
+    )
 
 
 def _columns_differ(last: TableEntry, now: TableEntry) -> str | None:

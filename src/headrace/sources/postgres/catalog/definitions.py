@@ -38,7 +38,9 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
        c.relkind::text, c.relpersistence::text, c.relreplident::text, c.relrowsecurity,
        (SELECT json_agg(json_build_array(
                    a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, a.attnotnull, a.attgenerated,
-                   format_type(a.atttypid, a.atttypmod), a.xmin::text, a.atthasmissing) ORDER BY a.attnum)
+                   format_type(a.atttypid, a.atttypmod), a.xmin::text, a.atthasmissing,
+                   CASE WHEN length(a.attmissingval::text) <= 10000
+                        THEN (a.attmissingval::text::text[])[1] END) ORDER BY a.attnum)
           FROM pg_attribute a
          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
        -- The index that identifies rows. With identity FULL the primary key still tells them apart.
@@ -54,7 +56,7 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
          WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
            AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
                                    WHEN 'n' THEN false ELSE i.indisprimary END),
-       c.reltoastrelid::bigint,
+       c.reltoastrelid::bigint, c.relnatts,
        CASE WHEN c.relispartition THEN
            (SELECT json_agg(x.relid::oid::bigint ORDER BY x.place)
               FROM pg_partition_ancestors(c.oid) WITH ORDINALITY x(relid, place)
@@ -166,7 +168,7 @@ def read_entries_by_name(
 
 def _table(row: tuple[Any, ...], types: Mapping[int, TypeEntry]) -> TableEntry:
     oid, schema, name, filenode, kind, persistence, identity, policies = row[:8]
-    attributes, index, toast, ancestors, memberships = row[8:]
+    attributes, index, toast, width, ancestors, memberships = row[8:]
     index_oid, key, constraint = index or (0, (), 0)
     columns = tuple(Attribute(*attribute) for attribute in attributes or ())
     rows = [membership.pop() for membership in memberships or ()]
@@ -186,6 +188,7 @@ def _table(row: tuple[Any, ...], types: Mapping[int, TypeEntry]) -> TableEntry:
         memberships=members,
         policies=policies,
         toast=toast,
+        width=width,
         types=reached,
         replacing=_xids(rows).union(*(each.replacing for each in reached)),
     )

@@ -42,6 +42,7 @@ class Attribute:
     shown: str
     made: str = ""  # the transaction that wrote the column's row in the catalog
     missing: bool | None = None  # rows from before it have a value all the same; None: not asked for then
+    value: str | None = None  # that value, if it is short
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class TableEntry:
     policies: bool  # row-level security is on for the table
     types: tuple[TypeEntry, ...]  # the types of users that its columns reach
     toast: int = 0  # the oid of its TOAST table, 0 for none
+    width: int = 0  # columns that it ever had; 0: not asked for then
     # Transactions (their 32 bits) that replaced a row which this was read from: not over yet, or rolled back.
     replacing: frozenset[int] = field(default=frozenset(), compare=False)
 

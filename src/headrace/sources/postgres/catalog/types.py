@@ -119,6 +119,15 @@ def is_same_form(before: tuple[int, int], after: tuple[int, int]) -> bool:
     return before[0] in _LIMITED or (before[0] == _NUMERIC and _numeric(before[1]) == _numeric(after[1]))
 
 
+def is_wider(before: tuple[int, int], after: tuple[int, int]) -> bool:
+    """Tell whether the second is a number with as many digits behind the point, and more in front."""
+    if not (before[0] == after[0] == _NUMERIC):
+        return False
+    (old, old_form), (new, new_form) = _numeric(before[1]), _numeric(after[1])
+    decimals = pa.types.is_decimal(old) and pa.types.is_decimal(new) and old_form == new_form
+    return decimals and old.scale == new.scale and old.precision <= new.precision
+
+
 def enum_of(type_oid: int, types: Mapping[int, TypeEntry]) -> TypeEntry | None:
     """The enum whose labels are all that a column of this type holds, by themselves or in a list."""
     known, depth = types.get(type_oid), 0
