@@ -99,7 +99,10 @@ def test_a_leader_without_readers_locks_nothing(bank: Database) -> None:
     assert leader.held is None
 
 
-def test_an_open_writer_is_waited_for_and_others_pass_meanwhile(bank: Database) -> None:
+def test_an_open_writer_is_waited_for_and_others_pass_meanwhile(
+    bank: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "PAUSE_SECONDS", 0.5)
     told: list[Transient] = []
     with (
         leading(bank, 1) as (leader, identity),
