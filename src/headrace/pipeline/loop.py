@@ -27,8 +27,9 @@ from headrace.core.position import Position
 from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.commands.upkeep import Upkeep
 from headrace.pipeline.completion import caught_up
-from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused
+from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused, Site
 from headrace.pipeline.copy.copied_parts import CopiedParts, awaited_folders
+from headrace.pipeline.copy.from_lake import Rewriting
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.following import Following
@@ -48,6 +49,7 @@ from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.cut_places import CutPlaces
 from headrace.pipeline.stream.epoch import EpochRunner, catch_up, stream_epoch
+from headrace.pipeline.stream.rewriting import rewriting
 from headrace.pipeline.stream.source_clock import SourceClock
 from headrace.pipeline.stream.widening import widening
 from headrace.pipeline.withdrawal import Withdrawal
@@ -131,6 +133,10 @@ class Run:
         """Copy the tables that wait for it; what an earlier copy brings of one comes first."""
         busy = self.copies.names | self.copied_parts.names
         missing = [record for name, record in self.ledger.awaited.items() if name not in busy]
+        again = [record for record in missing if record.old_rows is not None]
+        if again:
+            self.copies.begin(self._rewriting(again))
+        missing = [record for record in missing if record.old_rows is None]
         if not missing or self.copies.full:
             return
         assert self.ledger.source is not None
@@ -149,6 +155,20 @@ class Run:
                 self.ledger.frontier,
             )
         )
+
+    def _rewriting(self, records: Sequence[TableRecord]) -> Rewriting:
+        session, ledger = self.session, self.ledger
+        assert ledger.source is not None
+        site = Site(
+            ledger.source.kind,
+            session.address,
+            session.identity,
+            ledger.address,
+            self.place.spark,
+            self.copies.room,
+            ledger.mark.epoch + 1,
+        )
+        return Rewriting(site, records, ledger.task, self.runner.fit)
 
     def _take_copies(self) -> bool:
         for event in self.copies.events():
@@ -193,6 +213,8 @@ class Run:
             return False
         if check.widened:
             self.publish(widening(self.ledger, check.widened))
+        if check.rewritten:
+            self.publish(rewriting(self.ledger, check.rewritten))
         self.publish(stream_epoch(self.ledger, self.runner, batch, check))
         self.cursor = batch.next_address
         self.cadence.published(more=batch.more)

@@ -23,7 +23,7 @@ from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 
 _LOOK_SECONDS = 0.02
-_COPIES = ("headrace.pipeline.copy.snapshot", "headrace.pipeline.copy.by_chunks")
+_COPIES = ("snapshot", "by_chunks", "from_lake")
 
 
 @dataclass
@@ -64,7 +64,7 @@ def held_up(
     with monkeypatch.context() as patch:
         patch.setattr(failpoint, "_fired", held.fired)
         for module in _COPIES:
-            patch.setattr(f"{module}.failpoint", held.pass_by)
+            patch.setattr(f"headrace.pipeline.copy.{module}.failpoint", held.pass_by)
         thread = threading.Thread(target=run, name="held-up-mirror")
         thread.start()
         try:

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from headrace.core.names import TableName
-from headrace.pipeline.commands.arrivals import SourcePlace
+from headrace.pipeline.commands.capture import SourcePlace
 from headrace.sources import registry
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.address import Address

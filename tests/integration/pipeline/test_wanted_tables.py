@@ -134,9 +134,16 @@ def test_a_table_that_stops_is_said_in_a_line_with_code_reason_and_position(
         start = (
             f"main: public.leaf_1 stopped at {record.stopped_at}: {record.error.code}: {record.error.primary}"
         )
-        assert [line.startswith(start) for line in lines] == [True]
+        stopped, gone = lines
+        assert stopped.startswith(start)
+        # The run asks for it as it is now, and says why it can't be taken up.
+        assert ": RESYNC_TABLE_GONE: " in gone
+        assert record.error.code in gone
     assert cli.main(["status", "--lake", str(wanted.path)]) == 0
-    assert start.removeprefix("main: ") in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert record.error is not None
+    assert f"public.leaf_1 stopped at {record.stopped_at}: RESYNC_TABLE_GONE: " in shown
+    assert record.error.primary.partition(" (")[0] in shown
 
 
 def test_a_name_that_cannot_be_mirrored_refuses_the_run_and_leaves_no_lake(

@@ -4,7 +4,7 @@
     serve         the owner's side: one request after another, between two epochs
     add_drop      tables that come and go
     resync        tables that get a new copy
-    arrivals      tables that arrive in the marks, under whatever columns
+    capture       tables whose changes are captured at the source
     upkeep        when a run asks itself to maintain its lake
     drop_source   what was made upstream, taken back
 

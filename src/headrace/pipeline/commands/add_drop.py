@@ -11,7 +11,7 @@ the copy, since no snapshot that shows less is accepted. So nothing before the s
 table that comes late has its history from its own snapshot on, whatever its identity.
 
 A table that leaves stays readable at the marks that name it, files and history. How it comes back is said in
-`arrivals`.
+`state.arrivals`.
 
 A publication of the user's is never altered: a table has to be in it before it can be added.
 """
@@ -27,9 +27,9 @@ from headrace.core.errors import Misconfigured
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.lake.format import layout
-from headrace.pipeline.commands import arrivals, resync
-from headrace.pipeline.commands.arrivals import SourcePlace
-from headrace.pipeline.state import choice, last_config
+from headrace.pipeline.commands import resync
+from headrace.pipeline.commands.capture import SourcePlace
+from headrace.pipeline.state import arrivals, choice, last_config
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps

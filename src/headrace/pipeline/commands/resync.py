@@ -5,7 +5,7 @@
         the columns of their history    a new copy beside the old contents, which stay what readers have until
                                         `replacement` puts the difference into one mark
         other columns                   the table leaves the marks, is copied as it is now, and returns with a
-                                        new interval (`arrivals`): no history tells a difference between them
+                                        new interval (`state.arrivals`): no history tells their difference
 
 For tables that are live and for those that stopped. Asked twice, it is done once: a table that is being
 copied anew already is left alone. One that fails a check is refused, and the others go on: `headrace run
@@ -22,9 +22,10 @@ from typing import Any
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName, split_identifiers
 from headrace.core.schema import TableSchema
-from headrace.pipeline.commands import arrivals
-from headrace.pipeline.commands.arrivals import Arrival, Captured, SourcePlace
+from headrace.pipeline.commands.capture import Captured, SourcePlace
 from headrace.pipeline.resync import replacement
+from headrace.pipeline.state import arrivals
+from headrace.pipeline.state.arrivals import Arrival
 from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps

@@ -88,7 +88,8 @@ def awaited_folders(ledger: Ledger) -> dict[TableName, str]:
 
 
 def _copied(ledger: Ledger, record: TableRecord, copied: Copied) -> TableRecord:
-    return _complete(ledger, replace(record, handoff=copied.handoff, raw_columns=copied.raw_columns))
+    whole = replace(record, handoff=copied.handoff, raw_columns=copied.raw_columns, old_rows=None)
+    return _complete(ledger, whole)
 
 
 def _complete(ledger: Ledger, record: TableRecord) -> TableRecord:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.names import TableName
 from headrace.pipeline.copy.context import ChunkCopied, Copied, Event, Postponed, Progress, Refused, Room
-from headrace.pipeline.copy.snapshot import Copying
+from headrace.pipeline.copy.thread import CopyThread
 from headrace.sources.contract.errors import TableDenied
 
 AGAIN_SECONDS, AGAIN_MOST_SECONDS = 1.0, 10.0
@@ -41,12 +41,12 @@ class CopyScheduler:
 
     def __init__(self, connections: int) -> None:
         self.room = Room(connections)
-        self._copies: list[Copying] = []
-        self._given_up: list[Copying] = []
+        self._copies: list[CopyThread] = []
+        self._given_up: list[CopyThread] = []
         self._postponed: dict[TableName, _Later] = {}
         self._pauses: dict[TableName, float] = {}  # of tables that were postponed and not copied since
 
-    def begin(self, copying: Copying) -> None:
+    def begin(self, copying: CopyThread) -> None:
         for name in copying.names:
             self._postponed.pop(name, None)
         self._copies.append(copying)
@@ -63,7 +63,7 @@ class CopyScheduler:
     @property
     def full(self) -> bool:
         """Tell whether the source bears no further copy now: its tables wait, and are copied together."""
-        copies = self._copies + self._given_up
+        copies = [copying for copying in self._copies + self._given_up if copying.reads_source]
         return sum(not copying.site.ended.is_set() for copying in copies) >= COPIES_AT_ONCE
 
     @property

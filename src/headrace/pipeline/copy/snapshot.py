@@ -22,24 +22,20 @@ At most `connections` pieces are under way at once, however many executors and c
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from headrace.core.chunks import ByChunk
-from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.pipeline.copy.by_chunks import Chunking, Wanted
 from headrace.pipeline.copy.context import (
-    Broken,
     Copied,
-    Lost,
     Postponed,
     Progress,
     Readers,
@@ -47,6 +43,7 @@ from headrace.pipeline.copy.context import (
     Room,
     Site,
 )
+from headrace.pipeline.copy.thread import CopyThread
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.records import SourceRecord, TableRecord
@@ -80,8 +77,8 @@ class _Seen:
     plan: CopyPlan
 
 
-class Copying:
-    """One attempt to copy some tables under one snapshot; runs in threads of the driver."""
+class Copying(CopyThread):
+    """One attempt to copy some tables under one snapshot."""
 
     def __init__(
         self,
@@ -97,46 +94,14 @@ class Copying:
         room: Room,
         reached: Position,
     ) -> None:
-        self.names = frozenset(record.name for record in records)
-        self.site = Site(source.kind, address, identity, lake, jobs, room, epoch)
+        site = Site(source.kind, address, identity, lake, jobs, room, epoch)
+        super().__init__(site, frozenset(record.name for record in records))
         self._source = source
         self._records = {record.name: record for record in records}
         self._tables = {record.name: _Table(tasks(record), 0) for record in records}
         self._config = config
         self._reached = reached
         self._started: Sequence[Future[list[tuple[Piece, Answer]]]] = ()
-        self._thread = threading.Thread(target=self._work, name="headrace-copying", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    @property
-    def over(self) -> bool:
-        """Tell whether nothing more will come; it has ended before its last word is looked for."""
-        return self.site.ended.is_set() and self.site.finished.empty()
-
-    def forget(self, names: Collection[TableName]) -> None:
-        """Give up these tables: nothing of them comes any more, and the others are copied to their end."""
-        self.names -= frozenset(names)
-        if not self.names:
-            self.site.stopping.set()
-
-    def stop(self) -> None:
-        """Give up what is under way; files of unfinished tables are orphans."""
-        self.site.stopping.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        try:
-            self._attempt()
-        except HeadraceError as error:
-            self.site.finished.put(Lost(error))
-        except BaseException as error:
-            # A bug must not leave the run waiting for ever: it is for the main thread.
-            self.site.finished.put(Broken(error))
-            raise
-        finally:
-            self.site.ended.set()
 
     def _attempt(self) -> None:
         seen = self._look_around()

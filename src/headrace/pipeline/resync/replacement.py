@@ -72,6 +72,7 @@ def staged(record: TableRecord, copy_id: str, applied: Position) -> TableRecord:
         error=None,
         stopped_at=None,
         copy_id=copy_id,
+        old_rows=None,
     )
 
 

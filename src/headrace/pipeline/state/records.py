@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.core.chunks import AnyHandoff, ByChunk, exact_from
+from headrace.core.conversion import Conversion
 from headrace.core.errors import HeadraceError, from_record
 from headrace.core.handoff import ByPosition, handoff_from_record
 from headrace.core.names import TableName
@@ -81,6 +82,27 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class OldRows:
+    """The rows of a table under the columns that it had: what a version of its folder holds."""
+
+    version: int
+    schema: TableSchema
+    conversion: Conversion  # to the columns that it has now
+
+    def as_record(self) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "schema": self.schema.as_record(),
+            "conversion": self.conversion.as_record(),
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> OldRows:
+        schema = TableSchema.from_record(record["schema"])
+        return cls(record["version"], schema, Conversion.from_record(record["conversion"]))
+
+
+@dataclass(frozen=True, slots=True)
 class TableRecord:
     """One table: how it is defined, how it was joined to the stream, where it stands.
 
@@ -91,7 +113,8 @@ class TableRecord:
     time from which its history is exact. A table that came `late`, while the stream was there already, has
     none from before its copy (`told_from`). `stopped_at` is how far the stream had been followed when it
     stopped with `error`: the frontier of the mark before. `copy_id` names the folder of a new copy, which is
-    to replace the table and is in no mark.
+    to replace the table and is in no mark. Of a table that waits for its rows `old_rows` are those of the
+    lake that it is made of again; None: it is copied from its source.
     """
 
     name: TableName
@@ -108,6 +131,7 @@ class TableRecord:
     stopped_at: Position | None = None
     late: bool = False
     copy_id: str | None = None
+    old_rows: OldRows | None = None
 
     @property
     def key(self) -> str:
@@ -166,6 +190,7 @@ class TableRecord:
             "stopped_at": _position_record(self.stopped_at),
             "added_live": self.late,
             "copy_id": self.copy_id,
+            "old_rows": None if self.old_rows is None else self.old_rows.as_record(),
         }
 
     @classmethod
@@ -185,6 +210,7 @@ class TableRecord:
             stopped_at=_position(record.get("stopped_at")),
             late=record["added_live"],
             copy_id=record["copy_id"],
+            old_rows=None if (old := record.get("old_rows")) is None else OldRows.from_record(old),
         )
 
 

@@ -6,6 +6,8 @@ mirrored table with what was recorded when it was copied.
 
     changed   the table is not what was copied: it stops; its last mark stands
     widened   columns were added, NULL in all rows from before: it goes on under these (`stream.widening`)
+    rewritten its rows from before become others by a function of each: they are written again in the lake
+              (`stream.rewriting`)
     locked    DDL may be in the stream already while no look can see it yet; the table sits this mark out and
               is in the next
     denied    the same, for as long as we may not see what the table is
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace.core.conversion import Conversion
 from headrace.core.errors import Definite, HeadraceError, ShapeChanged
 from headrace.core.evolve import Converts, evolve
 from headrace.core.names import TableName
@@ -29,6 +32,14 @@ from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.remedies import way_back
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.tables import Change, TableDef, Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A table as it goes on, and what becomes of its rows."""
+
+    now: TableDef
+    conversion: Conversion
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,7 @@ class RecordsCheck:
     news: Mapping[str, TableDef] = field(default_factory=dict)  # by the record's key
     denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)  # of the locked, with the reason
     widened: Mapping[TableName, TableDef] = field(default_factory=dict)
+    rewritten: Mapping[TableName, Rewritten] = field(default_factory=dict)
 
     def changed(self, records: Iterable[TableRecord]) -> dict[TableName, HeadraceError]:
         """Those of the records whose tables are not what was recorded."""
@@ -59,40 +71,46 @@ def check_records(
 ) -> RecordsCheck:
     """Look at the source and at these tables; `after` is the position of the mark before.
 
-    With `widen` a table that can go on under more columns has not changed.
+    With `widen` a table whose rows become new ones has not changed.
     """
     known = {record.key: record for record in records}
     check = tables.check({key: record.definition for key, record in known.items()})
     span = (after, check.end)
     copied = {record.name for record in known.values() if record.copy_id is not None}
-    widened = {
-        key: now
+    steps = {
+        key: step
         for key, change in check.changes.items()
         if widen and known[key].name not in copied
-        if (now := _converted(known[key], change, after)) is not None
+        if (step := _converted(known[key], change, after)) is not None
     }
     return RecordsCheck(
         reference=check.reference,
         end=check.end,
-        errors={k: _changed(known[k], c, span) for k, c in check.changes.items() if k not in widened},
+        errors={k: _changed(known[k], c, span) for k, c in check.changes.items() if k not in steps},
         locked=frozenset(record.name for key, record in known.items() if key in check.locked),
         broken=check.broken,
         news=check.news,
         denied={known[key].name: error for key, error in check.denied.items()},
-        widened={known[key].name: now for key, now in widened.items()},
+        widened={known[key].name: each.now for key, (step, each) in steps.items() if not step.rewrites},
+        rewritten={known[key].name: each for key, (step, each) in steps.items() if step.rewrites},
     )
 
 
-def _converted(record: TableRecord, change: Change, after: Position) -> TableDef | None:
-    """The table as it goes on, where its schemas say too that old rows become new ones."""
+def _converted(record: TableRecord, change: Change, after: Position) -> tuple[Converts, Rewritten] | None:
+    """The step to the table as it goes on, where its schemas say too that old rows become new ones.
+
+    A value without a lake form follows its row by its column: where there are any, rows are not converted.
+    """
     now, proven = change.now, change.derived
     if now is None or proven is None or record.state is not State.LIVE:
         return None
     step = evolve(record.schema.reached(after.time), now.schema, proven.parts, proven.until.time)
     names = [layout.lake_column(name).lower() for name in now.schema.names]
-    if not isinstance(step, Converts) or step.rewrites or len(set(names)) < len(names):
+    if not isinstance(step, Converts) or len(set(names)) < len(names):
         return None
-    return replace(now, schema=step.schema)
+    if step.rewrites and record.raw_columns:
+        return None
+    return step, Rewritten(replace(now, schema=step.schema), step.conversion)
 
 
 def _changed(record: TableRecord, change: Change, span: tuple[Position, Position]) -> Definite:

@@ -5,6 +5,7 @@
     cut_places    where in the stream a mark may be made
     splits        new rows of a large epoch, spread over its tasks
     widening      columns that were added, and are NULL in all rows from before
+    rewriting     tables whose rows of the lake are written again under other columns
     truncations   the TRUNCATEs that its tasks must know of
     epoch         one epoch: its job, its verdicts, the records that it changes
     eager         work ahead on transactions that still run

@@ -11,6 +11,7 @@
     merge_truncated  rows that a truncation takes
     runs             a large transaction, sorted ahead of its commit; then its runs merged
     copy             pieces of a table at the source become files
+    convert          files of the lake become files under other columns
     source_access    how a task reaches the source
     compact          small files put together
     files            how a task writes files, and reads them again

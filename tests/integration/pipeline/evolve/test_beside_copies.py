@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 
 from headrace.core.names import TableName
-from headrace.pipeline.commands.arrivals import Captured, SourcePlace
+from headrace.pipeline.commands.capture import Captured, SourcePlace
 from headrace.testing import validators
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors

@@ -1,9 +1,8 @@
 """Tables that arrive in the marks: chosen for the first time, once more, or as they are after a change.
 
-    captured     in a thread: their changes are captured upstream, and a position that was read after that
     arrival      a table that nobody mirrors at the moment
     taken_up     one that is mirrored, and is another one at the source by now: it leaves the marks until
-                 its copy is in
+                 its rows are there again, out of the source or out of the lake
     epoch        says all of it at once
 
 A folder that the table had before is emptied by that epoch: older versions keep their files, and history
@@ -14,77 +13,25 @@ folder of the next number.
 Nothing that the stream brings from before the position is applied: it may be of columns that the table had
 then.
 
-Called by the deeds `add_drop` and `resync`.
+Called by the deeds `add_drop` and `resync` of the commands, and by `stream.rewriting`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.pipeline.state import choice
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.history_version import alike, history_version
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import Event
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Errors, Outcome
-from headrace.sources import registry
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.session import Address, Session
-from headrace.sources.contract.source import Source
-from headrace.sources.contract.tables import Examined, TableDef
-
-
-@dataclass(frozen=True, slots=True)
-class Captured:
-    """Tables whose changes are captured, and a position that was read after."""
-
-    found: Examined
-    position: Position
-
-
-@dataclass(frozen=True, slots=True)
-class SourcePlace:
-    """The source as the owner has it, for work on a connection of its own."""
-
-    source: Source
-    address: Address
-    identity: Json
-    upstream: Json
-
-    @classmethod
-    def of(cls, owner: Owner) -> SourcePlace:
-        known = owner.ledger.source
-        assert known is not None
-        source = registry.by_kind(known.kind)
-        return cls(source, owner.session.address, owner.session.identity, known.upstream)
-
-    @contextmanager
-    def connected(self, role: str = "publish") -> Iterator[Session]:
-        with closing(self.source.connect(self.address, role=role)) as session:
-            session.prove(self.identity)
-            yield session
-
-    def capture(self, names: Sequence[TableName]) -> Captured:
-        """See that changes of the tables are captured; committed when this returns."""
-        with self.connected() as session:
-            found = session.tables(self.upstream).capture(names)
-            return Captured(found, session.behind_all(self.upstream))
-
-    def capture_again(self, names: Sequence[TableName]) -> Captured:
-        """The same of tables that have been mirrored: those that are still fit for it."""
-        with self.connected("resync") as session:
-            tables = session.tables(self.upstream)
-            found = tables.examine(names)
-            found = found.then(tables.capture(found.fit))
-            return Captured(found, session.behind_all(self.upstream))
+from headrace.sources.contract.tables import TableDef
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,64 @@
+"""Tables whose changes are captured at the source, and a position that was read after that.
+
+Called by the deeds `add_drop` and `resync`, in a thread: it may have to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+from headrace.core.names import TableName
+from headrace.core.position import Position
+from headrace.pipeline.state.owner import Owner
+from headrace.sources import registry
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.session import Address, Session
+from headrace.sources.contract.source import Source
+from headrace.sources.contract.tables import Examined
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """Tables whose changes are captured, and a position that was read after."""
+
+    found: Examined
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlace:
+    """The source as the owner has it, for work on a connection of its own."""
+
+    source: Source
+    address: Address
+    identity: Json
+    upstream: Json
+
+    @classmethod
+    def of(cls, owner: Owner) -> SourcePlace:
+        known = owner.ledger.source
+        assert known is not None
+        source = registry.by_kind(known.kind)
+        return cls(source, owner.session.address, owner.session.identity, known.upstream)
+
+    @contextmanager
+    def connected(self, role: str = "publish") -> Iterator[Session]:
+        with closing(self.source.connect(self.address, role=role)) as session:
+            session.prove(self.identity)
+            yield session
+
+    def capture(self, names: Sequence[TableName]) -> Captured:
+        """See that changes of the tables are captured; committed when this returns."""
+        with self.connected() as session:
+            found = session.tables(self.upstream).capture(names)
+            return Captured(found, session.behind_all(self.upstream))
+
+    def capture_again(self, names: Sequence[TableName]) -> Captured:
+        """The same of tables that have been mirrored: those that are still fit for it."""
+        with self.connected("resync") as session:
+            tables = session.tables(self.upstream)
+            found = tables.examine(names)
+            found = found.then(tables.capture(found.fit))
+            return Captured(found, session.behind_all(self.upstream))

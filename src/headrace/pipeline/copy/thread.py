@@ -1,0 +1,63 @@
+"""A copy as a thread of the driver: it is started, tells what it brings, and is stopped.
+
+    Copying     tables of the source (`snapshot`)
+    Rewriting   rows of the lake (`from_lake`)
+
+What it brings waits in `Site.finished` for the loop. It has ended before its last word is looked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+
+from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
+from headrace.pipeline.copy.context import Broken, Lost, Site
+
+
+class CopyThread(ABC):
+    """One attempt to copy some tables; a caller starts it once."""
+
+    reads_source = True
+
+    def __init__(self, site: Site, names: frozenset[TableName]) -> None:
+        self.site = site
+        self.names = names
+        self._thread = threading.Thread(target=self._work, name="headrace-copying", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def over(self) -> bool:
+        """Tell whether nothing more will come; it has ended before its last word is looked for."""
+        return self.site.ended.is_set() and self.site.finished.empty()
+
+    def forget(self, names: Collection[TableName]) -> None:
+        """Give up these tables: nothing of them comes any more, and the others are copied to their end."""
+        self.names -= frozenset(names)
+        if not self.names:
+            self.site.stopping.set()
+
+    def stop(self) -> None:
+        """Give up what is under way; files of unfinished tables are orphans."""
+        self.site.stopping.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            self._attempt()
+        except HeadraceError as error:
+            self.site.finished.put(Lost(error))
+        except BaseException as error:
+            # A bug must not leave the run waiting for ever: it is for the main thread.
+            self.site.finished.put(Broken(error))
+            raise
+        finally:
+            self.site.ended.set()
+
+    @abstractmethod
+    def _attempt(self) -> None:
+        """Copy the tables; what is raised ends the attempt."""

@@ -1,0 +1,133 @@
+"""Rows that are written again in the lake: killed amid it, beside writers, altered again, out of reach.
+
+ALTER ─► epoch "rewrite" ─► files ─► joined
+                 ▲            ▲
+              before        after         the fail points
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from headrace.core.errors import HeadraceError
+from headrace.testing import validators
+from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.holding import Held, held_up
+
+pytestmark = pytest.mark.server
+
+ROWS = 300
+ALTERED = (
+    "ALTER TABLE t RENAME COLUMN s TO title; ALTER TABLE t DROP COLUMN gone;"
+    " UPDATE t SET title = 'x' WHERE id < 9"
+)
+KEYLESS = "ALTER TABLE bag ADD COLUMN more int DEFAULT 7"
+
+
+def _mirrored(mirrors: Mirrors) -> int:
+    """Some rows of two tables, in marks; the time of the newest."""
+    mirrors.database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, s text, gone int);"
+        f"INSERT INTO t SELECT i, repeat('long ', 1000), i FROM generate_series(1, {ROWS}) i;"
+        "CREATE TABLE bag (id int, s text); ALTER TABLE bag REPLICA IDENTITY FULL;"
+        "INSERT INTO bag SELECT i % 5, NULL FROM generate_series(1, 20) i;",
+        user="app",
+    )
+    mirrors.once()
+    mirrors.database.execute("UPDATE t SET gone = 0 WHERE id = 5; DELETE FROM bag WHERE id = 1", user="app")
+    return mirrors.once().at().mark.time
+
+
+def _exact(mirrors: Mirrors) -> None:
+    assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []
+    assert validators.definite(mirrors.lake) == []
+    assert validators.travelled(mirrors.lake) == []
+
+
+def _goes_on(mirrors: Mirrors, time: int) -> None:
+    """The interval began where the last one ended: the rows are those of the lake."""
+    assert [mirrors.record(name).since for name in ("public.t", "public.bag")] == [time + 1, time + 1]
+    _exact(mirrors)
+
+
+@contextmanager
+def _standing(mirrors: Mirrors, where: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    with held_up(mirrors, where, "public.t", monkeypatch) as held:
+        yield held
+
+
+@pytest.mark.parametrize("where", ["evolve.rewrite.before", "evolve.rewrite.after", "late.replay.before"])
+def test_a_run_that_ends_amid_it_is_gone_on_with(
+    mirrors: Mirrors, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes come before it and after it: the stream that was kept holds those of both."""
+    time = _mirrored(mirrors)
+    mirrors.database.execute(f"UPDATE t SET gone = 1 WHERE id = 6; {ALTERED}; {KEYLESS}", user="app")
+    mirrors.database.execute("INSERT INTO bag VALUES (1, 'a', 1); DELETE FROM bag WHERE id = 2", user="app")
+    with monkeypatch.context() as patch:
+        patch.setenv("HEADRACE_FAILPOINT", f"{where}=raise")
+        with pytest.raises(HeadraceError):
+            mirrors.once()
+    mirrors.database.execute(
+        "UPDATE t SET id = 1000 + id WHERE id > 290; DELETE FROM t WHERE id = 7", user="app"
+    )
+    mirrors.once()
+    _goes_on(mirrors, time)
+
+
+def test_writers_go_on_beside_it(mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long values that an update leaves out are found in the rows that were written again."""
+    time = _mirrored(mirrors)
+    mirrors.database.execute(f"{ALTERED}; {KEYLESS}", user="app")
+    with _standing(mirrors, "evolve.rewrite.after", monkeypatch):
+        mirrors.database.execute(
+            "UPDATE t SET id = -id WHERE id > 100; DELETE FROM t WHERE id = -150;"
+            " INSERT INTO t VALUES (7000, 'n')",
+            user="app",
+        )
+    _goes_on(mirrors, time)
+
+
+def test_what_is_altered_again_meanwhile_is_copied(mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:
+    time = _mirrored(mirrors)
+    mirrors.database.execute(ALTERED, user="app")
+    with _standing(mirrors, "evolve.rewrite.after", monkeypatch):
+        mirrors.database.execute(
+            "ALTER TABLE t RENAME COLUMN title TO s; UPDATE t SET s = 'y' WHERE id = 3;"
+            " ALTER TABLE t ADD COLUMN gone int; UPDATE t SET gone = 3 WHERE id = 3",
+            user="app",
+        )
+    since = mirrors.record("public.t").since
+    assert since is not None
+    assert since > time + 1
+    _exact(mirrors)
+
+
+def test_rows_that_are_out_of_reach_are_copied(mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a retention that is shorter than the work."""
+    time = _mirrored(mirrors)
+    mirrors.database.execute(ALTERED, user="app")
+    with _standing(mirrors, "evolve.rewrite.before", monkeypatch):
+        folder = mirrors.path / "tables/main/public/t"
+        for file in folder.glob("*.parquet"):
+            shutil.move(file, mirrors.path / f"away-{file.name}")
+    since = mirrors.record("public.t").since
+    assert since is not None
+    assert since > time + 1
+    assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []
+
+
+def test_a_value_without_a_lake_form_is_read_at_the_source_again(mirrors: Mirrors) -> None:
+    mirrors.database.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz, n int)", user="app")
+    mirrors.database.execute("INSERT INTO t VALUES (1, 'infinity', 1), (2, now(), 2)", user="app")
+    time = mirrors.once().at().mark.time
+    mirrors.database.execute("ALTER TABLE t DROP COLUMN n; DELETE FROM t WHERE id = 2", user="app")
+    mirrors.once()
+    since = mirrors.record("public.t").since
+    assert since is not None
+    assert since > time + 1
+    assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []
