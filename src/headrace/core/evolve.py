@@ -63,6 +63,8 @@ def _between(new: TableSchema, step: Conversion) -> Iterator[Conversion]:
 
 
 def _reasons(old: TableSchema, new: TableSchema, parts: Sequence[Part]) -> Iterator[str]:
+    if not any(isinstance(part, Take) for part in parts):
+        yield "no column is left of those before"
     for column, part in zip(new.columns, parts, strict=True):
         if isinstance(part, Take):
             yield from _differences(old.columns[part.column], column)

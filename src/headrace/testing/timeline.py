@@ -109,7 +109,8 @@ class Timeline:
         newest = lake.at(epoch=runs[-1][-1].epoch, source=source)
         columns = tuple(newest.arrow(name).schema.names)
         # History tells of the columns that it has now, and of no others.
-        runs = tuple(run for run in runs if _shape(lake, source, run[-1], name) == columns)
+        shape = _shape(lake, source, runs[-1][-1], name)
+        runs = tuple(run for run in runs if _shape(lake, source, run[-1], name) == shape)
         return cls(
             name=name,
             columns=columns,
@@ -166,8 +167,10 @@ def runs_of(lake: Lake, source: str | None, *names: str) -> tuple[tuple[Mark, ..
     return tuple(tuple(marks[i] for i in having[a:b]) for a, b in pairwise(edges))
 
 
-def _shape(lake: Lake, source: str | None, mark: Mark, name: str) -> tuple[str, ...]:
-    return tuple(lake.at(epoch=mark.epoch, source=source).schema(name).names)
+def _shape(lake: Lake, source: str | None, mark: Mark, name: str) -> tuple[tuple[str, str], ...]:
+    """The columns and their types: under others a table has another history."""
+    fields = lake.at(epoch=mark.epoch, source=source).schema(name)
+    return tuple((field.name, str(field.type)) for field in fields)
 
 
 def spread(run: Sequence[T], sample: int) -> list[T]:

@@ -95,6 +95,7 @@ def test_what_the_stream_may_still_bring_comes_along() -> None:
         ),
         (replace(OLD, columns=(replace(ID, nullable=True), NAME)), BOTH, 'column "id" may be NULL now'),
         (replace(OLD, key=("name",)), BOTH, 'the key was ("id") and is ("name")'),
+        (replace(OLD, columns=(MORE,)), (NONE,), "no column is left of those before"),
         (replace(OLD, full=True), BOTH, "whole old rows are sent now"),
         (
             replace(OLD, columns=(ID, NAME, replace(MORE, nullable=False))),
