@@ -29,9 +29,21 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The same value in every old row."""
+    """The same value in every old row: as Arrow bytes, since Python's own types don't hold every date."""
 
-    scalar: pa.Scalar
+    packed: bytes
+
+    @classmethod
+    def of(cls, scalar: pa.Scalar) -> Value:
+        batch = pa.RecordBatch.from_arrays([pa.repeat(scalar, 1)], ["c"])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return cls(sink.getvalue().to_pybytes())
+
+    @property
+    def scalar(self) -> pa.Scalar:
+        return pa.ipc.open_stream(pa.py_buffer(self.packed)).read_all().column(0)[0]
 
 
 Part = Take | Value
@@ -79,12 +91,12 @@ class Conversion:
             return rows.column(part.column).cast(field.type)
         if not part.scalar.is_valid:
             return pa.nulls(rows.num_rows, field.type)
-        return pa.repeat(part.scalar.cast(field.type), rows.num_rows)
+        return pa.repeat(part.scalar, rows.num_rows).cast(field.type)
 
     def as_record(self) -> dict[str, Any]:
         return {
             "names": list(self.names),
-            "parts": [each.column if isinstance(each, Take) else _packed(each) for each in self.parts],
+            "parts": [each.column if isinstance(each, Take) else _text(each) for each in self.parts],
             "until": self.until,
         }
 
@@ -92,20 +104,16 @@ class Conversion:
     def from_record(cls, record: Mapping[str, Any]) -> Conversion:
         return cls(
             names=tuple(record["names"]),
-            parts=tuple(Take(p) if isinstance(p, int) else _unpacked(p) for p in record["parts"]),
+            parts=tuple(
+                Take(p) if isinstance(p, int) else Value(base64.b64decode(p)) for p in record["parts"]
+            ),
             until=record["until"],
         )
 
 
-def _packed(value: Value) -> str:
-    """A value with its type."""
-    batch = pa.RecordBatch.from_arrays([pa.array([value.scalar.as_py()], value.scalar.type)], ["c"])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return base64.b64encode(sink.getvalue()).decode("ascii")
+def _part(record: int | str) -> Part:
+    return Take(record) if isinstance(record, int) else Value(base64.b64decode(record))
 
 
-def _unpacked(text: str) -> Value:
-    table = pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text))).read_all()
-    return Value(table.column(0)[0])
+def _text(value: Value) -> str:
+    return base64.b64encode(value.packed).decode("ascii")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, Protocol, TypeVar
 
 import polars as pl
@@ -110,7 +110,8 @@ class Timeline:
         columns = tuple(newest.arrow(name).schema.names)
         # History tells of the columns that it has now, and of no others.
         shape = _shape(lake, source, runs[-1][-1], name)
-        runs = tuple(run for run in runs if _shape(lake, source, run[-1], name) == shape)
+        last = takewhile(lambda run: _shape(lake, source, run[-1], name) == shape, reversed(runs))
+        runs = tuple(reversed(tuple(last)))
         return cls(
             name=name,
             columns=columns,

@@ -38,7 +38,7 @@ def steps(draw: st.DrawFn, old: TableSchema) -> tuple[Conversion, TableSchema]:
     for _ in range(draw(st.integers(0, 2))):
         kind = draw(st.sampled_from([INT, TEXT]))
         given_value = draw(st.none() | (st.integers(0, 9) if kind is INT else st.text(max_size=3)))
-        parts.append(Value(pa.scalar(given_value, kind.type)))
+        parts.append(Value.of(pa.scalar(given_value, kind.type)))
         kinds.append(kind)
     return Conversion(old.names, tuple(parts)), _schema(len(kinds), kinds)
 

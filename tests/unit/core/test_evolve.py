@@ -19,9 +19,9 @@ LAST = Column("last", pa.string(), "text", "text")
 PRICE = Column("price", pa.decimal128(10, 2), "decimal", "numeric(10,2)")
 OLD = TableSchema((ID, NAME), ("id",), full=False)
 UNTIL = 800
-NONE = Value(pa.scalar(None, pa.int32()))
-NO_TEXT = Value(pa.scalar(None, pa.string()))
-SEVEN = Value(pa.scalar(7, pa.int32()))
+NONE = Value.of(pa.scalar(None, pa.int32()))
+NO_TEXT = Value.of(pa.scalar(None, pa.string()))
+SEVEN = Value.of(pa.scalar(7, pa.int32()))
 BOTH = (Take(0), Take(1))
 
 
@@ -96,6 +96,7 @@ def test_what_the_stream_may_still_bring_comes_along() -> None:
         (replace(OLD, columns=(replace(ID, nullable=True), NAME)), BOTH, 'column "id" may be NULL now'),
         (replace(OLD, key=("name",)), BOTH, 'the key was ("id") and is ("name")'),
         (replace(OLD, columns=(MORE,)), (NONE,), "no column is left of those before"),
+        (OLD, BOTH, "its columns are those that they were"),
         (replace(OLD, full=True), BOTH, "whole old rows are sent now"),
         (
             replace(OLD, columns=(ID, NAME, replace(MORE, nullable=False))),
@@ -113,10 +114,9 @@ def test_what_cannot_follow_says_why(new: TableSchema, parts: tuple[Part, ...], 
     assert evolve(OLD, new, parts, UNTIL) == Copied(reason)
 
 
-def test_a_name_that_the_stream_may_bring_of_another_column_is_not_given_again() -> None:
-    first = _step(replace(OLD, columns=(ID,)), (Take(0),)).schema
-    again = evolve(first, replace(first, columns=(ID, NAME)), (Take(0), NO_TEXT), 1600)
-    assert isinstance(again, Copied)
-    assert isinstance(
-        evolve(first.reached(UNTIL), replace(OLD, columns=(ID, NAME)), (Take(0), NO_TEXT), 1600), Converts
-    )
+def test_what_went_is_told_apart_once_the_stream_has_come_to_the_change_before() -> None:
+    """Rows that are still to come may have had the new names while they meant other columns."""
+    first = _step(replace(OLD, columns=(ID, NAME, MORE)), (*BOTH, NONE)).schema
+    dropped, parts = replace(OLD, columns=(ID, MORE)), (Take(0), Take(2))
+    assert isinstance(evolve(first, dropped, parts, 1600), Copied)
+    assert isinstance(evolve(first.reached(UNTIL), dropped, parts, 1600), Converts)

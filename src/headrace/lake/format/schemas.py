@@ -60,3 +60,14 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
         return pa.list_(_plain(kind.value_type))
     return kind
+
+
+def has_local_times(schema: pa.Schema) -> bool:
+    """Tell whether there is a timestamp without a time zone, for which Delta has a feature of its own."""
+    return any(map(_is_local_time, schema.types))
+
+
+def _is_local_time(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind):
+        return _is_local_time(kind.value_type)
+    return bool(pa.types.is_timestamp(kind) and kind.tz is None)

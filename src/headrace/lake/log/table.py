@@ -333,6 +333,16 @@ def _added_columns(delta: DeltaTable, step: TableStep) -> list[Field]:
     return added if alone and all(field.nullable for field in added) else []
 
 
+def takes(table: LakeTable, schema: pa.Schema) -> bool:
+    """Tell whether the table's protocol allows all of these columns; a replacement does not raise it.
+
+    Columns that are added to those which are there do (`alter.add_columns`).
+    """
+    if table._delta is None or not schemas.has_local_times(schema):
+        return True
+    return "timestampNtz" in (table._delta.protocol().reader_features or ())
+
+
 def columns(table: LakeTable) -> dict[str, Any]:
     """A table's columns and configuration, as the `metaData` of a line of its log says them."""
     delta = table._delta

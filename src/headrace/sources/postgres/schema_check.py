@@ -115,7 +115,7 @@ def _parts(last: TableEntry, seen: TableEntry) -> tuple[Part, ...] | None:
         decoded = decode_column(TextColumn.of([text]), column.form, column.type)
         if len(decoded.bad):
             return None
-        parts.append(Value(decoded.array[0]))
+        parts.append(Value.of(decoded.array[0]))
     return tuple(parts)
 
 

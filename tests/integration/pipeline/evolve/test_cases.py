@@ -75,6 +75,8 @@ REWRITTEN = {
     " UPDATE {t} SET s = 'later' WHERE id = 100",
     "dropped_column": "UPDATE {t} SET n = 7 WHERE id = 5; ALTER TABLE {t} DROP COLUMN n;"
     " UPDATE {t} SET s = 'x' WHERE id = 5",
+    "added_ancient": "ALTER TABLE {t} ADD COLUMN a date DEFAULT '4713-01-01 BC',"
+    " ADD COLUMN b timestamptz DEFAULT '20000-01-01'",
     "dropped_all": "ALTER TABLE {t} DROP COLUMN n, DROP COLUMN s, DROP COLUMN e;"
     " DELETE FROM {t} WHERE id = 5",
     "renamed_column": "UPDATE {t} SET n = 7 WHERE id = 5; ALTER TABLE {t} RENAME COLUMN n TO number;"
@@ -89,6 +91,7 @@ REWRITTEN = {
     " DELETE FROM {t} WHERE id = 8; INSERT INTO {t} VALUES (100, 5, 'bad'); COMMIT",
 }
 COPIED = {
+    "added_boxes": "ALTER TABLE {t} ADD COLUMN more box DEFAULT '(1,1),(0,0)'",
     "added_twice": "ALTER TABLE {t} ADD COLUMN more int; UPDATE {t} SET more = 5 WHERE id > 9;"
     " ALTER TABLE {t} DROP COLUMN more; ALTER TABLE {t} ADD COLUMN more int",
     "added_and_moved": "ALTER TABLE {t} ADD COLUMN more int; VACUUM FULL {t}",

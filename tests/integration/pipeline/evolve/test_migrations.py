@@ -25,6 +25,8 @@ TABLES = ("public.transfer_in", "public.transfer_out")
 ADDED_WITH_DEFAULT = (
     "ALTER TABLE transfer_in ADD COLUMN note varchar(20) DEFAULT 'none' NOT NULL;"
     " ALTER TABLE transfer_in ALTER COLUMN note DROP DEFAULT",
+    # Here the application gives it; these writers don't know it, and could open no transfer any more.
+    "ALTER TABLE transfer_in ALTER COLUMN note SET DEFAULT 'later'",
 )
 EXPANDED_AND_CONTRACTED = (
     "ALTER TABLE transfer_out ADD COLUMN amount_new numeric(20, 2)",

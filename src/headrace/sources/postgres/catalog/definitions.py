@@ -39,7 +39,9 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
        (SELECT json_agg(json_build_array(
                    a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, a.attnotnull, a.attgenerated,
                    format_type(a.atttypid, a.atttypmod), a.xmin::text, a.atthasmissing,
+                   -- Arrays of some types are delimited otherwise than those of text.
                    CASE WHEN length(a.attmissingval::text) <= 10000
+                         AND (SELECT y.typdelim FROM pg_type y WHERE y.oid = a.atttypid) = ','
                         THEN (a.attmissingval::text::text[])[1] END) ORDER BY a.attnum)
           FROM pg_attribute a
          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
