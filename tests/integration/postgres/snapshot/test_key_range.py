@@ -175,17 +175,17 @@ def test_a_walk_that_takes_too_long_is_cancelled_and_goes_half_as_far(
     database: Database, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute("CREATE TABLE t (a int PRIMARY KEY)", user="app")
-    database.execute("INSERT INTO t SELECT generate_series(1, 500000)", user="app")
+    database.execute("INSERT INTO t SELECT generate_series(1, 1500000)", user="app")
     entry = read_entries_by_name(session, [T])[T]
     schema = schema_of(entry)
     prepare(session)
     monkeypatch.setattr("headrace.sources.postgres.snapshot.key_range.BOUND_SECONDS", 0.03)
     with pytest.raises(StepTooLong):
-        next_bound(session, schema, T, Span(), 499_999)
-    walk = Walk(KeyWalk(session, Upstream("s", "p")), definition(entry), 499_999, lambda: None)
+        next_bound(session, schema, T, Span(), 1_499_999)
+    walk = Walk(KeyWalk(session, Upstream("s", "p")), definition(entry), 1_499_999, lambda: None)
     bound = walk.next(Span(), 0)
     assert bound is not None
-    assert walk.step < 499_999
+    assert walk.step < 1_499_999
     assert bound.texts == (str(walk.step + 1),)
 
 
