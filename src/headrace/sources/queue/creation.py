@@ -1,0 +1,130 @@
+"""The schema and the queue in it: made where they are missing, refused where they are not ours.
+
+All of it is one transaction under an advisory lock, so that two lakes make one queue. Nothing here touches a
+table of the application's (`triggers`). Called where a stream begins, and by preflight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from headrace.core.errors import Misconfigured
+from headrace.sources.postgres.session.refusals import PrivilegeMissing
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.objects import VERSION, Objects
+from headrace.sources.queue.statements import queue_statements, schema_statements
+
+_LOCK = 0x68656164  # of those that make or remove a queue
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue as its row describes it."""
+
+    incarnation: str
+    current: int
+    version: int
+    events: tuple[int, ...]  # the event tables, by oid
+    switched: datetime  # when another event table became current
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The schema as the catalog has it."""
+
+    exists: bool
+    relations: frozenset[str]
+    ours: bool  # its owner is a role that we are
+
+    @property
+    def has_tables(self) -> bool:
+        return frozenset(("queue", "tick", "reader", "tracked")) <= self.relations
+
+    @property
+    def is_foreign(self) -> bool:
+        """Tell whether somebody else's things stand in it: ours are not all there, others are."""
+        return bool(self.relations) and not self.has_tables
+
+
+def lock_creation(connection: Session) -> None:
+    """Let nobody else make or remove a queue in this database until the transaction ends."""
+    query(connection, "SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_LOCK])
+
+
+def read_schema(connection: Session, objects: Objects) -> Schema:
+    """Look at the schema; whatever is in it counts."""
+    rows = query(
+        connection,
+        "SELECT pg_catalog.pg_has_role(n.nspowner, 'USAGE'), c.relname FROM pg_catalog.pg_namespace n"
+        " LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid"
+        " AND c.relkind IN ('r', 'p', 'v', 'm', 'f') WHERE n.nspname = %s",
+        [objects.schema],
+    )
+    names = frozenset(name for _, name in rows if name is not None)
+    return Schema(bool(rows), names, bool(rows) and rows[0][0])
+
+
+def read_queue(connection: Session, objects: Objects) -> Queue | None:
+    """The queue, None where there is none; the schema has its tables."""
+    rows = query(
+        connection,
+        f"SELECT incarnation::text, current, version, events::int8[], switched FROM {objects.queue}"
+        " WHERE name = %s".encode(),
+        [objects.name],
+    )
+    return Queue(rows[0][0], rows[0][1], rows[0][2], tuple(rows[0][3]), rows[0][4]) if rows else None
+
+
+def refuse_unusable(schema: Schema, queue: Queue | None, objects: Objects) -> None:
+    """Raise where the schema is somebody else's, or of a version that we do not know."""
+    if schema.is_foreign:
+        raise Misconfigured(
+            "QUEUE_SCHEMA_FOREIGN",
+            f'the schema "{objects.schema}" holds other things than a queue',
+            detail=", ".join(sorted(schema.relations)[:5]),
+            hint="name another one, which headrace may make: schema = ...",
+        )
+    if queue is not None and queue.version != VERSION:
+        newer = queue.version > VERSION
+        raise Misconfigured(
+            "QUEUE_VERSION",
+            f'the queue "{objects.name}" is of version {queue.version}, this headrace knows {VERSION}',
+            hint="use a newer headrace" if newer else "run the script of docs/formats.md for this step",
+        )
+
+
+def ensure_queue(connection: Session, objects: Objects) -> Queue:
+    """See that the queue is there; committed when this returns."""
+    with connection.transaction():
+        lock_creation(connection)
+        schema = read_schema(connection, objects)
+        queue = read_queue(connection, objects) if schema.has_tables else None
+        refuse_unusable(schema, queue, objects)
+        if queue is None:
+            for statement in creation_statements(schema, objects):
+                _execute(connection, statement)
+            queue = read_queue(connection, objects)
+    assert queue is not None
+    return queue
+
+
+def creation_statements(schema: Schema, objects: Objects) -> list[str]:
+    """The statements that make what is missing of a queue that is not there."""
+    return [
+        *([] if schema.exists else [f"CREATE SCHEMA {objects.quoted_schema}"]),
+        *([] if schema.has_tables else schema_statements(objects)),
+        *queue_statements(objects),
+    ]
+
+
+def _execute(connection: Session, statement: str) -> None:
+    try:
+        query(connection, statement.encode())
+    except PrivilegeMissing as error:
+        raise Misconfigured(
+            "QUEUE_CREATION_PRIVILEGE",
+            "the server does not let this user make the queue",
+            detail=error.detail,
+            hint="headrace check --sql prints the script for somebody who may run it",
+        ) from None

@@ -1,0 +1,230 @@
+"""The statements that make a queue in the source's schema: plain SQL and PL/pgSQL, no extension.
+
+    queue    a queue: its incarnation, and which of its event tables the trigger writes to
+    tick     cuts: numbers, each with the snapshot that it was taken under
+    reader   lakes, each with the tick that it has passed
+    tracked  tables, by the lakes that want them captured
+    event_*  three tables that the trigger writes to in turn, with a sequence
+    capture  the one function of all triggers
+
+The function writes what a statement did: whole rows as texts, -1 those that were there, +1 those that are.
+What it must never do is make the application's statement fail:
+
+    names       Nothing in its body is found by a search path; temporary tables are searched in spite of it.
+                The transition tables' columns are unknown: the body's own variables are told apart from them
+                by the block's label, and a row is named `n.*`, which no column can be called.
+    settings    Its SET clauses pin what decides how values are printed, to what every connection of ours
+                has (`postgres.session.PINS`), so that copy and trigger print one value alike.
+    plans       A plan over a transition table is made anew when its table is altered: the server sees to it.
+    snapshots   A writer whose snapshot is older than the queue's row sees none: it writes to the first table.
+    no rows     A statement that changed nothing writes nothing, and gives no id to its transaction.
+
+`queue.version` is that of the whole (`objects.VERSION`). Called by `creation` and `triggers`, and
+printed for a DBA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.core.names import quote_identifier
+from headrace.sources.postgres.session.connection import PINS
+from headrace.sources.queue.objects import EVENT_TABLES, VERSION, Objects
+
+# Those of the pins that decide how a value is printed.
+PRINTING = (
+    "datestyle",
+    "intervalstyle",
+    "extra_float_digits",
+    "timezone",
+    "bytea_output",
+    "lc_monetary",
+    "search_path",
+    "quote_all_identifiers",
+)
+
+
+def schema_statements(objects: Objects) -> list[str]:
+    """The tables of a schema, which all queues in it share."""
+    return [
+        f"CREATE TABLE {objects.queue} (name text PRIMARY KEY, incarnation uuid NOT NULL,"
+        " current smallint NOT NULL, version integer NOT NULL, made timestamptz NOT NULL,"
+        " events oid[] NOT NULL, switched timestamptz NOT NULL)",
+        f"CREATE TABLE {objects.tick} (queue text, tick bigint, taken timestamptz NOT NULL,"
+        " snapshot pg_snapshot NOT NULL, nonce uuid NOT NULL, seen bigint, PRIMARY KEY (queue, tick))",
+        f"CREATE TABLE {objects.reader} (queue text, lake text, tick bigint NOT NULL,"
+        " seen timestamptz NOT NULL, PRIMARY KEY (queue, lake))",
+        f"CREATE TABLE {objects.tracked} (queue text, lake text, relation oid,"
+        " since timestamptz NOT NULL, PRIMARY KEY (queue, relation, lake))",
+    ]
+
+
+def queue_statements(objects: Objects) -> list[str]:
+    """One queue: its event tables, its function, and its row last."""
+    oids = [f"{_literal(table)}::pg_catalog.regclass::oid" for table in objects.events]
+    return [
+        f"CREATE SEQUENCE {objects.sequence} CACHE 1",
+        *(statement for table in objects.events for statement in _event_table(table)),
+        capture_function(objects),
+        f"INSERT INTO {objects.queue} (name, incarnation, current, version, made, switched, events)"
+        f" VALUES ('{objects.name}', pg_catalog.gen_random_uuid(), 0, {VERSION}, pg_catalog.now(),"
+        f" pg_catalog.now(), array[{', '.join(oids)}])",
+    ]
+
+
+def _event_table(table: str) -> Iterator[str]:
+    # Nothing in it is ever updated or deleted, and it is emptied as a whole: there is nothing to vacuum.
+    yield (
+        f"CREATE TABLE {table} (id bigint NOT NULL, tx bigint NOT NULL, relation oid NOT NULL,"
+        " diff smallint NOT NULL, row text)"
+        " WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)"
+    )
+    yield f"CREATE INDEX ON {table} (tx)"
+
+
+def removal_statements(objects: Objects) -> list[str]:
+    """Remove one queue, whose triggers are gone."""
+    return [
+        f"DROP FUNCTION IF EXISTS {objects.function}()",
+        *(f"DROP TABLE IF EXISTS {table}" for table in objects.events),
+        f"DROP SEQUENCE IF EXISTS {objects.sequence}",
+        *(
+            f"DELETE FROM {table} WHERE {column} = '{objects.name}'"
+            for table, column in (
+                (objects.tick, "queue"),
+                (objects.reader, "queue"),
+                (objects.tracked, "queue"),
+                (objects.queue, "name"),
+            )
+        ),
+    ]
+
+
+def schema_removal_statements(objects: Objects) -> list[str]:
+    """Remove the tables of a schema without queues."""
+    tables = (objects.tracked, objects.reader, objects.tick, objects.queue)
+    return [f"DROP TABLE IF EXISTS {table}" for table in tables]
+
+
+EMPTIED, BEGUN = 0, 2  # `diff` where a TRUNCATE has emptied the table, and where it is about to
+
+# --- the function ---------------------------------------------------------------------------------
+
+
+def capture_function(objects: Objects) -> str:
+    """The statement that makes the function of all triggers."""
+    return (
+        f"CREATE FUNCTION {objects.function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
+        + "\n".join(f"SET {name} = {_literal(PINS[name])}" for name in PRINTING)
+        + f"\nAS $headrace${body(objects)}$headrace$"
+    )
+
+
+def body(objects: Objects) -> str:
+    """The body of the function, as `pg_proc.prosrc` has it."""
+    return f"""
+<<capture>>
+DECLARE
+    writer bigint := pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text::bigint;
+    relation oid := TG_RELID;
+    place smallint;
+    emptied smallint := {BEGUN};
+BEGIN
+    IF TG_OP = 'TRUNCATE' THEN
+        -- Before it begins the transaction need not have an id.
+        writer := pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint;
+        IF TG_WHEN = 'AFTER' THEN
+            emptied := {EMPTIED};
+        END IF;
+    ELSIF writer IS NULL THEN
+        RETURN NULL;
+    END IF;
+    SELECT q.current INTO place FROM {objects.queue} q WHERE q.name = '{objects.name}';
+{_branches(objects)}
+    RETURN NULL;
+END
+"""
+
+
+_OLD = ("-1", "(o.*)::pg_catalog.text", " FROM old_rows o")
+_NEW = ("1", "(n.*)::pg_catalog.text", " FROM new_rows n")
+OPERATIONS = {
+    "UPDATE": (_OLD, _NEW),
+    "INSERT": (_NEW,),
+    "DELETE": (_OLD,),
+    "TRUNCATE": (("capture.emptied", "NULL", ""),),
+}
+
+
+def _branches(objects: Objects) -> str:
+    lines: list[str] = []
+    for word, operation in zip(("IF", "ELSIF", "ELSIF", "ELSIF"), OPERATIONS, strict=True):
+        lines.append(f"    {word} TG_OP = '{operation}' THEN")
+        lines += _places(objects, operation)
+    return "\n".join([*lines, "    END IF;"])
+
+
+def _places(objects: Objects, operation: str) -> Iterator[str]:
+    """By the event table; without a row of the queue's it is the first one."""
+    for number in range(1, EVENT_TABLES):
+        yield f"        {'IF' if number == 1 else 'ELSIF'} place = {number} THEN"
+        yield from _insertion(objects, objects.events[number], operation)
+    yield "        ELSE"
+    yield from _insertion(objects, objects.events[0], operation)
+    yield "        END IF;"
+
+
+def _insertion(objects: Objects, table: str, operation: str) -> Iterator[str]:
+    yield f"            INSERT INTO {table} (id, tx, relation, diff, row)"
+    number = f"pg_catalog.nextval({_literal(objects.sequence)}::pg_catalog.regclass)"
+    sides = [
+        f"            SELECT {number}, capture.writer, capture.relation, {diff}, {row}{origin}"
+        for diff, row, origin in OPERATIONS[operation]
+    ]
+    yield "\n            UNION ALL\n".join(sides) + ";"
+
+
+def _literal(text: str) -> str:
+    """A string constant; never with a backslash, which some settings read otherwise."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+# --- a table's triggers ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """One of the triggers that a table has."""
+
+    operation: str
+    when: str = "AFTER"
+    old_rows: bool = False
+    new_rows: bool = False
+
+    def name(self, objects: Objects) -> str:
+        return objects.trigger(self.operation if self.when == "AFTER" else f"before_{self.operation}")
+
+    def statement(self, objects: Objects, table: str) -> str:
+        """Make it on a table, whose name is quoted already."""
+        tables = " ".join(
+            f"{which} TABLE AS {which.lower()}_rows"
+            for which, wanted in (("OLD", self.old_rows), ("NEW", self.new_rows))
+            if wanted
+        )
+        referencing = f" REFERENCING {tables}" if tables else ""
+        return (
+            f"CREATE TRIGGER {quote_identifier(self.name(objects))} {self.when} {self.operation} ON {table}"
+            f"{referencing} FOR EACH STATEMENT EXECUTE FUNCTION {objects.function}()"
+        )
+
+
+# A TRUNCATE has a place among the ids. Triggers of the application's may write before it and behind it: what
+# has an id between the two events may be of either side.
+TRIGGERS = (
+    Trigger("INSERT", new_rows=True),
+    Trigger("UPDATE", old_rows=True, new_rows=True),
+    Trigger("DELETE", old_rows=True),
+    Trigger("TRUNCATE", "BEFORE"),
+    Trigger("TRUNCATE"),
+)
