@@ -10,7 +10,9 @@ has none: it is a multiset, a row is told apart by all of its values, and `full`
 `earlier` are the columns that the table had before changes that were followed, the oldest first, each with
 its conversion to these: the stream may still bring changes under them.
 `full` says that the stream carries whole before-images (REPLICA IDENTITY FULL), and `transaction` by what
-names its changes tell the transactions apart that made them.
+names its changes tell the transactions apart that made them. `ordered` says that changes of one time come in
+the order in which they happened. Where they do not they are a collection: whole rows that went, and whole
+rows that came, with a place for truncations alone (`core.net_events`).
 """
 
 from __future__ import annotations
@@ -68,6 +70,11 @@ class TableSchema:
     version: int = 1
     transaction: TransactionId = TransactionId.XID
     earlier: tuple[Conversion, ...] = ()
+    ordered: bool = True
+
+    def __post_init__(self) -> None:
+        if not (self.ordered or self.full):
+            raise ValueError("only whole rows can be netted")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,7 +98,7 @@ class TableSchema:
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
 
     def as_record(self) -> dict[str, Any]:
-        return {
+        record = {
             "columns": [column.as_record() for column in self.columns],
             "key": list(self.key),
             "full": self.full,
@@ -99,6 +106,7 @@ class TableSchema:
             "transaction": self.transaction.value,
             "earlier": [conversion.as_record() for conversion in self.earlier],
         }
+        return record if self.ordered else record | {"ordered": False}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TableSchema:
@@ -109,4 +117,5 @@ class TableSchema:
             version=record["version"],
             transaction=TransactionId(record.get("transaction", "xid")),  # version 1 knew no other
             earlier=tuple(map(Conversion.from_record, record.get("earlier", ()))),
+            ordered=record.get("ordered", True),
         )

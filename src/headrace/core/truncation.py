@@ -32,8 +32,6 @@ from headrace.core.key_events import Event
 from headrace.core.row_groups import by_group, group
 from headrace.core.schema import TableSchema
 
-_PLACES = 40  # bits for an ordinal
-
 
 class Truncation(NamedTuple):
     """One TRUNCATE of one table: its place in the log, and the transaction's marks for history."""
@@ -97,15 +95,19 @@ def of_truncations(truncations: Sequence[Truncation], history: pa.Table) -> Flag
 
 
 def _places(truncations: Sequence[Truncation], time: Ints, ordinal: Ints) -> tuple[Ints, Ints]:
-    """(time, ordinal) as one number that orders alike, for truncations and for rows."""
+    """(time, ordinal) as one number that orders alike with truncations, for these and for rows.
+
+    An ordinal may be any number, so what counts is its rank among those of truncations, or between them.
+    """
     marks = np.array([(t.time, t.ordinal) for t in truncations], np.int64).reshape(-1, 2)
-    times = np.unique(marks[:, 0])
+    times, ordinals = np.unique(marks[:, 0]), np.unique(marks[:, 1])
 
     def placed(time: Ints, ordinal: Ints) -> Ints:
         at = np.searchsorted(times, time, side="left").astype(np.int64)
         same = times[np.minimum(at, len(times) - 1)] == time if len(times) else np.zeros(len(time), np.bool_)
+        rank = sum(np.searchsorted(ordinals, ordinal, side=side) for side in ("left", "right"))
         # At a time without a truncation only the time counts: before all of the next one.
-        return np.asarray((at << _PLACES) | np.where(same, ordinal + 1, 0))
+        return np.asarray(at * (2 * len(ordinals) + 2) + np.where(same, rank + 1, 0), np.int64)
 
     return placed(marks[:, 0], marks[:, 1]), placed(time, ordinal)
 

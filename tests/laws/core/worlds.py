@@ -116,6 +116,26 @@ def _record(schema: TableSchema, number: int, ordinal: int, change: Change) -> d
     return record | {"u2": hole}
 
 
+def change_schema_of(schema: TableSchema) -> pa.Schema:
+    """The batch of a source that sends every row whole."""
+    return change_schema(schema)
+
+
+def side_record(number: int, ordinal: int, diff: int, row: Row) -> dict[str, Any]:
+    """A whole row that came or went, as a source sends it that captures by statement."""
+    came = diff > 0
+    values = {f"{'n' if came else 'o'}{index}": value for index, value in enumerate(row)}
+    return {
+        "_time": time_of(number),
+        "_ordinal": ordinal,
+        "_transaction": 100 + number,
+        "_commit_ts": number,
+        "_op": Op.INSERT if came else Op.DELETE,
+        "_image": Image.NONE if came else Image.FULL,
+        **values,
+    }
+
+
 def time_of(number: int) -> int:
     return 1000 + 10 * number
 

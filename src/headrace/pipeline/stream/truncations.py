@@ -36,7 +36,8 @@ def with_truncations(
         new = each.decoder.truncations(each.read(reader), each.context, wanted)
         for table, some in new.items():
             found.setdefault(table, []).extend(some)
-    return {table: _with(task, found.get(table, [])) for table, task in tasks.items()}
+    # Slices of one transaction may hold its truncations in any order (`TableSchema.ordered`).
+    return {table: _with(task, sorted(found.get(table, []))) for table, task in tasks.items()}
 
 
 def rows_to_go(tasks: Mapping[int, TableTask]) -> int:

@@ -36,6 +36,7 @@ from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.fold import Folded, fold
 from headrace.core.key_events import Event
 from headrace.core.keycode import keycode
+from headrace.core.net_events import net_events
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import of_truncations
 from headrace.pipeline.tasks import raw_values
@@ -127,7 +128,7 @@ def _merged(writing: Writing, task: TableTask, events: pa.Table) -> _Merged | Ou
     nothing = present.slice(0, 0)
     rest, stay, gone, before = [nothing], [nothing], [nothing], 0
     for own, some in _ranges(task.schema, present, events):
-        split = _split(task.schema, own, some)
+        split = _split(task.schema, own, net_events(task.schema, some, task.truncations))
         folded = _fold(writing, task, split.events, split.base)
         unfit = unfit.combine(_unfit(task, folded, split.events))
         if unfit.failure is not None:

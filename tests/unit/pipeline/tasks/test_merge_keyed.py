@@ -35,7 +35,7 @@ from headrace.pipeline.tasks.table_task import (
     unpack,
 )
 from tests.places import place_at
-from tests.unit.core.batches import Change, batch, insert, table_of, text_table, update
+from tests.unit.core.batches import Change, batch, delete, insert, table_of, text_table, update
 
 SCHEMA = text_table()
 
@@ -81,6 +81,42 @@ def test_a_row_that_comes_to_a_key_of_another_file_stops_the_table(tmp_path: Pat
     outcome = merge_events(Writing(store, 2), own, probe)
     assert outcome.failure is not None
     assert outcome.failure.code == "ROW_PRESENT"
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_events_of_one_time_are_netted_across_slices_before_a_row_is_vouched_for(
+    tmp_path: Path, ordered: bool
+) -> None:
+    """The inner statement's slice holds what came last, of a row that is there and of one that is not."""
+    schema = replace(text_table(full=True), ordered=ordered)
+    store, name = open_store(tmp_path), TableName("public", "t")
+    task = TableTask(name, schema, "t", "h", "e", Routes.over(()), 0)
+    present = table_of(schema, ("a", "0", ""))
+    [new] = write_sorted(Writing(store, 1), task, present)
+    task = replace(task, routes=Routes.over([FileRange(new.file.path, 1, 1, new.low, new.high)]))
+
+    def went(*row: str) -> Change:
+        return delete(5, row, image=Image.FULL)
+
+    def came(*row: str) -> Change:
+        return insert(5, row)
+
+    inner = (went("a", "1", ""), came("a", "2", ""), went("b", "1", ""), came("b", "2", ""))
+    outer = (went("a", "0", ""), came("a", "1", ""), came("b", "1", ""))
+    parts = []
+    for some in (inner, outer):
+        found = events(schema, batch(schema, *some)).append_column("_home", pa.array([True] * len(some)))
+        parts.append(pack(Part(2, LakeAddress(str(tmp_path)), task, to_ipc(found))))
+    [blob] = merge("t:0", iter(parts))
+    outcome = unpack(blob, Outcome)
+    if ordered:
+        assert outcome.failure is not None
+        return
+    assert outcome.failure is None
+    assert outcome.vouched == outcome.found
+    assert outcome.vouched[0] == 1, "the row of b was nowhere when the time began"
+    rows = pa.concat_tables([pq.read_table(tmp_path / "t" / file.file.path) for file in outcome.add])
+    assert [(row["id"], row["small"]) for row in rows.to_pylist()] == [("a", "2"), ("b", "2")]
 
 
 def _said(tmp_path: Path, rows: int, change: Change) -> tuple[Outcome, int]:

@@ -1,0 +1,103 @@
+"""Net events: at most one event of a key at one time, for sources whose times have no order within.
+
+A source that captures by statement writes down a change of an outer statement after those of the statements
+that it fired, though it came first. So of one time it brings a collection, in any order: whole rows that went
+and whole rows that came (`core.schema.TableSchema.ordered`). A fold meets events one after the other, and
+they are netted first:
+
+    rows that go and come alike    cancel each other out
+    what is left of a key          nothing │ a DELETE │ an INSERT │ both: a PUT of the row that came
+
+At the beginning and at the end of a time a key has one row or none, so no more than that can be left. Where
+more is left, updates are missing or came twice: all of it stays, DELETEs first, and whatever order it was
+in, `fold` reports it. Truncations have their place among the events (`core.truncation`): each generation is
+netted by itself.
+
+Called by the merge of a group before anything asks for the first event of a key; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.core.columns import Flags, Ints, column, ints
+from headrace.core.key_events import Event
+from headrace.core.keycode import keycode
+from headrace.core.row_groups import by_group, group
+from headrace.core.schema import TableSchema
+from headrace.core.truncation import Truncation, generations
+
+
+def net_events(schema: TableSchema, events: pa.Table, truncations: Sequence[Truncation] = ()) -> pa.Table:
+    """The events, netted within each time; those of a source whose times have an order as they are."""
+    if schema.ordered or events.num_rows < 2:
+        return events
+    moments = _moments(events, truncations)
+    appears = ints(events, "_event") == Event.INSERT
+    many = np.bincount(moments)[moments] > 1
+    if not many.any():
+        return events
+    left = np.ones(len(moments), np.bool_)
+    left[many] = _uneven(events, np.flatnonzero(many), moments, appears)
+    return _as_events(events, left, moments, appears)
+
+
+def _moments(events: pa.Table, truncations: Sequence[Truncation]) -> Ints:
+    """Number the events by key, time and generation."""
+    found = group(column(events, "_key")).ids
+    parts = [ints(events, "_time")]
+    if truncations:
+        parts.append(generations(truncations, events))
+    for part in parts:
+        distinct, of_row = np.unique(part, return_inverse=True)
+        if len(distinct) > 1:
+            found = np.unique(found * len(distinct) + of_row, return_inverse=True)[1]
+    return np.asarray(found, np.int64)
+
+
+def _uneven(events: pa.Table, rows: Ints, moments: Ints, appears: Flags) -> Flags:
+    """Tell which of these events are left when rows that go and come alike at a moment have cancelled out."""
+    chosen = pa.array(rows)
+    values = [column(events, name).take(chosen) for name in events.column_names if _is_value(name)]
+    same = group(keycode([pa.array(moments[rows]), *values])).ids
+    signs = np.where(appears[rows], 1, -1)
+    sums = np.zeros(int(same.max()) + 1, np.int64)
+    np.add.at(sums, same, signs)
+    # Of rows that are left over as many stay as there are too many.
+    mine = np.sign(sums)[same] == signs
+    kept = np.zeros(len(rows), np.bool_)
+    order = by_group(same[mine])
+    ids = same[mine][order]
+    nth = np.arange(len(ids)) - np.searchsorted(ids, ids)
+    kept[np.flatnonzero(mine)[order]] = nth < np.abs(sums)[ids]
+    return kept
+
+
+def _is_value(name: str) -> bool:
+    return name.startswith("c") and name[1:].isdigit()
+
+
+def _as_events(events: pa.Table, left: Flags, moments: Ints, appears: Flags) -> pa.Table:
+    """The events that are left: of a moment that has both, a PUT; DELETEs first where that can't be."""
+    came = np.bincount(moments[left & appears], minlength=int(moments.max()) + 1)
+    went = np.bincount(moments[left & ~appears], minlength=len(came))
+    put = (came == 1) & (went == 1)
+    chosen = left & ~(put[moments] & ~appears)
+    kinds: npt.NDArray[np.uint8] = np.where(put[moments] & appears, Event.PUT, ints(events, "_event")).astype(
+        np.uint8
+    )
+    ordinals = ints(events, "_ordinal")
+    wrong = (came + went > 1) & ~put
+    if wrong.any():
+        first = np.full(len(came), np.iinfo(np.int64).max)
+        np.minimum.at(first, moments, ordinals)
+        ordinals = np.where(wrong[moments], first[moments], ordinals)
+    rows = pa.array(np.flatnonzero(chosen))
+    netted = {"_event": pa.array(kinds), "_ordinal": pa.array(ordinals)}
+    for name, values in netted.items():
+        events = events.set_column(events.column_names.index(name), name, values)
+    return events.take(rows)
