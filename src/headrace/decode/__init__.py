@@ -2,7 +2,8 @@
 
     replication stream ─ copydata ─▶ pgoutput ─┐
                                                ├─▶ text columns ─ values ─▶ Arrow, and what is bad
-    COPY rows ───────── copydata ─▶ copytext ──┘              (`copyrows`: all of this way, for whole rows)
+    COPY rows ───────── copydata ─▶ copytext ──┤              (`copyrows`: all of this way, for whole rows)
+    texts of rows, by triggers ───▶ queue ─────┘
 
     MySQL's result sets and binlog ───────────────────▶ mysql ───▶ the same, by forms of its own
 

@@ -16,7 +16,7 @@ but addresses and names. It changes nothing upstream but the objects that it nam
     source      the contract, implemented: what the stream's bytes mean, how a value is printed
 
 The folders: `postgres`; `queue`, for PostgreSQL without logical replication; `mysql`, for MySQL and
-MariaDB; `mariadb`, its second name. Beside them stand `contract` (protocols and values: what those above may ask of any source), `registry` (finds a source by its
-kind; the only importer of the folders by name), `patterns` (how a person names tables), and `shares` (how
-small parts of tables are read together).
+MariaDB; `mariadb`, its second name. Beside them stand `contract` (protocols and values: what those above may
+ask of any source), `registry` (finds a source by its kind; the only importer of the folders by name),
+`patterns` (how a person names tables), and `shares` (how small parts of tables are read together).
 """

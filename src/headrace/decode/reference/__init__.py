@@ -2,6 +2,7 @@
 
     framing   frames and messages           rows     tuples and lines of COPY
     values    texts of every type           digest   two numbers for a byte string
+    composite texts of whole rows, as the queue has them
     mysql/    rows and values of MySQL
 
 Written from the manuals, not from the kernels, with the standard library where it can do the work:

@@ -1,0 +1,6 @@
+"""queue: rows as PL/pgSQL writes them, whole, to the text columns that COPY would give.
+
+texts of rows ── composite ──▶ text columns ──▶ values, as everybody's
+
+composite   the texts of one table's rows, split into their fields
+"""

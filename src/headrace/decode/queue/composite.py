@@ -1,0 +1,151 @@
+"""Texts of composite values, as `record::text` prints them, to text columns.
+
+    (1,Ann,,"","a ""b"" \\\\ c, (d)")      nothing for NULL; quotes around what is empty, or holds
+                                          a comma, a parenthesis, a quote, a backslash or white space
+
+Within quotes the server doubles quotes and backslashes and writes everything else as it is. Values are slices
+of the texts' own buffer; only if a value holds a doubled letter is the buffer copied, and such values are
+shortened where they lie in the copy.
+
+A text with another number of fields is of another layout of the table, which its caller can tell. One that
+the server would not write is a definite error: no value of the row can be trusted then. Called by the queue's
+decoder, with rows of one layout of one table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from headrace.core.errors import Definite
+from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.text import NULL, TEXT, TextColumn
+
+_OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH = (ord(letter) for letter in '(),"\\')
+
+_FINE, _FIELD_COUNT, _MALFORMED = range(3)
+
+
+class FieldsDiffer(Exception):
+    """A row has another number of fields than was asked for: it is of another layout of its table."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"row {row} has another number of fields")
+        self.row = row
+
+
+def columns(rows: TextColumn, ncols: int) -> list[TextColumn]:
+    """The fields of these rows, none of which is NULL."""
+    nrows = len(rows)
+    kinds = np.empty((ncols, nrows), np.uint8)
+    starts, lengths = np.empty((ncols, nrows), np.int64), np.empty((ncols, nrows), np.int32)
+    trouble, row, escaped = _split(rows.data, rows.kinds, rows.starts, rows.lengths, kinds, starts, lengths)
+    if trouble == _FIELD_COUNT:
+        raise FieldsDiffer(row)
+    if trouble != _FINE:
+        raise Definite(
+            "QUEUE_BAD_ROW",
+            "a row of the queue can't be read",
+            detail=f"row {row} of the batch is no text of a row",
+            hint="report it with the server's version, and headrace tables resync",
+        )
+    data = rows.data
+    if escaped:
+        data = data.copy()
+        _shorten(data, kinds, starts, lengths)
+    return [TextColumn(kinds[i], starts[i], lengths[i], data) for i in range(ncols)]
+
+
+# What a plain field ends at, or must not hold; and what is doubled within quotes.
+_ENDS, _DOUBLED = np.zeros(256, np.uint8), np.zeros(256, np.uint8)
+_ENDS[[_OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH]] = 1
+_DOUBLED[[_QUOTE, _BACKSLASH]] = 1
+
+
+@kernel(several(types.int64, types.boolean), given(types.uint8), types.int64, types.int64)
+def _quoted(data: Bytes, at: int, last: int) -> tuple[int, bool]:
+    """Find the end of the quotes that were opened before `at`; tell whether letters are doubled in them."""
+    doubled = False
+    while at < last:
+        byte = data[at]
+        if _DOUBLED[byte] != 0:
+            # The one behind it is the closing parenthesis at the latest.
+            if data[at + 1] == byte:
+                doubled = True
+                at += 1
+            else:
+                return (at if byte == _QUOTE else -1), doubled
+        at += 1
+    return -1, doubled
+
+
+@kernel(
+    several(types.int64, types.int64, types.boolean),
+    given(types.uint8),
+    given(types.uint8),
+    given(types.int64),
+    given(types.int32),
+    filled(types.uint8, 2),
+    filled(types.int64, 2),
+    filled(types.int32, 2),
+)
+def _split(
+    data: Bytes,
+    row_kinds: Bytes,
+    row_starts: Ints,
+    row_lengths: Lengths,
+    kinds: Bytes,
+    starts: Ints,
+    lengths: Lengths,
+) -> tuple[int, int, bool]:
+    """Find each field; one whose kind is a backslash still holds doubled letters."""
+    ncols, nrows = kinds.shape
+    any_doubled = False
+    for row in range(nrows):
+        at = row_starts[row]
+        last = at + row_lengths[row] - 1  # of the closing parenthesis; no field goes beyond it
+        if row_kinds[row] != TEXT or at < 0 or last <= at or last >= len(data):
+            return _MALFORMED, row, False
+        if data[at] != _OPEN or data[last] != _CLOSE:
+            return _MALFORMED, row, False
+        for column in range(ncols):
+            at += 1  # behind the parenthesis, or the comma
+            start = at
+            if data[at] == _QUOTE:
+                start += 1
+                at, doubled = _quoted(data, start, last)
+                if at < 0:
+                    return _MALFORMED, row, False
+                kinds[column, row], lengths[column, row] = _BACKSLASH if doubled else TEXT, at - start
+                any_doubled |= doubled
+                at += 1
+            else:
+                while at < last and _ENDS[data[at]] == 0:
+                    at += 1
+                kinds[column, row], lengths[column, row] = NULL if at == start else TEXT, at - start
+            starts[column, row] = start
+            if at < last and data[at] != _COMMA:
+                return _MALFORMED, row, False
+            if (at == last) != (column == ncols - 1):
+                return _FIELD_COUNT, row, False
+    return _FINE, 0, any_doubled
+
+
+@kernel(
+    types.void, filled(types.uint8), filled(types.uint8, 2), given(types.int64, 2), filled(types.int32, 2)
+)
+def _shorten(data: Bytes, kinds: Bytes, starts: Ints, lengths: Lengths) -> None:
+    """Shorten the values that hold doubled letters, in place."""
+    for column in range(kinds.shape[0]):
+        for row in range(kinds.shape[1]):
+            if kinds[column, row] != _BACKSLASH:
+                continue
+            at = to = starts[column, row]
+            stop = at + lengths[column, row]
+            while at < stop:
+                byte = data[at]
+                data[to] = byte
+                at += 1 + _DOUBLED[byte]
+                to += 1
+            lengths[column, row] = to - starts[column, row]
+            kinds[column, row] = TEXT
