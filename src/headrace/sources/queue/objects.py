@@ -15,6 +15,7 @@ from typing import Any
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources.contract.record import Json
+from headrace.sources.queue.position import Log
 
 VERSION = 1  # of what stands in the schema (`docs/formats.md`)
 EVENT_TABLES = 3
@@ -96,7 +97,8 @@ class Upstream:
     """The objects that a stream is read through, and which life of the queue it is of.
 
     `base` is what is added to the numbers of ticks to make times of them, which grow for ever though the
-    queue is another one. `incarnation` is empty as long as the queue is not known to be there.
+    queue is another one. `incarnation` is empty as long as the queue is not known to be there. Under load a
+    tick is taken every `pause` seconds, and an idle queue is looked at every `idle_pause`.
     """
 
     schema: str
@@ -104,6 +106,8 @@ class Upstream:
     lake: str  # the name under which this mirror reads
     incarnation: str = ""
     base: int = 0
+    pause: float = 0.1
+    idle_pause: float = 0.5
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Upstream:
@@ -117,3 +121,8 @@ class Upstream:
     @property
     def objects(self) -> Objects:
         return Objects(self.schema, self.queue)
+
+    @property
+    def log(self) -> Log:
+        """The queue, in this life of it."""
+        return Log(self.base)

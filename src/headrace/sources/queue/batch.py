@@ -1,0 +1,68 @@
+"""Batches: the events that one tick shows and the one before does not, as a query.
+
+    snapshot A    xmin ... xip ... xmax(A)
+    snapshot B                 xip ...        xmax(B)
+
+    range    xmax(A) <= tx < xmax(B), but for those that run in B
+    late     tx that ran in A and in B no more, however long ago they began: by name, without a scan back
+
+Every transaction below xmax(A) that is not in xip(A) had ended when A was taken, so that the two lists are
+all that ended since: the batches of ticks, one behind the other, hold each committed event once, and each
+transaction whole (`tests/laws/sources/queue`). What was rolled back is visible to nobody.
+
+Event tables are read all three at once: which of them a transaction wrote to matters to nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.tick import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The transactions that ended between two snapshots."""
+
+    first: int  # of the range
+    stop: int
+    running: tuple[int, ...]  # of the range, those that have not ended
+    late: tuple[int, ...]
+
+    @classmethod
+    def between(cls, before: Snapshot, now: Snapshot) -> Batch:
+        """The batch of the snapshot `now`; `before` is that of the tick before."""
+        still = frozenset(now.xip)
+        late = tuple(xid for xid in before.xip if xid not in still)
+        return cls(before.xmax, now.xmax, tuple(xid for xid in now.xip if xid >= before.xmax), late)
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether no transaction can be in it."""
+        return not self.late and self.stop - self.first <= len(self.running)
+
+    def holds(self, xid: int) -> bool:
+        """Tell whether a transaction is in it, if it has committed."""
+        return xid in self.late or (self.first <= xid < self.stop and xid not in self.running)
+
+    def query(self, objects: Objects, columns: str) -> str:
+        """The statement that reads these columns of its events, in no order."""
+        return " UNION ALL ".join(
+            f"SELECT {columns} FROM {table} e WHERE {condition}"
+            for table in objects.events
+            for condition in self._conditions()
+        )
+
+    def _conditions(self) -> list[str]:
+        found = []
+        if self.first < self.stop:
+            running = f" AND e.tx <> ALL ({_array(self.running)})" if self.running else ""
+            found.append(f"e.tx >= {self.first} AND e.tx < {self.stop}{running}")
+        if self.late:
+            found.append(f"e.tx = ANY ({_array(self.late)})")
+        return found or ["false"]
+
+
+def _array(xids: tuple[int, ...]) -> str:
+    return f"'{{{','.join(map(str, xids))}}}'::pg_catalog.int8[]"

@@ -1,0 +1,25 @@
+"""The queue as it introduces itself (`sources.contract.declaration`), with the options that are its own."""
+
+from __future__ import annotations
+
+from headrace.sources.contract.declaration import Declaration, Option
+
+QUEUE = Option("queue", "its name: several lakes may read one", default="main", in_sql=True)
+SCHEMA = Option("schema", "where its tables stand at the source", default="headrace", in_sql=True)
+TICK = Option("tick", "seconds between two ticks under load", default="0.1")
+IDLE_TICK = Option("idle_tick", "seconds after which an idle queue is looked at", default="0.5")
+PAGES, CHUNKS = "pages", "chunks"
+HANDOFF = Option(
+    "handoff",
+    "whether a table is copied in one snapshot, or in ranges of its key",
+    default=PAGES,
+    choices=(PAGES, CHUNKS),
+)
+
+DECLARATION = Declaration(
+    kind="queue",
+    title="PostgreSQL by triggers",
+    schemes=("queue+postgresql", "queue+postgres"),
+    password="PGPASSWORD, ~/.pgpass, or passfile=... in it",
+    options=(QUEUE, SCHEMA, TICK, IDLE_TICK, HANDOFF),
+)

@@ -1,0 +1,43 @@
+"""The end of a queue, as the driver asks for it: behind all that is committed, and by what clock.
+
+Where something may have come a tick is taken, so that what was committed before the question lies before the
+answer; where nothing has, nothing is written (`tick.reach`).
+"""
+
+from __future__ import annotations
+
+from headrace.core.position import Position
+from headrace.sources.contract.session import Reading
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue import tick as ticks
+from headrace.sources.queue.batch import Batch
+from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.position import Place
+
+
+def position(connection: Session, upstream: Upstream) -> Position:
+    """Behind all that is committed by now."""
+    return ticks.reach(connection, upstream.objects).position(upstream.log)
+
+
+def clock(connection: Session, upstream: Upstream) -> Reading:
+    """Read the source's clock: later ticks bear later times, and so do their transactions."""
+    found = ticks.newest(connection, upstream.objects)
+    if found.tick is None or found.moved:
+        taken = ticks.take(connection, upstream.objects)
+        return Reading(taken.taken, taken.position(upstream.log))
+    return Reading(max(found.clock, found.tick.taken), found.tick.position(upstream.log))
+
+
+def is_quiet(connection: Session, upstream: Upstream, reached: Position, wanted: Position) -> bool:
+    """Tell whether no event lies between two positions; without their ticks it can't be told."""
+    first, last = (
+        ticks.find(connection, upstream.objects, Place.parse(each.text).tick) for each in (reached, wanted)
+    )
+    if first is None or last is None:
+        return False
+    batch = Batch.between(first.snapshot, last.snapshot)
+    if batch.is_empty:
+        return True
+    statement = f"SELECT EXISTS ({batch.query(upstream.objects, 'e.id')})"
+    return query(connection, statement.encode()) == [(False,)]

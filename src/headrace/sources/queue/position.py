@@ -1,0 +1,76 @@
+"""Positions in a queue: its ticks, and the times that we make of them.
+
+    tick N         cuts the stream: batch N is what its snapshot shows and that of the tick before does not
+    time           8 x N + base: of all that is in batch N
+    position       8 x N + base + 1, text "tick N last NONCE": right behind it
+
+So there is room behind a tick for the marks of tables that are copied anew, though nothing else happens at
+the source. People are shown `tick N`. The nonce was drawn when the tick was taken: a queue that was set back
+gives numbers out again, never nonces.
+
+A queue that is another one begins to count anew: `Log` holds the base that lets times grow on, as
+PostgreSQL's does (`sources.postgres.lsn`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from headrace.core.errors import Misconfigured
+from headrace.core.position import RECOGNISED, STEP, Position
+
+FURTHER = 1 << 32  # by multiples of this a base grows
+_TEXT = re.compile(rf"tick (\d{{1,18}})(?:{RECOGNISED}([0-9a-f-]{{36}}))?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place right behind a tick; without a nonce it is known by its number alone."""
+
+    tick: int
+    nonce: str = ""
+
+    def __str__(self) -> str:
+        return f"tick {self.tick}{RECOGNISED}{self.nonce}" if self.nonce else f"tick {self.tick}"
+
+    @staticmethod
+    def matches(text: str) -> bool:
+        """Tell whether a text is one."""
+        return _TEXT.match(text) is not None
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """Read what `str` makes."""
+        found = _TEXT.match(text)
+        if found is None:
+            raise Misconfigured(
+                "POSITION_MALFORMED",
+                f"{text[:100]!r} is not a position of a queue",
+                hint="write it as headrace prints it, for example tick 1234",
+            )
+        return cls(int(found[1]), found[2] or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One life of a queue: what is added to make times of its ticks."""
+
+    base: int = 0
+
+    def time(self, tick: int) -> int:
+        """The time of all that is in a tick."""
+        return STEP * tick + self.base
+
+    def position(self, place: Place) -> Position:
+        """The position right behind a tick."""
+        return Position(self.time(place.tick) + 1, str(place))
+
+    def tick(self, time: int) -> int:
+        """The newest tick that a position of this time covers."""
+        return (time - 1 - self.base) // STEP
+
+    def behind(self, reached: Position, start: Place) -> Log:
+        """The next life, that begins with this tick: its times lie behind all that was reached before."""
+        missing = max(0, reached.time - self.time(start.tick))
+        return Log(self.base + (missing // FURTHER + 1) * FURTHER)

@@ -1,0 +1,53 @@
+"""Readers: lakes that read a queue, each with the tick that it has passed. The slowest holds what is kept.
+
+Called where a stream begins, by streams as their lakes get on, and where one is let go.
+"""
+
+from __future__ import annotations
+
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.position import Place
+from headrace.sources.queue.tick import Tick
+
+
+def register(connection: Session, upstream: Upstream, tick: Tick) -> None:
+    """Read from a tick on, whatever was read before."""
+    query(
+        connection,
+        f"INSERT INTO {upstream.objects.reader} AS r (queue, lake, tick, seen)"
+        " VALUES (%s, %s, %s, pg_catalog.clock_timestamp())"
+        " ON CONFLICT (queue, lake) DO UPDATE SET tick = excluded.tick, seen = excluded.seen".encode(),
+        [upstream.queue, upstream.lake, tick.number],
+    )
+
+
+def is_registered(connection: Session, upstream: Upstream) -> bool:
+    """Tell whether the queue holds for this lake what it has not read."""
+    rows = query(
+        connection,
+        f"SELECT 1 FROM {upstream.objects.reader} WHERE queue = %s AND lake = %s".encode(),
+        [upstream.queue, upstream.lake],
+    )
+    return bool(rows)
+
+
+def advance(connection: Session, upstream: Upstream, place: Place) -> None:
+    """Say that this lake has passed a place; one that is none of this queue's says nothing."""
+    objects = upstream.objects
+    query(
+        connection,
+        f"UPDATE {objects.reader} r SET tick = t.tick, seen = pg_catalog.clock_timestamp()"
+        f" FROM {objects.tick} t WHERE r.queue = %s AND r.lake = %s AND r.tick < t.tick"
+        " AND t.queue = r.queue AND t.tick = %s AND t.nonce::pg_catalog.text = %s".encode(),
+        [upstream.queue, upstream.lake, place.tick, place.nonce],
+    )
+
+
+def leave(connection: Session, upstream: Upstream) -> None:
+    """Let go what the queue holds for this lake."""
+    query(
+        connection,
+        f"DELETE FROM {upstream.objects.reader} WHERE queue = %s AND lake = %s".encode(),
+        [upstream.queue, upstream.lake],
+    )
