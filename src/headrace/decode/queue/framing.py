@@ -1,0 +1,192 @@
+"""Frames of a queue's stream: the tuples of COPY in binary, and one of our own before each tick's.
+
+    HEAD    fields 3 │ 8 time │ 8 commit_ts │ 8 tick
+    EVENT   fields 5 │ 8 id │ 8 tx │ 4 relation │ 2 diff │ n row, or NULL      as the server sends it
+
+Each field is its length and its bytes, all numbers big endian, so that one grammar holds for both. All events
+behind a head are of its tick. `diff` is 1 where a row came and -1 where it went. Without a row it is 0 where
+a TRUNCATE has emptied the table, 2 where one is about to, 3 where one has and rows were written meanwhile.
+
+Nothing here looks into a row. Another number of fields, or a field of another length, is a definite error:
+nothing behind it can be trusted. Called by the receiver (`sources.queue.stream`) and by the decoder.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numba import types
+
+from headrace.core.errors import Definite
+from headrace.decode.kernel import (
+    Bytes,
+    Flags,
+    Ints,
+    filled,
+    given,
+    int16_at,
+    int32_at,
+    int64_at,
+    kernel,
+    several,
+)
+
+CAME, WENT, EMPTIED, BEGUN, UNCLEAR = 1, -1, 0, 2, 3
+COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)  # no flags, no extension
+COPY_END = b"\xff\xff"
+NO_ROW = -1
+
+_HEAD = struct.Struct(">hiqiqiq")
+_FIXED = 44  # bytes of an event before its row
+_FINE, _BAD_FIELDS, _BAD_LENGTH, _BAD_DIFF = range(4)
+_WORDS = {
+    _BAD_FIELDS: "it has another number of fields than were asked for",
+    _BAD_LENGTH: "a field has an impossible length",
+    _BAD_DIFF: "it says neither that a row came nor that one went",
+}
+
+
+def head(time: int, commit_ts: int, tick: int) -> bytes:
+    """The frame that stands before the events of a tick."""
+    return _HEAD.pack(3, 8, time, 8, commit_ts, 8, tick)
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The heads of a buffer."""
+
+    start: Ints
+    time: Ints
+    commit_ts: Ints
+    tick: Ints
+
+    @property
+    def stop(self) -> Ints:
+        return np.asarray(self.start + _HEAD.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The whole events of a buffer, in its order; positions are offsets into it."""
+
+    start: Ints
+    head: Ints  # the number of the head before each; -1: none is
+    id: Ints
+    tx: Ints
+    relation: Ints
+    diff: Ints
+    row: Ints  # where its row's text begins
+    length: Ints  # of the text; NO_ROW where it has none
+    heads: Heads
+    tail: int  # where the first frame begins that is not whole, or COPY's end
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    @property
+    def stop(self) -> Ints:
+        return np.asarray(self.row + np.maximum(self.length, 0))
+
+    @property
+    def changes(self) -> Flags:
+        """Tell which of them say that a row came or went, or that a table was emptied."""
+        return np.asarray(self.diff != BEGUN, np.bool_)
+
+
+def scan(data: Bytes) -> Events:
+    """Find the whole frames."""
+    events, heads, tail, trouble = _count(data)
+    if trouble != _FINE:
+        raise _error(trouble, tail)
+    of_event, of_head = np.empty((8, events), np.int64), np.empty((4, heads), np.int64)
+    _fill(data, of_event, of_head)
+    start, number, id_, tx, relation, diff, row, length = of_event
+    return Events(start, number, id_, tx, relation, diff, row, length, Heads(*of_head), tail)
+
+
+def _error(trouble: int, at: int) -> Definite:
+    return Definite(
+        "QUEUE_BAD_FRAME",
+        "an event of the queue can't be read",
+        detail=f"at byte {at} of the buffer: {_WORDS[trouble]}",
+        hint="report it with the server's version; nothing is acknowledged until it can be read",
+    )
+
+
+@kernel(several(types.int64, types.int64), given(types.uint8), types.int64)
+def _head_at(data: Bytes, at: int) -> tuple[int, int]:
+    """The size of the head that begins here, 0 where it is not whole; or what is wrong with it."""
+    if at + 38 > len(data):
+        return 0, _FINE
+    for field in range(3):
+        if int32_at(data, at + 2 + 12 * field) != 8:
+            return 0, _BAD_LENGTH
+    return 38, _FINE
+
+
+@kernel(several(types.int64, types.int64), given(types.uint8), types.int64)
+def _event_at(data: Bytes, at: int) -> tuple[int, int]:
+    """The same of an event."""
+    if at + _FIXED > len(data):
+        return 0, _FINE
+    fixed = int32_at(data, at + 2) == 8 and int32_at(data, at + 14) == 8
+    if not fixed or int32_at(data, at + 26) != 4 or int32_at(data, at + 34) != 2:
+        return 0, _BAD_LENGTH
+    diff, length = int16_at(data, at + 38), int32_at(data, at + 40)
+    has_row, is_null = diff == 1 or diff == 65535, length == 4294967295
+    if not has_row and diff != 0 and diff != 2 and diff != 3:
+        return 0, _BAD_DIFF
+    if has_row == is_null or (length > 2147483647 and not is_null):
+        return 0, _BAD_LENGTH
+    size = _FIXED if is_null else _FIXED + length
+    return (size if at + size <= len(data) else 0), _FINE
+
+
+@kernel(several(types.int64, types.int64, types.int64, types.int64), given(types.uint8))
+def _count(data: Bytes) -> tuple[int, int, int, int]:
+    """Count events and heads; where the first frame begins that is not whole, or cannot be."""
+    at, events, heads = 0, 0, 0
+    while at + 2 <= len(data):
+        fields = int16_at(data, at)
+        if fields == 65535 and at + 2 == len(data):
+            break
+        if fields != 3 and fields != 5:
+            return events, heads, at, _BAD_FIELDS
+        size, trouble = _head_at(data, at) if fields == 3 else _event_at(data, at)
+        if trouble != _FINE:
+            return events, heads, at, trouble
+        if size == 0:
+            break
+        events += fields == 5
+        heads += fields == 3
+        at += size
+    return events, heads, at, _FINE
+
+
+@kernel(types.void, given(types.uint8), filled(types.int64, 2), filled(types.int64, 2))
+def _fill(data: Bytes, of_event: Ints, of_head: Ints) -> None:
+    at, event, head = 0, 0, 0
+    while event < of_event.shape[1] or head < of_head.shape[1]:
+        if int16_at(data, at) == 3:
+            of_head[0, head] = at
+            for field in range(3):
+                of_head[field + 1, head] = int64_at(data, at + 6 + 12 * field)
+            head += 1
+            at += 38
+            continue
+        length = int32_at(data, at + 40)
+        if length == 4294967295:
+            length = -1
+        diff = int16_at(data, at + 38)
+        of_event[0, event] = at
+        of_event[1, event] = head - 1
+        of_event[2, event] = int64_at(data, at + 6)
+        of_event[3, event] = int64_at(data, at + 18)
+        of_event[4, event] = int32_at(data, at + 30)
+        of_event[5, event] = -1 if diff == 65535 else diff
+        of_event[6, event] = at + _FIXED
+        of_event[7, event] = length
+        event += 1
+        at += _FIXED + max(length, 0)

@@ -1,0 +1,44 @@
+"""The context of bytes of the stream: the tick that they begin in.
+
+    HEAD ─ EVENT ─ EVENT │ EVENT ─ EVENT │ EVENT   HEAD ...     cut between frames
+          nothing before     of the tick    of it
+
+An event says all else itself. Made and read by the decoder alone; everybody above carries it without a look
+inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from headrace.sources.contract.decoder import Context
+from headrace.sources.contract.record import Json
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTick:
+    """The tick in whose middle bytes begin."""
+
+    time: int
+    commit_ts: int  # microseconds since 1970
+
+
+@dataclass(frozen=True, slots=True)
+class StreamContext:
+    """The tick that is open where bytes begin, if one is."""
+
+    inside: OpenTick | None = None
+
+    def as_record(self) -> Json:
+        return {"inside": None if self.inside is None else asdict(self.inside)}
+
+    @classmethod
+    def from_record(cls, record: Json) -> StreamContext:
+        inside = record["inside"]
+        return cls(None if inside is None else OpenTick(**inside))
+
+
+def own(context: Context) -> StreamContext:
+    """The context that came back from above."""
+    assert isinstance(context, StreamContext)
+    return context

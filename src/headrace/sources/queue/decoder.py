@@ -1,0 +1,76 @@
+"""The decoder of a queue's stream: `contract.decoder.Decoder`, over `decoding` and `slicing`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.core.schema import Column
+from headrace.core.transaction_id import TransactionId
+from headrace.core.truncation import Truncations
+from headrace.decode import printing
+from headrace.decode.kernel import Bytes
+from headrace.sources.contract.decoder import (
+    Context,
+    RunningTransaction,
+    Selected,
+    TableChanges,
+    TableFailure,
+    Wanted,
+)
+from headrace.sources.contract.record import Json
+from headrace.sources.postgres import spark_casts
+from headrace.sources.queue import decoding, slicing
+from headrace.sources.queue.context import OpenTick, StreamContext, own
+from headrace.sources.queue.decoding import Stretch
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDecoder:
+    """Ticks, as the spool keeps them. None is ever sent before all of it has committed."""
+
+    @property
+    def names(self) -> TransactionId:
+        return TransactionId.XID
+
+    def between(self, layouts: Iterable[bytes]) -> StreamContext:
+        # Which layout a row has is told by the table's record, and by the number of its fields.
+        return StreamContext()
+
+    def within(self, transaction: RunningTransaction) -> StreamContext:
+        return StreamContext(OpenTick(transaction.time or 0, transaction.commit_ts))
+
+    def restored(self, record: Json) -> StreamContext:
+        return StreamContext.from_record(record)
+
+    def whole(self, data: Bytes, context: Context) -> Bytes:
+        return data
+
+    def split(self, data: Bytes, context: Context) -> tuple[int, StreamContext]:
+        return slicing.split(Stretch(data, own(context)))
+
+    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> Selected | None:
+        return slicing.select(Stretch(data, own(context)), tables)
+
+    def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
+        return decoding.truncations(Stretch(data, own(context)), tables)
+
+    def decode(
+        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
+    ) -> Iterator[TableChanges | TableFailure]:
+        return decoding.decode(Stretch(data, own(context)), tables)
+
+    def transaction_id(self, number: int) -> int:
+        """A tick is of many."""
+        return 0
+
+    def transaction_name(self, transaction: RunningTransaction) -> int:
+        return 0
+
+    def printed(self, values: pa.Array) -> pa.Array:
+        return printing.printed(values)
+
+    def cast(self, column: Column, text: str) -> str:
+        return spark_casts.value(column, text)

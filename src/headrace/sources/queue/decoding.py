@@ -1,0 +1,191 @@
+"""From a slice of the stream to change batches, one table at a time.
+
+Each event is a whole row that came or went. It gets the time and the clock of the tick before it, the xid of
+the transaction that made it, and as its ordinal its own number: numbers are in no order that means anything
+within a tick (`core.net_events`), but around a TRUNCATE.
+
+    HEAD ─ +1 t (5) ─ -1 u (6) ─ 2 t (7) ─ 0 t (8) ─ +1 t (9)      5 and before: generation 0; 9: generation 1
+
+A TRUNCATE is written down twice, before it begins and when the table is empty: triggers of the application's
+may write to the table in between, and nothing tells whether before or behind. The lock keeps everybody else
+away, so that only rows of the same transaction can lie there. Our trigger sees them, and says that it is
+unclear (3): the table stops.
+
+A row with another number of fields than the table was recorded with is a failure of its table at its time: a
+value, and not an exception, so that the other tables of the slice go on. What can't be read at all is raised:
+it concerns the whole source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.change_batch import BAD, TIMESTAMP, Image, Op, change_schema
+from headrace.core.columns import Flags
+from headrace.core.errors import Definite, ShapeChanged
+from headrace.core.truncation import Truncation, Truncations
+from headrace.decode.kernel import Bytes, Ints
+from headrace.decode.queue import composite
+from headrace.decode.queue.framing import EMPTIED, UNCLEAR, Events, scan
+from headrace.decode.text import TEXT, TextColumn
+from headrace.decode.values import decode_column, raw
+from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
+from headrace.sources.postgres.catalog.table_def_record import mirrored
+from headrace.sources.queue.context import StreamContext
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Frames and the tick that each is of; found when it is asked for."""
+
+    data: Bytes
+    context: StreamContext
+
+    @cached_property
+    def events(self) -> Events:
+        return scan(self.data)
+
+    @cached_property
+    def time(self) -> Ints:
+        return self._of_heads(self.events.heads.time, "time")
+
+    @cached_property
+    def commit_ts(self) -> Ints:
+        return self._of_heads(self.events.heads.commit_ts, "commit_ts")
+
+    def _of_heads(self, values: Ints, name: str) -> Ints:
+        inside = self.context.inside
+        before = -1 if inside is None else int(getattr(inside, name))
+        return np.asarray(np.concatenate([np.array([before], np.int64), values])[self.events.head + 1])
+
+
+def decode(stretch: Stretch, tables: Mapping[int, Wanted]) -> Iterator[TableChanges | TableFailure]:
+    """All changes of the wanted tables."""
+    events = stretch.events
+    of_row = np.abs(events.diff) == 1
+    for number, wanted in tables.items():
+        mine = of_row & (events.relation == number) & (stretch.time >= max(wanted.since, wanted.joined))
+        if failure := _unclear(stretch, number, wanted):
+            yield TableFailure(number, failure)
+        elif mine.any():
+            yield _changes(stretch, number, wanted, np.flatnonzero(mine))
+
+
+def truncations(stretch: Stretch, tables: Mapping[int, int]) -> dict[int, Truncations]:
+    """Find where the tables (by number: the time from which on it matters) are emptied."""
+    events = stretch.events
+    found: dict[int, list[Truncation]] = {}
+    for row in np.flatnonzero(events.diff == EMPTIED).tolist():
+        table, time = int(events.relation[row]), int(stretch.time[row])
+        if table in tables and time >= tables[table]:
+            place = Truncation(time, int(events.id[row]), int(events.tx[row]), int(stretch.commit_ts[row]))
+            found.setdefault(table, []).append(place)
+    return {table: tuple(sorted(places)) for table, places in found.items()}
+
+
+def _changes(stretch: Stretch, number: int, wanted: Wanted, rows: Ints) -> TableChanges | TableFailure:
+    attributes = wanted.details["attributes"]
+    chosen = {each["number"] for each in mirrored(wanted.details)}
+    places = [place for place, each in enumerate(attributes) if each["number"] in chosen]
+    time = int(stretch.time[rows].min())
+    if [attributes[place]["name"] for place in places] != list(wanted.schema.names):
+        return TableFailure(number, _altered(wanted, time))
+    try:
+        texts = composite.columns(_rows(stretch, rows), len(attributes))
+    except composite.FieldsDiffer as error:
+        return TableFailure(number, _altered(wanted, int(stretch.time[rows[error.row]])))
+    except Definite as error:
+        return TableFailure(number, _within(error, wanted, time))
+    return _batch(stretch, number, wanted, rows, [texts[place] for place in places])
+
+
+def _rows(stretch: Stretch, rows: Ints) -> TextColumn:
+    events = stretch.events
+    kinds = np.full(len(rows), TEXT, np.uint8)
+    return TextColumn(kinds, events.row[rows], events.length[rows].astype(np.int32), stretch.data)
+
+
+def _batch(
+    stretch: Stretch, number: int, wanted: Wanted, rows: Ints, texts: list[TextColumn]
+) -> TableChanges:
+    """The rows on the side that each of them is on."""
+    came = stretch.events.diff[rows] > 0
+    new, old, bad = [], [], [BAD.empty_table()]
+    for position, (column, text) in enumerate(zip(wanted.schema.columns, texts, strict=True)):
+        decoded = decode_column(text, column.form, column.type)
+        new.append(_side(decoded.array, came))
+        old.append(_side(decoded.array, ~came))
+        if len(decoded.bad):
+            bad.append(_bad(stretch, rows[decoded.bad], came[decoded.bad], position, raw(text, decoded.bad)))
+    meta = [
+        pa.array(stretch.time[rows], pa.int64()),
+        pa.array(stretch.events.id[rows], pa.int64()),
+        pa.array(stretch.events.tx[rows], pa.int64()),
+        pa.array(stretch.commit_ts[rows], pa.int64()).view(TIMESTAMP),
+        pa.array(np.where(came, Op.INSERT, Op.DELETE).astype(np.uint8)),
+        pa.array(np.where(came, Image.NONE, Image.FULL).astype(np.uint8)),
+    ]
+    batch = pa.RecordBatch.from_arrays([*meta, *new, *old], schema=change_schema(wanted.schema))
+    return TableChanges(number, batch, pa.concat_tables(bad))
+
+
+def _side(values: pa.Array, there: Flags) -> pa.Array:
+    if there.all():
+        return values
+    if not there.any():
+        return pa.nulls(len(values), values.type)
+    return values.take(pa.array(np.arange(len(values)), mask=~there))
+
+
+def _bad(stretch: Stretch, rows: Ints, came: Flags, position: int, texts: pa.Array) -> pa.Table:
+    columns = [
+        pa.array(stretch.time[rows]),
+        pa.array(stretch.events.id[rows]),
+        pa.array(np.where(came, "n", "o").tolist(), pa.string()),
+        pa.repeat(pa.scalar(position, pa.int32()), len(rows)),
+        texts,
+    ]
+    return pa.Table.from_arrays(columns, schema=BAD)
+
+
+# ── failures of a table ─────────────────────────────────────────────────────────────────────────────
+
+
+def _unclear(stretch: Stretch, number: int, wanted: Wanted) -> Definite | None:
+    """A TRUNCATE during which its own transaction wrote to the table."""
+    events = stretch.events
+    found = (events.diff == UNCLEAR) & (events.relation == number)
+    found &= stretch.time >= max(wanted.since, wanted.joined)
+    if not found.any():
+        return None
+    return Definite(
+        "QUEUE_TRUNCATE_UNCLEAR",
+        f"a trigger wrote to {wanted.name} while the table was being truncated",
+        detail=f"in transaction {int(events.tx[found][0])}: nothing tells whether it wrote before or behind",
+        hint=f"headrace tables resync {wanted.name}",
+    )
+
+
+def _altered(wanted: Wanted, time: int) -> Definite:
+    return ShapeChanged(
+        "TABLE_ALTERED",
+        f"{wanted.name} does not have the columns that were recorded",
+        detail=f"seen in the tick of _time {time}",
+        hint=f"headrace tables resync {wanted.name}",
+    )
+
+
+def _within(error: Definite, wanted: Wanted, time: int) -> Definite:
+    """The error of a row, with the table that it is of."""
+    detail = f"{wanted.name}, in the tick of _time {time}"
+    return Definite(
+        error.code,
+        error.primary,
+        detail=f"{detail}; {error.detail}" if error.detail else detail,
+        hint=error.hint,
+    )

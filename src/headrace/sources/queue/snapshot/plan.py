@@ -1,0 +1,133 @@
+"""The plan of a copy: a snapshot by xid, or ranges of keys, and the tick from which on each is exact.
+
+    driver     BEGIN REPEATABLE READ ─► what it shows ─► a tick: `until`
+    executors  a chunk: BEGIN REPEATABLE READ ─► what it shows ─► a tick     (`reader`)
+
+Nobody is waited for: making the triggers waited for the writers of the moment, so that of every transaction
+all changes of a table are captured, or none, and then any later snapshot shows it. Called by `contents`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+from headrace.core.chunks import Bound, Span
+from headrace.core.handoff import ByXid
+from headrace.core.names import TableName
+from headrace.sources.contract.copying import CopyOrder
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.postgres.catalog.table_def_record import from_record
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify, verify
+from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.snapshot import key_range
+from headrace.sources.postgres.snapshot.leader import lead
+from headrace.sources.postgres.snapshot.measure import MeasuredTables, measure
+from headrace.sources.postgres.snapshot.plan import HeldSnapshot
+from headrace.sources.postgres.snapshot.table_access import reading
+from headrace.sources.queue import tick as ticks
+from headrace.sources.queue.declaration import CHUNKS, DECLARATION
+from headrace.sources.queue.objects import Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The place that a copy reads: which server, and the queue there that its stream is read from."""
+
+    address: Address
+    identity: Identity
+    upstream: Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The contents of the tables of one mirror."""
+
+    connection: Session
+    server: Server
+
+    def measure(self, tables: Sequence[TableDef]) -> MeasuredTables:
+        return measure(self.connection, tables)
+
+    def plan_copy(self, order: CopyOrder) -> Plan:
+        by_ranges: frozenset[TableName] = frozenset()
+        if DECLARATION.value(order.options, "handoff") == CHUNKS:
+            entries = [from_record(table.details) for table in order.tables]
+            disorder = key_range.disorder(self.connection, entries)
+            by_ranges = frozenset(each.name for each in entries) - disorder.keys()
+        return Plan(self.server, order, by_ranges)
+
+    def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> HeldSnapshot:
+        return _held(self.server, readers, seconds, ALONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A copy of tables that can be read, as far as it can be foreseen."""
+
+    server: Server
+    order: CopyOrder
+    by_ranges: frozenset[TableName]
+
+    def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> HeldSnapshot:
+        """Take a snapshot; it shows all tables."""
+        return _held(self.server, self.order.readers, math.inf, waiting)
+
+    def key_walk(self, waiting: Waiting) -> KeyWalk:
+        """Open the walk's connection."""
+        connection = connect(self.server.address, role="chunks")
+        try:
+            verify(identify(connection), self.server.identity)
+            key_range.prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return KeyWalk(connection, self.server.upstream)
+
+
+def _held(server: Server, readers: int, seconds: float, waiting: Waiting) -> HeldSnapshot:
+    leader = lead(server.address, server.identity, "", by="xid", seconds=seconds, waiting=waiting)
+    try:
+        with closing(connect(server.address, role="tick")) as connection:
+            handoff = settled(leader.handoff, connection, server.upstream)
+    except BaseException:
+        leader.close()
+        raise
+    return HeldSnapshot(leader, handoff, readers, publication="")
+
+
+def settled(handoff: object, connection: Session, upstream: Upstream) -> ByXid:
+    """The handoff of a snapshot that was taken before this is called, with the tick that shows all of it."""
+    assert isinstance(handoff, ByXid)
+    return replace(handoff, until=ticks.reach(connection, upstream.objects).position(upstream.log))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWalk:
+    """The walk along keys, over a connection of its own."""
+
+    connection: Session
+    upstream: Upstream
+
+    def __enter__(self) -> KeyWalk:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.connection.close()
+
+    @property
+    def ticket(self) -> Json:
+        return {"upstream": self.upstream.as_record(), "publication": ""}
+
+    def next_bound(self, table: TableDef, span: Span, rows: int, check: Callable[[], None]) -> Bound | None:
+        with reading(self.connection, table.name, table.number):
+            return key_range.next_bound(self.connection, table.schema, table.name, span, rows, check)

@@ -1,0 +1,67 @@
+"""The queue's half of the contract that a receiver needs: its stream, under the contract's names.
+
+No logic stands here, and no Arrow is loaded for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
+from headrace.core.position import Position
+from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.stream import Orders, StreamSource
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.stream.queue_stream import QueueStream, Wanted
+from headrace.sources.queue.upstream import history_changed
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """A stream of ticks."""
+
+    stream: QueueStream
+
+    @property
+    def start(self) -> Position:
+        return self.stream.start
+
+    @property
+    def pause(self) -> float:
+        return self.stream.pause
+
+    def read(self, timeout: float) -> Received | None:
+        return self.stream.read(timeout)
+
+    def feedback(self, acknowledged: Position, written: Position) -> None:
+        self.stream.feedback(acknowledged)
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+class QueueStreamSource:
+    """Queues in a PostgreSQL."""
+
+    def open_stream(self, orders: Orders) -> Ticks:
+        known = Upstream.of(orders.upstream)
+        wanted = Wanted(known, orders.frontier, orders.reached, orders.identity)
+        return Ticks(QueueStream.open(Address(orders.address), wanted))
+
+    def at(self, upstream: Json, time: int) -> Position | None:
+        """A tick is known by its nonce, which its number does not tell."""
+        return None
+
+    def picking(self, upstream: Json, tables: Collection[TableName]) -> Json:
+        """The same: triggers write down the tables that are wanted."""
+        return upstream
+
+    def history_changed(self, upstream: Json, sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
+        return history_changed(sent, again)
+
+
+STREAM_SOURCE: StreamSource = QueueStreamSource()
