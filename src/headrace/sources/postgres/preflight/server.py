@@ -96,6 +96,14 @@ def _identity(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
 
 def check_version(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
     """Tell whether this version of the server can be mirrored, and whether tables can be added later."""
+    yield from check_support(identity)
+    lost = late_tables_lost(identity.version)
+    if lost is not None:
+        yield Finding(Level.WARNING if wish.identity is None else Level.ERROR, lost)
+
+
+def check_support(identity: Identity) -> Iterator[Finding]:
+    """Tell whether this version of the server can be read."""
     major = identity.version // 10000
     if major < OLDEST:
         yield Finding(
@@ -115,9 +123,6 @@ def check_version(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
                 hint="watch the first run, and see whether a newer headrace knows this version",
             ),
         )
-    lost = late_tables_lost(identity.version)
-    if lost is not None:
-        yield Finding(Level.WARNING if wish.identity is None else Level.ERROR, lost)
 
 
 def _standby(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
@@ -172,7 +177,12 @@ def _settings(facts: _Facts, identity: Identity) -> Iterator[Finding]:
             ),
             mend=mend,
         )
-    if facts.encoding == "SQL_ASCII":
+    yield from check_encoding(facts.encoding)
+
+
+def check_encoding(encoding: str) -> Iterator[Finding]:
+    """Tell whether the server knows which letters its texts are made of."""
+    if encoding == "SQL_ASCII":
         yield Finding(
             Level.WARNING,
             Misconfigured(
@@ -218,15 +228,22 @@ def _free(facts: _Facts, wish: PostgresWish) -> Iterator[Finding]:
             mend=more,
             restart=True,
         )
-    limit = int(facts.settings["max_connections"]) - int(facts.settings["superuser_reserved_connections"])
-    sessions = wish.connections + _OTHER_CONNECTIONS
-    if limit - facts.sessions < sessions:
-        mend = (f"ALTER SYSTEM SET max_connections = {int(facts.settings['max_connections']) + sessions}",)
+    most, reserved = (
+        int(facts.settings[name]) for name in ("max_connections", "superuser_reserved_connections")
+    )
+    yield from check_connections(most, reserved, facts.sessions, wish.connections + _OTHER_CONNECTIONS)
+
+
+def check_connections(most: int, reserved: int, used: int, sessions: int) -> Iterator[Finding]:
+    """Tell whether the server has room for so many sessions of ours."""
+    free = most - reserved - used
+    if free < sessions:
+        mend = (f"ALTER SYSTEM SET max_connections = {most + sessions}",)
         yield Finding(
             Level.WARNING,
             Misconfigured(
                 "PG_CONNECTIONS_FEW",
-                f"{limit - facts.sessions} connections are free, up to {sessions} are used during the copy",
+                f"{free} connections are free, up to {sessions} are used during the copy",
                 hint=f"{mended(mend)}; then restart the server, or lower snapshot_connections",
             ),
             mend=mend,

@@ -46,7 +46,7 @@ def choose(patterns: Sequence[str], among: Sequence[Candidate]) -> tuple[list[Ch
     by_name = {candidate.name: candidate for candidate in among}
     selection = select(patterns, by_name)
     findings = [Finding(Level.ERROR, error) for error in selection.errors]
-    findings += [_nothing(pattern) for pattern in selection.empty]
+    findings += [names_nothing(pattern) for pattern in selection.empty]
     chosen: list[Choice] = []
     for name in selection.names:
         candidate, meant = by_name[name], name in selection.meant
@@ -58,7 +58,8 @@ def choose(patterns: Sequence[str], among: Sequence[Candidate]) -> tuple[list[Ch
     return chosen, findings
 
 
-def _nothing(pattern: Pattern) -> Finding:
+def names_nothing(pattern: Pattern) -> Finding:
+    """The finding of a pattern that no table matches."""
     if pattern.excludes:
         return Finding(
             Level.WARNING,
@@ -144,8 +145,13 @@ def access(connection: Session, oids: Sequence[int]) -> dict[int, Access]:
 
 def check_table(entry: TableEntry, rights: Access, user: str, version: int) -> Iterator[Finding]:
     """Everything about one table that decides whether and how it is mirrored."""
-    yield from _columns(entry)
+    yield from check_contents(entry, rights, user)
     yield from _identity(entry, version)
+
+
+def check_contents(entry: TableEntry, rights: Access, user: str) -> Iterator[Finding]:
+    """The part of it that concerns its rows, however their changes are captured."""
+    yield from _columns(entry)
     yield from _privileges(entry, rights, user)
     yield from _key(entry)
     yield from _types(entry)
