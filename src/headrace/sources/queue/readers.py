@@ -5,10 +5,32 @@ Called where a stream begins, by streams as their lakes get on, and where one is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.position import Place
 from headrace.sources.queue.tick import Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A lake that reads."""
+
+    lake: str
+    tick: int  # that it has passed
+    silent: float  # seconds since it was heard
+
+
+def listed(connection: Session, objects: Objects) -> list[Reader]:
+    """The lakes that read the queue, the slowest first."""
+    rows = query(
+        connection,
+        "SELECT lake, tick, extract(epoch FROM pg_catalog.clock_timestamp() - seen)::float8"
+        f" FROM {objects.reader} WHERE queue = %s ORDER BY tick, lake".encode(),
+        [objects.name],
+    )
+    return [Reader(*row) for row in rows]
 
 
 def register(connection: Session, upstream: Upstream, tick: Tick) -> None:

@@ -84,9 +84,9 @@ def _event_table(table: str) -> Iterator[str]:
 
 
 def removal_statements(objects: Objects) -> list[str]:
-    """Remove one queue, whose triggers are gone."""
+    """Remove one queue, and with its function the triggers that only others could take away."""
     return [
-        f"DROP FUNCTION IF EXISTS {objects.function}()",
+        f"DROP FUNCTION IF EXISTS {objects.function}() CASCADE",
         *(f"DROP TABLE IF EXISTS {table}" for table in objects.events),
         f"DROP SEQUENCE IF EXISTS {objects.sequence}",
         *(
@@ -115,10 +115,15 @@ EMPTIED, BEGUN = 0, 2  # `diff` where a TRUNCATE has emptied the table, and wher
 def capture_function(objects: Objects) -> str:
     """The statement that makes the function of all triggers."""
     return (
-        f"CREATE FUNCTION {objects.function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
+        f"CREATE OR REPLACE FUNCTION {objects.function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
         + "\n".join(f"SET {name} = {_literal(PINS[name])}" for name in PRINTING)
         + f"\nAS $headrace${body(objects)}$headrace$"
     )
+
+
+def settings() -> dict[str, str]:
+    """The settings of the function, as `pg_proc.proconfig` has them."""
+    return {name: PINS[name] or '""' for name in PRINTING}
 
 
 def body(objects: Objects) -> str:
@@ -201,6 +206,12 @@ class Trigger:
     when: str = "AFTER"
     old_rows: bool = False
     new_rows: bool = False
+
+    @property
+    def type(self) -> int:
+        """The bits of `pg_trigger.tgtype`; the first one, for each row, is never set."""
+        operations = {"INSERT": 4, "DELETE": 8, "UPDATE": 16, "TRUNCATE": 32}
+        return operations[self.operation] | (2 if self.when == "BEFORE" else 0)
 
     def name(self, objects: Objects) -> str:
         return objects.trigger(self.operation if self.when == "AFTER" else f"before_{self.operation}")

@@ -73,11 +73,16 @@ def confirm(connection: Session, identity: Identity, upstream: Upstream, reached
 def refuse_standby(identity: Identity) -> None:
     """A tick is a row: where none can be written there is no stream."""
     if identity.standby:
-        raise Misconfigured(
-            "QUEUE_STANDBY",
-            "the server is a standby, where no tick can be taken",
-            hint="give the address of the primary",
-        )
+        raise standby()
+
+
+def standby() -> Misconfigured:
+    """The error of a server where nothing can be written."""
+    return Misconfigured(
+        "QUEUE_STANDBY",
+        "the server is a standby, where no tick can be taken",
+        hint="give the address of the primary",
+    )
 
 
 def _reached(connection: Session, objects: Objects, reached: Position) -> Tick:

@@ -1,0 +1,161 @@
+"""Capture: which tables have our triggers, for which lake.
+
+    examine    fit by themselves
+    capture    with triggers, committed ─► as `define`
+    define     the very same tables, while all of their changes are captured
+    release    of no more interest to this lake; where no other one wants it, without triggers
+
+Whoever writes a table once its triggers have committed is captured as a whole: to make them waited for those
+that were at it. What somebody did to triggers or function is put right where it is met. Where only the owner
+of a table may take triggers away they stay, and nobody reads what they write. Called through the contract
+(`tables`), by whoever begins, adds, drops or renews tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from headrace.core.errors import Definite, HeadraceError, PositionLost
+from headrace.core.names import TableName
+from headrace.sources.contract.tables import Examined, TableDef
+from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.definitions import QueuedTable, definition, find_tables, read_tables
+from headrace.sources.queue.objects import Objects, Upstream
+from headrace.sources.queue.preflight.fitness import unfit_tables
+from headrace.sources.queue.triggers import (
+    PATIENCE,
+    drop_triggers,
+    make_triggers,
+    patiently,
+    read_triggers,
+    table_names,
+)
+
+_MOMENT = 0.3  # seconds, where nobody shall wait
+
+
+class Uncaptured(Definite, PositionLost):
+    """Changes of a table may be missing in the queue."""
+
+    codes = ("QUEUE_TABLE_UNCAPTURED",)
+
+
+def examine(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
+    """The tables as they are, before they have triggers."""
+    found = find_tables(connection, upstream.objects, names)
+    return _examined(found, unfit_tables(connection, [each.entry for each in found]))
+
+
+def capture(
+    connection: Session, upstream: Upstream, names: Sequence[TableName], waiting: Waiting = ALONE
+) -> Examined:
+    """See that the tables have our triggers; committed when this returns."""
+    objects = upstream.objects
+    for table in find_tables(connection, objects, names):
+        _capture(connection, upstream, table.entry.oid, table.name, waiting)
+    return _captured(find_tables(connection, objects, names))
+
+
+def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) -> Examined:
+    """The very same tables by now, those of which something is not captured with an error."""
+    return _captured(read_tables(connection, upstream.objects, [table.number for table in tables]))
+
+
+def _capture(connection: Session, upstream: Upstream, oid: int, name: TableName, waiting: Waiting) -> None:
+    objects = upstream.objects
+
+    def attempt() -> None:
+        make_triggers(connection, objects, oid, name)
+        query(
+            connection,
+            f"INSERT INTO {objects.tracked} (queue, lake, relation, since)"
+            " VALUES (%s, %s, %s, pg_catalog.now()) ON CONFLICT DO NOTHING".encode(),
+            [objects.name, upstream.lake, oid],
+        )
+
+    patiently(connection, (oid, name), attempt, waiting)
+
+
+def _captured(tables: Sequence[QueuedTable]) -> Examined:
+    return _examined(
+        tables,
+        {each.name: uncaptured(each.name, each.triggers.flaw) for each in tables if each.triggers.flaw},
+    )
+
+
+def uncaptured(name: TableName, detail: str | None) -> Uncaptured:
+    """The error of a table whose triggers are not what they should be."""
+    return Uncaptured(
+        "QUEUE_TABLE_UNCAPTURED",
+        f"not all changes of {name} are captured",
+        detail=detail,
+        hint=f"headrace tables resync {name}",
+    )
+
+
+def _examined(tables: Sequence[QueuedTable], errors: dict[TableName, HeadraceError]) -> Examined:
+    return Examined({each.name: definition(each.entry) for each in tables}, errors)
+
+
+# --- whose changes are captured by now ----------------------------------------------------------
+
+
+def captured(connection: Session, upstream: Upstream) -> frozenset[TableName]:
+    """The tables that this lake wants captured, and that are there."""
+    return frozenset(table_names(connection, sorted(_tracked(connection, upstream))).values())
+
+
+def _tracked(connection: Session, upstream: Upstream) -> frozenset[int]:
+    objects = upstream.objects
+    rows = query(
+        connection,
+        f"SELECT relation::int8 FROM {objects.tracked} WHERE queue = %s AND lake = %s".encode(),
+        [objects.name, upstream.lake],
+    )
+    return frozenset(oid for (oid,) in rows)
+
+
+def release(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> None:
+    """Capture these tables no longer for this lake."""
+    for oid, name in table_names(connection, sorted(_tracked(connection, upstream))).items():
+        if name in names:
+            release_table(connection, upstream.objects, upstream.lake, (oid, name))
+
+
+def release_now(connection: Session, upstream: Upstream, oids: Collection[int]) -> None:
+    """The same, whatever the tables are called by now; what somebody holds is given up in a moment."""
+    names = table_names(connection, sorted(oids))
+    for oid in sorted(oids):
+        table = (oid, names.get(oid, TableName("", str(oid))))
+        release_table(connection, upstream.objects, upstream.lake, table, _MOMENT)
+
+
+def release_table(
+    connection: Session, objects: Objects, lake: str, table: tuple[int, TableName], seconds: float = PATIENCE
+) -> bool:
+    """Let a table go for one lake; False where triggers stay that only the table's owner may take away."""
+    oid, _ = table
+
+    def attempt() -> bool:
+        query(
+            connection,
+            f"DELETE FROM {objects.tracked} WHERE queue = %s AND lake = %s AND relation = %s".encode(),
+            [objects.name, lake, oid],
+        )
+        others = query(
+            connection,
+            f"SELECT 1 FROM {objects.tracked} WHERE queue = %s AND relation = %s LIMIT 1".encode(),
+            [objects.name, oid],
+        )
+        return bool(others) or drop_triggers(connection, objects, oid)
+
+    return patiently(connection, table, attempt, seconds=seconds)
+
+
+def half_captured(connection: Session, upstream: Upstream) -> list[TableName]:
+    """The tables whose triggers do not fire in sessions of the replica role: they are not ours to alter."""
+    oids = sorted(_tracked(connection, upstream))
+    triggers = read_triggers(connection, upstream.objects, oids)
+    names = table_names(connection, oids)
+    return sorted(name for oid, name in names.items() if not triggers[oid].always)

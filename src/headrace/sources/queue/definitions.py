@@ -1,0 +1,106 @@
+"""Definitions of tables, as PostgreSQL's catalog has it, and whether all of their changes are captured.
+
+The look is that of `postgres.catalog`, which knows of a table what a publication sends. Here a table is a
+member of its queue while our triggers stand: one membership that sends all columns that are stored. Its
+`made` are the lives of triggers and function: what was disabled for a moment is another one.
+
+    key        the primary key's columns, whatever the replica identity is: rows come whole, old and new
+    columns    all that are stored; of virtual ones a row that triggers see has no value
+
+Called by `capture`, `schema_check` and `preflight`; reads columns of the catalog alone, so that within one
+transaction all of it is of one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.core.names import TableName
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.postgres.catalog import table_def_record
+from headrace.sources.postgres.catalog.definitions import read_entries
+from headrace.sources.postgres.catalog.table_def import Membership, ReplicaIdentity, TableEntry, schema_of
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.triggers import Triggers, read_triggers
+
+_FULL = "f"  # as pg_class.relreplident has it: rows are known by all of their columns
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTable:
+    """A table, and our triggers on it."""
+
+    entry: TableEntry
+    triggers: Triggers
+
+    @property
+    def name(self) -> TableName:
+        return self.entry.name
+
+
+def read_tables(connection: Session, objects: Objects, oids: Sequence[int]) -> list[QueuedTable]:
+    """Look at these tables; one that no longer exists is absent."""
+    entries = list(read_entries(connection, oids).values())
+    keys = _primary_keys(connection, [entry.oid for entry in entries])
+    triggers = read_triggers(connection, objects, [entry.oid for entry in entries])
+    return [
+        QueuedTable(_queued(objects, entry, keys.get(entry.oid), triggers[entry.oid]), triggers[entry.oid])
+        for entry in sorted(entries, key=lambda each: each.name)
+    ]
+
+
+def find_tables(connection: Session, objects: Objects, names: Iterable[TableName]) -> list[QueuedTable]:
+    """The same, of tables that are known by name only."""
+    wanted = list(names)
+    rows = query(
+        connection,
+        "SELECT c.oid::int8 FROM pg_catalog.pg_class c"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        " JOIN unnest(%s::text[], %s::text[]) w(schema, name) ON w.schema = n.nspname AND w.name = c.relname",
+        [[name.schema for name in wanted], [name.name for name in wanted]],
+    )
+    return read_tables(connection, objects, [oid for (oid,) in rows])
+
+
+def definition(entry: TableEntry) -> TableDef:
+    """The look as those above record it."""
+    schema = replace(schema_of(entry), full=True, ordered=False)
+    return TableDef(entry.name, entry.oid, schema, table_def_record.to_record(entry))
+
+
+_KEYS = """
+SELECT i.indrelid::int8, i.indexrelid::int8,
+       (SELECT json_agg(a.attname ORDER BY k.place)
+          FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
+          JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+         WHERE k.place <= i.indnkeyatts),
+       (SELECT k.oid::int8 FROM pg_catalog.pg_constraint k
+         WHERE k.conrelid = i.indrelid AND k.contype = 'p' AND k.conindid = i.indexrelid)
+  FROM pg_catalog.pg_index i
+ WHERE i.indrelid = ANY (%s::oid[]) AND i.indisprimary AND i.indisvalid AND i.indimmediate
+"""
+
+
+def _primary_keys(connection: Session, oids: Sequence[int]) -> Mapping[int, ReplicaIdentity]:
+    return {
+        oid: ReplicaIdentity(_FULL, index, tuple(columns), constraint or 0)
+        for oid, index, columns, constraint in query(connection, _KEYS, [list(oids)])
+    }
+
+
+def _queued(
+    objects: Objects, entry: TableEntry, key: ReplicaIdentity | None, triggers: Triggers
+) -> TableEntry:
+    member = Membership(
+        publication=f"{objects.schema}.{objects.name}",
+        filtered=False,
+        columns=None,
+        made=triggers.made,
+        named=True,
+        lives="",
+        generated=True,
+    )
+    identity = key or ReplicaIdentity(_FULL, 0, ())
+    return replace(entry, identity=identity, memberships=(member,))

@@ -1,0 +1,121 @@
+"""The examination: all checks on one connection, and the tables that pass them.
+
+the patterns' tables ─► each by itself ─► queue and triggers ─► the server ─► Report
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+
+from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
+from headrace.sources.contract.findings import Finding, Level, Report, in_order
+from headrace.sources.contract.tables import Size
+from headrace.sources.patterns import select
+from headrace.sources.postgres.catalog.candidates import candidates
+from headrace.sources.postgres.catalog.locks import measured
+from headrace.sources.postgres.preflight.script import script as mending_script
+from headrace.sources.postgres.preflight.server import check_connections, check_encoding, check_support
+from headrace.sources.postgres.preflight.tables import access
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.definitions import QueuedTable, definition, read_tables
+from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.preflight.fitness import check_tables, choose
+from headrace.sources.queue.preflight.making import check_queue, check_triggers
+from headrace.sources.queue.preflight.wish import QueueWish
+from headrace.sources.queue.upstream import standby
+
+_OTHER_CONNECTIONS = 4  # beside the copy's own: receiver, leader, its observer, and the look at the catalog
+
+
+def examine(address: Address, wish: QueueWish) -> Report:
+    """Look at everything that the wish depends on. Raises only if the server cannot be asked at all."""
+    with closing(connect(address, role="check")) as connection:
+        identity = identify(connection)
+        chosen = choose(connection, wish.objects, wish.patterns)
+        tables = read_tables(connection, wish.objects, chosen.oids)
+        sizes = _sizes(connection, tables)
+        rights = access(connection, [each.entry.oid for each in tables])
+        # A table may be dropped between two of these statements.
+        tables = [each for each in tables if each.entry.oid in rights and each.name in sizes]
+        found = check_tables(connection, [each.entry for each in tables], rights)
+        findings = [*chosen.findings, *(each.for_swept(chosen.meant) for each in found)]
+        if not identity.standby:
+            fit = [each for each in tables if each.name not in _hopeless(findings)]
+            findings += check_queue(connection, wish.objects)
+            triggers = check_triggers(connection, wish.objects, fit, rights)
+            findings += [each.for_swept(chosen.meant) for each in triggers]
+        findings += _server(connection, identity, wish)
+    refused = _refused(findings)
+    return Report(
+        version=identity.version,
+        tables=tuple(definition(each.entry) for each in tables if each.name not in refused),
+        sizes=sizes,
+        findings=in_order(findings),
+        meant=chosen.meant,
+    )
+
+
+def script(report: Report) -> list[str]:
+    """The statements that mend what was found, then those that make what is missing: the queue first."""
+    return mending_script(sorted(report.findings, key=lambda finding: bool(finding.concerned)))
+
+
+def unmirrored(
+    connection: Session, objects: Objects, patterns: Sequence[str], mirrored: Collection[TableName]
+) -> dict[TableName, HeadraceError | None]:
+    """Find what patterns match and nobody mirrors, with what stands against it; None where nothing does."""
+    names = select(patterns, [each.name for each in candidates(connection)]).names
+    wanted = [str(name) for name in names if name not in mirrored and name.schema != objects.schema]
+    chosen = choose(connection, objects, wanted)
+    tables = read_tables(connection, objects, chosen.oids)
+    rights = access(connection, [each.entry.oid for each in tables])
+    tables = [each for each in tables if each.entry.oid in rights]
+    findings = [*chosen.findings, *check_tables(connection, [each.entry for each in tables], rights)]
+    findings += check_triggers(connection, objects, tables, rights)
+    reasons: dict[TableName, HeadraceError | None] = {each.name: None for each in tables}
+    for finding in reversed(findings):
+        reasons |= dict.fromkeys(finding.concerned if finding.refuses else (), finding.error)
+    return dict(sorted(reasons.items()))
+
+
+def _refused(findings: Sequence[Finding]) -> frozenset[TableName]:
+    return frozenset(name for finding in findings if finding.refuses for name in finding.concerned)
+
+
+def _hopeless(findings: Sequence[Finding]) -> frozenset[TableName]:
+    """The tables that no statement of ours makes fit: of their triggers there is nothing to say."""
+    unmended = (finding for finding in findings if finding.refuses and not finding.mend)
+    return frozenset(name for finding in unmended for name in finding.concerned)
+
+
+def _sizes(connection: Session, tables: Sequence[QueuedTable]) -> dict[TableName, Size]:
+    """Measure them; one that somebody holds is named, with the holder, and not waited for."""
+    found = measured(connection, {each.entry.oid: each.name for each in tables})
+    for error in found.busy.values():
+        others = [str(name) for name in found.busy][1:]
+        raise error.adding(f"also locked: {', '.join(others)}") if others else error
+    names = {each.entry.oid: each.name for each in tables}
+    return {names[oid]: Size(size.bytes, size.rows) for oid, size in found.sizes.items()}
+
+
+# --- the server -----------------------------------------------------------------------------------
+
+
+def _server(connection: Session, identity: Identity, wish: QueueWish) -> Iterator[Finding]:
+    yield from check_support(identity)
+    if identity.standby:
+        yield Finding(Level.ERROR, standby())
+    [(encoding, most, reserved, used)] = query(
+        connection,
+        "SELECT pg_catalog.current_setting('server_encoding'),"
+        " pg_catalog.current_setting('max_connections')::int4,"
+        " pg_catalog.current_setting('superuser_reserved_connections')::int4,"
+        " (SELECT sum(numbackends) FROM pg_catalog.pg_stat_database)::int8",
+    )
+    yield from check_encoding(encoding)
+    yield from check_connections(most, reserved, used or 0, wish.connections + _OTHER_CONNECTIONS)

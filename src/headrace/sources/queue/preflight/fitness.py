@@ -1,0 +1,156 @@
+"""Preflight of the tables: what the patterns name, and whether triggers on statements capture all of each.
+
+    partitioned   a statement fires the triggers of the table that it names, and rows move between partitions
+    inherited     a statement on the parent changes rows of its children, and fires none of theirs
+    subscribed    what a subscription applies fires no trigger on statements
+    unlogged      a crash empties it, and no trigger says so
+
+What concerns rows and rights is PostgreSQL's own (`postgres.preflight.tables`). Its tables' replica identity
+is of no interest here: rows come whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.names import TableName
+from headrace.sources.contract.findings import Finding, Level
+from headrace.sources.patterns import select
+from headrace.sources.postgres.catalog.candidates import Candidate, candidates
+from headrace.sources.postgres.catalog.table_def import ORDINARY, PARTITIONED, PERMANENT, TableEntry
+from headrace.sources.postgres.preflight.tables import Access, access, check_contents, names_nothing
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.objects import Objects
+
+_KINDS = {
+    "v": "it is a view",
+    "m": "it is a materialized view: its refreshes fire no trigger",
+    "f": "it is a foreign table: its rows are another server's",
+}
+_PERSISTENCE = {
+    "u": "it is unlogged: a crash empties it, and no trigger says so",
+    "t": "it is temporary: it is gone with its session",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The tables that patterns name and that triggers can be on, and what is to say of the others."""
+
+    oids: tuple[int, ...]
+    meant: frozenset[TableName]  # named outright, not swept in by a wildcard
+    findings: tuple[Finding, ...]
+
+
+def choose(connection: Session, objects: Objects, patterns: Sequence[str]) -> Chosen:
+    """Find the tables that the patterns name; none of the queue's own schema is among them."""
+    among = {each.name: each for each in candidates(connection) if each.name.schema != objects.schema}
+    selection = select(patterns, among)
+    findings = [Finding(Level.ERROR, error) for error in selection.errors]
+    findings += [names_nothing(pattern) for pattern in selection.empty]
+    meant = frozenset(selection.meant)
+    why = {name: _without_triggers(among[name]) for name in selection.names}
+    findings += [_refusal(name, reason).for_swept(meant) for name, reason in why.items() if reason]
+    fit = tuple(among[name].oid for name, reason in why.items() if reason is None)
+    return Chosen(fit, meant, tuple(findings))
+
+
+def _without_triggers(candidate: Candidate) -> str | None:
+    if candidate.kind not in (ORDINARY, PARTITIONED):
+        return _KINDS[candidate.kind]
+    return None if candidate.persistence == PERMANENT else _PERSISTENCE[candidate.persistence]
+
+
+def _refusal(name: TableName, why: str) -> Finding:
+    error = Misconfigured(
+        "QUEUE_NOT_CAPTURED",
+        f"{name} is not mirrored",
+        detail=why,
+        hint=f"name the tables that it is made of, or leave it out: '!{name}'",
+    )
+    return Finding(Level.ERROR, error, table=name)
+
+
+# --- each table -----------------------------------------------------------------------------------
+
+
+def check_tables(
+    connection: Session, entries: Sequence[TableEntry], rights: Mapping[int, Access]
+) -> Iterator[Finding]:
+    """Everything about tables that decides whether triggers capture them, and whether rows can be read."""
+    user = connection.info.user
+    related = _related(connection, [entry.oid for entry in entries])
+    for entry in entries:
+        error = _unfit(entry) or _misplaced(entry, related[entry.oid])
+        if error is not None:
+            yield Finding(Level.ERROR, error, table=entry.name)
+        else:
+            yield from check_contents(entry, rights[entry.oid], user)
+
+
+def unfit_tables(connection: Session, entries: Sequence[TableEntry]) -> dict[TableName, HeadraceError]:
+    """The tables that cannot be mirrored as they are now."""
+    rights = access(connection, [entry.oid for entry in entries])
+    # One that was dropped meanwhile has no rights: it is missed when it is looked at again.
+    there = [entry for entry in entries if entry.oid in rights]
+    errors: dict[TableName, HeadraceError] = {}
+    for finding in check_tables(connection, there, rights):
+        if finding.level is Level.ERROR and finding.table is not None:
+            errors.setdefault(finding.table, finding.error)
+    return errors
+
+
+def _unfit(entry: TableEntry) -> HeadraceError | None:
+    """Tell what no pattern said of it: it may have become another kind of table since it was chosen."""
+    why = _without_triggers(Candidate(entry.oid, entry.name, entry.kind, entry.persistence))
+    return None if why is None else _refusal(entry.name, why).error
+
+
+@dataclass(frozen=True, slots=True)
+class _Related:
+    inherits: bool  # it is a parent or a child, and no partition
+    subscribed: tuple[str, ...]  # subscriptions of this server that write it
+
+
+_RELATED = """
+SELECT c.oid::int8,
+       EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid OR i.inhrelid = c.oid),
+       (SELECT pg_catalog.json_agg(s.subname ORDER BY s.subname) FROM pg_catalog.pg_subscription_rel r
+          JOIN pg_catalog.pg_subscription s ON s.oid = r.srsubid WHERE r.srrelid = c.oid)
+  FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::oid[])
+"""
+
+
+def _related(connection: Session, oids: Sequence[int]) -> dict[int, _Related]:
+    found = {oid: _Related(False, ()) for oid in oids}
+    for oid, inherits, subscriptions in query(connection, _RELATED, [list(oids)]):
+        found[oid] = _Related(inherits, tuple(subscriptions or ()))
+    return found
+
+
+def _misplaced(entry: TableEntry, related: _Related) -> HeadraceError | None:
+    leave = f"leave it out: '!{entry.name}'; or mirror it by logical replication: postgresql://..."
+    if entry.kind == PARTITIONED or entry.ancestors:
+        return Misconfigured(
+            "QUEUE_PARTITIONED",
+            f"{entry.name} is partitioned, or a partition, which a queue does not mirror",
+            detail="a statement fires the triggers of the table that it names, the root's or the partition's",
+            hint=leave,
+        )
+    if related.inherits:
+        return Misconfigured(
+            "QUEUE_INHERITED",
+            f"{entry.name} inherits from another table, or is inherited from",
+            detail="a statement on the parent changes rows of its children, and fires no trigger of theirs",
+            hint=leave,
+        )
+    if related.subscribed:
+        return Misconfigured(
+            "QUEUE_SUBSCRIBED",
+            f"a subscription of this server writes {entry.name}",
+            detail=f"{', '.join(related.subscribed)}: what it applies fires no trigger on statements",
+            hint=f"mirror the server that it subscribes to, or leave it out: '!{entry.name}'",
+        )
+    return None

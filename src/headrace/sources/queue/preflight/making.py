@@ -1,0 +1,201 @@
+"""Preflight of what will be made: the schema, the queue in it, the triggers; by us, or by who may.
+
+What is said of our own making is for information, with the script that does the same. It gives the objects to
+our user whoever runs it, so that the catalog is the same: then the user needs SELECT on the tables, and
+nothing else of the database. Who runs it has to own the tables, and to be a member of our user's role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from headrace.core.errors import Misconfigured
+from headrace.core.names import TableName, quote_identifier
+from headrace.sources.contract.findings import Finding, Level
+from headrace.sources.postgres.preflight.tables import Access
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.creation import (
+    Schema,
+    creation_statements,
+    read_queue,
+    read_schema,
+    refuse_unusable,
+)
+from headrace.sources.queue.definitions import QueuedTable
+from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.statements import TRIGGERS
+from headrace.sources.queue.triggers import trigger_statements
+
+
+def check_queue(connection: Session, objects: Objects) -> Iterator[Finding]:
+    """Tell whether the queue is there, or can be made."""
+    schema = read_schema(connection, objects)
+    readable = _readable(connection, objects) if schema.has_tables else ()
+    if readable:
+        yield _unreadable(connection, objects, readable)
+        return
+    queue = read_queue(connection, objects) if schema.has_tables else None
+    try:
+        refuse_unusable(schema, queue, objects)
+    except Misconfigured as error:
+        yield Finding(Level.ERROR, error)
+        return
+    if queue is None:
+        yield _to_be_made(connection, objects, schema)
+
+
+def _to_be_made(connection: Session, objects: Objects, schema: Schema) -> Finding:
+    script = tuple(creation_script(connection.info.user, objects, schema))
+    if _may_create(connection, objects, schema):
+        error = Misconfigured(
+            "QUEUE_TO_BE_MADE",
+            f'the queue "{objects.name}" will be made in the schema "{objects.schema}"',
+            detail="four tables that all queues share, three tables of events, a sequence, a function",
+            hint="nothing to do; headrace check --sql prints the script, if somebody else is to run it",
+        )
+        return Finding(Level.INFO, error, then=script)
+    error = Misconfigured(
+        "QUEUE_CREATION_PRIVILEGE",
+        f'the user "{connection.info.user}" may not make the queue in the schema "{objects.schema}"',
+        hint="let somebody who may run what headrace check --sql prints",
+    )
+    return Finding(Level.ERROR, error, then=script)
+
+
+def _may_create(connection: Session, objects: Objects, schema: Schema) -> bool:
+    if schema.exists:
+        question = "pg_catalog.has_schema_privilege(%s, 'CREATE')"
+        about = objects.schema
+    else:
+        question, about = "pg_catalog.has_database_privilege(%s, 'CREATE')", connection.info.dbname
+    [(may,)] = query(connection, f"SELECT {question}".encode(), [about])
+    return bool(may)
+
+
+def creation_script(user: str, objects: Objects, schema: Schema) -> list[str]:
+    """The statements by which somebody else makes the queue for our user, once they are run."""
+    role = quote_identifier(user)
+    made = [] if schema.exists else [f"CREATE SCHEMA {objects.quoted_schema} AUTHORIZATION {role}"]
+    there = Schema(True, schema.relations, True)
+    return [*made, f"SET ROLE {role}", *creation_statements(there, objects), "RESET ROLE"]
+
+
+# --- a queue of somebody else's -------------------------------------------------------------------
+
+
+def _needs(objects: Objects) -> dict[str, str]:
+    """The privileges that are needed of a queue that is there."""
+    return {
+        objects.queue: "SELECT, UPDATE",
+        objects.tick: "SELECT, INSERT, DELETE",
+        objects.reader: "SELECT, INSERT, UPDATE, DELETE",
+        objects.tracked: "SELECT, INSERT, DELETE",
+    }
+
+
+def _readable(connection: Session, objects: Objects) -> tuple[str, ...]:
+    """The statements that give us what we lack of the schema and its tables; none where we lack nothing."""
+    role = quote_identifier(connection.info.user)
+    [(usage,)] = query(connection, "SELECT pg_catalog.has_schema_privilege(%s, 'USAGE')", [objects.schema])
+    if not usage:
+        granted = "SELECT, INSERT, UPDATE, DELETE, TRUNCATE"
+        return (
+            f"GRANT USAGE ON SCHEMA {objects.quoted_schema} TO {role}",
+            f"GRANT {granted} ON ALL TABLES IN SCHEMA {objects.quoted_schema} TO {role}",
+            f"GRANT SELECT ON ALL SEQUENCES IN SCHEMA {objects.quoted_schema} TO {role}",
+        )
+    lacking = []
+    for table, privileges in _needs(objects).items():
+        asked = [f"pg_catalog.has_table_privilege(%s, '{each}')" for each in privileges.split(", ")]
+        [row] = query(connection, f"SELECT {', '.join(asked)}".encode(), [table] * len(asked))
+        if not all(row):
+            lacking.append(f"GRANT {privileges} ON {table} TO {role}")
+    return tuple(lacking)
+
+
+def _unreadable(connection: Session, objects: Objects, mend: tuple[str, ...]) -> Finding:
+    error = Misconfigured(
+        "QUEUE_PRIVILEGE",
+        f'the user "{connection.info.user}" may not use the queue in the schema "{objects.schema}"',
+        hint="; ".join(mend),
+    )
+    return Finding(Level.ERROR, error, mend=mend)
+
+
+# --- triggers -------------------------------------------------------------------------------------
+
+
+def check_triggers(
+    connection: Session, objects: Objects, tables: Sequence[QueuedTable], rights: Mapping[int, Access]
+) -> Iterator[Finding]:
+    """Tell which triggers will be made, and which of them only somebody else may make."""
+    missing = [each for each in tables if each.triggers.flaw is not None]
+    may = _may_trigger(connection, [each.entry.oid for each in missing])
+    for each in missing:
+        if not may.get(each.entry.oid, False):
+            yield _forbidden(connection, objects, each)
+    made = [each for each in missing if may.get(each.entry.oid, False)]
+    if made:
+        yield _made(objects, made)
+    ours = {each.entry.oid for each in tables if rights[each.entry.oid].owner}
+    foreign = [each.name for each in tables if each.entry.oid not in ours and not _always(each)]
+    if foreign:
+        yield _replica_role(objects, foreign)
+
+
+def _always(table: QueuedTable) -> bool:
+    return table.triggers.flaw is None and table.triggers.always
+
+
+def _may_trigger(connection: Session, oids: Sequence[int]) -> dict[int, bool]:
+    return dict(
+        query(
+            connection,
+            "SELECT c.oid::int8, pg_catalog.has_table_privilege(c.oid, 'TRIGGER')"
+            " FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::oid[])",
+            [list(oids)],
+        )
+    )
+
+
+def _forbidden(connection: Session, objects: Objects, table: QueuedTable) -> Finding:
+    error = Misconfigured(
+        "QUEUE_TRIGGER_PRIVILEGE",
+        f'the user "{connection.info.user}" may not make triggers on {table.name}',
+        hint="let its owner run what headrace check --sql prints, or "
+        f"GRANT TRIGGER ON {table.name} TO {quote_identifier(connection.info.user)}",
+    )
+    return Finding(Level.ERROR, error, table=table.name, then=_script(objects, table))
+
+
+def _made(objects: Objects, tables: Sequence[QueuedTable]) -> Finding:
+    names = ", ".join(str(each.name) for each in tables[:10])
+    more = f" and {len(tables) - 10} more" if len(tables) > 10 else ""
+    error = Misconfigured(
+        "QUEUE_TRIGGERS_TO_BE_MADE",
+        f"{len(TRIGGERS)} triggers on statements will be made on each table",
+        detail=f"{names}{more}; each waits for the writers of the moment, and tries again after 100 ms",
+        hint="nothing to do; docs/queue.md says what they cost",
+    )
+    script = tuple(statement for each in tables for statement in _script(objects, each))
+    return Finding(Level.INFO, error, tables=tuple(each.name for each in tables), then=script)
+
+
+def _script(objects: Objects, table: QueuedTable) -> tuple[str, ...]:
+    return tuple(trigger_statements(objects, table.name, drop=table.triggers.names))
+
+
+def _replica_role(objects: Objects, names: Sequence[TableName]) -> Finding:
+    always = [
+        f"ALTER TABLE ONLY {name} ENABLE ALWAYS TRIGGER {quote_identifier(trigger.name(objects))}"
+        for name in names
+        for trigger in TRIGGERS
+    ]
+    error = Misconfigured(
+        "QUEUE_REPLICA_ROLE",
+        "writes of sessions in the replica role are not captured of tables that are not ours",
+        detail=", ".join(map(str, names[:10])),
+        hint="let the owners run, once the triggers are there: ALTER TABLE ... ENABLE ALWAYS TRIGGER ...; "
+        "else headrace verify finds what such sessions did",
+    )
+    return Finding(Level.WARNING, error, tables=tuple(names), then=tuple(always))

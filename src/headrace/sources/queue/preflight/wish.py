@@ -1,0 +1,31 @@
+"""A wish in the queue's words: what is to be mirrored, and through which queue. All checks go by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.sources.contract.findings import Wish
+from headrace.sources.contract.record import Json
+from headrace.sources.queue.declaration import DECLARATION, QUEUE, SCHEMA
+from headrace.sources.queue.objects import Objects, Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWish:
+    """A wish to mirror tables through a queue."""
+
+    patterns: Sequence[str]
+    objects: Objects
+    connections: int = 4  # that the copy may open
+    identity: Json | None = None  # of the source that the lake already mirrors
+
+    @classmethod
+    def of(cls, wish: Wish) -> QueueWish:
+        """Read a wish: its options, or what the mirror has upstream already."""
+        if wish.upstream is not None:
+            objects = Upstream.of(wish.upstream).objects
+        else:
+            said = {option.name: DECLARATION.value(wish.options, option.name) for option in (SCHEMA, QUEUE)}
+            objects = Objects(said[SCHEMA.name] or "", said[QUEUE.name] or "")
+        return cls(wish.patterns, objects, wish.connections, wish.identity)

@@ -1,0 +1,108 @@
+"""Removal: a lake that reads no more, and the queue once nobody reads it. Nothing of ours is left then.
+
+    a reader    its row, the tables that it wanted; their triggers, where no other lake wants them
+    the last    triggers, function, event tables, the shared tables if no other queue is there, the schema
+
+Triggers go a table at a time, each with a lock that is waited for in moments (`triggers.patiently`). Where
+only the owner of a table may take its triggers away, the function goes with all of them (CASCADE): it is
+ours. Called by `headrace drop`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from headrace.core.errors import Misconfigured
+from headrace.core.names import TableName
+from headrace.sources.postgres.session.refusals import LockTimeout
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue import readers
+from headrace.sources.queue.capture import release_table
+from headrace.sources.queue.creation import lock_creation, read_queue, read_schema
+from headrace.sources.queue.objects import Objects, Upstream
+from headrace.sources.queue.statements import removal_statements, schema_removal_statements
+from headrace.sources.queue.triggers import PATIENCE, table_names
+
+_PAUSE = 0.2
+_LOCK_TIMEOUT = "100ms"
+
+
+def drop(connection: Session, upstream: Upstream, *, known: bool = False) -> list[str]:
+    """Remove a lake from the queue, and the queue behind the last one; what was removed, for people.
+
+    A name of a lake that has to be `known` to the queue is refused if it is not.
+    """
+    objects = upstream.objects
+    if not read_schema(connection, objects).has_tables:
+        return []
+    lakes = [reader.lake for reader in readers.listed(connection, objects)]
+    if known and upstream.lake not in lakes:
+        raise Misconfigured(
+            "QUEUE_READER_UNKNOWN",
+            f'the queue "{objects.name}" has no reader "{upstream.lake}"',
+            detail=f"it has {', '.join(lakes) or 'none'}",
+            hint="headrace status names the readers",
+        )
+    removed = _release_all(connection, upstream)
+    gone = query(
+        connection,
+        f"DELETE FROM {objects.reader} WHERE queue = %s AND lake = %s RETURNING lake".encode(),
+        [objects.name, upstream.lake],
+    )
+    removed += [f'reader "{lake}" of the queue "{objects.name}"' for (lake,) in gone]
+    return removed + _drop_queue(connection, objects)
+
+
+def _release_all(connection: Session, upstream: Upstream) -> list[str]:
+    objects = upstream.objects
+    rows = query(
+        connection,
+        f"SELECT relation::int8 FROM {objects.tracked} WHERE queue = %s AND lake = %s".encode(),
+        [objects.name, upstream.lake],
+    )
+    oids = sorted(oid for (oid,) in rows)
+    names = table_names(connection, oids)
+    for oid in oids:
+        release_table(connection, objects, upstream.lake, (oid, names.get(oid, TableName("", str(oid)))))
+    return [f"triggers of {name}" for name in sorted(names.values())]
+
+
+def _drop_queue(connection: Session, objects: Objects) -> list[str]:
+    """Remove the queue if no lake reads it, or wants a table captured."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with connection.transaction():
+                query(connection, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+                lock_creation(connection)
+                return _dropped(connection, objects)
+        except LockTimeout:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE)
+
+
+def _dropped(connection: Session, objects: Objects) -> list[str]:
+    wanted = query(
+        connection,
+        f"SELECT 1 FROM {objects.reader} WHERE queue = %(name)s"
+        f" UNION ALL SELECT 1 FROM {objects.tracked} WHERE queue = %(name)s".encode(),
+        {"name": objects.name},
+    )
+    if wanted or read_queue(connection, objects) is None:
+        return []
+    _run(connection, removal_statements(objects))
+    removed = [f'queue "{objects.name}"']
+    if not query(connection, f"SELECT 1 FROM {objects.queue} LIMIT 1".encode()):
+        _run(connection, schema_removal_statements(objects))
+        schema = read_schema(connection, objects)
+        if schema.ours and not schema.relations:
+            query(connection, f"DROP SCHEMA {objects.quoted_schema}".encode())
+            removed.append(f'schema "{objects.schema}"')
+    return removed
+
+
+def _run(connection: Session, statements: Sequence[str]) -> None:
+    for statement in statements:
+        query(connection, statement.encode())

@@ -1,0 +1,107 @@
+"""The schema check: whether tables are what was recorded of them, and whether all of their changes came.
+
+It is one transaction, under one snapshot: what it reads of the catalog is of the same moment as the newest
+tick that it sees. DDL holds off whoever writes the table, so an event of a later layout is behind the DDL;
+and a tick shows both or none. So of all ticks up to the newest one that is seen here, the events were written
+under the definition that is seen here, or under one that differs from what was recorded. No lock is asked
+about, and no table can be in between.
+
+For that, everything below reads columns of the catalog: functions of it (`format_type`, `pg_get_expr`) look
+at a later moment, and what they say is for people alone.
+
+Called before each mark; it takes no lock on a table of the application's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.core.errors import HeadraceError
+from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
+from headrace.sources.postgres.catalog import table_def
+from headrace.sources.postgres.catalog.alteration import differs, is_news
+from headrace.sources.postgres.catalog.table_def import TableEntry
+from headrace.sources.postgres.catalog.table_def_record import from_record, to_record
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue import tick
+from headrace.sources.queue.creation import read_queue, read_schema
+from headrace.sources.queue.definitions import QueuedTable, definition, read_tables
+from headrace.sources.queue.objects import Objects, Upstream
+from headrace.sources.queue.position import Place
+from headrace.sources.queue.upstream import QueueLost
+
+
+def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]) -> SchemaCheck:
+    """Look at the queue and at these tables, in one moment."""
+    with connection.transaction():
+        query(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        broken = remade(connection, upstream)
+        if broken is not None:
+            return SchemaCheck(upstream.log.position(Place(0)), 0, {}, {}, frozenset(), broken)
+        newest = tick.newest(connection, upstream.objects).tick
+        numbers = sorted({table.number for table in known.values()})
+        now = {each.entry.oid: each for each in read_tables(connection, upstream.objects, numbers)}
+    changes, news = {}, {}
+    for key, table in known.items():
+        found = now.get(table.number)
+        last = from_record(table.details)
+        what = _difference(last, found)
+        if what is not None:
+            changes[key] = Change(what, None if found is None else definition(found.entry))
+        elif found is not None and is_news(last, found.entry):
+            news[key] = _renewed(table, found.entry)
+    assert newest is not None
+    return SchemaCheck(newest.position(upstream.log), 0, changes, news, frozenset())
+
+
+def _difference(last: TableEntry, found: QueuedTable | None) -> str | None:
+    """Say what is not as it was; what was done to the triggers goes first."""
+    if found is None:
+        return "it was dropped"
+    if found.triggers.flaw is not None:
+        return found.triggers.flaw
+    if last.memberships != found.entry.memberships:
+        return "its triggers, or the function that they call, were altered"
+    return differs(last, found.entry)
+
+
+def _renewed(table: TableDef, seen: TableEntry) -> TableDef:
+    """A table with what is new of it; how its columns are kept stays as it was decided."""
+    return TableDef(table.name, seen.oid, table_def.as_shown(table.schema, seen), to_record(seen))
+
+
+# --- the queue itself -----------------------------------------------------------------------------
+
+
+def remade(connection: Session, upstream: Upstream) -> HeadraceError | None:
+    """The error where the queue, or one of its event tables, is not the one that was read."""
+    objects = upstream.objects
+    schema = read_schema(connection, objects)
+    queue = read_queue(connection, objects) if schema.has_tables else None
+    if queue is None:
+        return _lost(objects, "it is gone")
+    if upstream.incarnation and queue.incarnation != upstream.incarnation:
+        return _lost(objects, "it was dropped and made again, or came from a dump of another database")
+    if len(_there(connection, queue.events, objects)) < len(queue.events):
+        return _lost(objects, "a table of its events was dropped, or made again")
+    return None
+
+
+def _there(connection: Session, oids: tuple[int, ...], objects: Objects) -> list[int]:
+    rows = query(
+        connection,
+        "SELECT c.oid::int8 FROM pg_catalog.pg_class c"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.oid = ANY (%s::oid[]) AND n.nspname = %s AND c.relkind = 'r'",
+        [list(oids), objects.schema],
+    )
+    return [oid for (oid,) in rows]
+
+
+def _lost(objects: Objects, detail: str) -> QueueLost:
+    return QueueLost(
+        "QUEUE_REMADE",
+        f'the queue "{objects.name}" in the schema "{objects.schema}" is not the one that was read',
+        detail=f"{detail}: changes that were made meanwhile are in no batch",
+        hint="headrace run --reconcile",
+    )

@@ -1,0 +1,55 @@
+"""The tables of one mirror as `sources.contract` wants them: what the modules here do. No logic."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
+from headrace.sources.contract.tables import Examined, SchemaCheck, TableDef
+from headrace.sources.postgres.session.statements import Session
+from headrace.sources.queue import capture, schema_check
+from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.preflight import unmirrored
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTables:
+    """The tables that are mirrored through this queue."""
+
+    connection: Session
+    upstream: Upstream
+
+    @property
+    def folded(self) -> bool:
+        return False
+
+    def examine(self, names: Sequence[TableName]) -> Examined:
+        return capture.examine(self.connection, self.upstream, names)
+
+    def capture(self, names: Sequence[TableName]) -> Examined:
+        return capture.capture(self.connection, self.upstream, names)
+
+    def define(self, tables: Iterable[TableDef]) -> Examined:
+        return capture.define(self.connection, self.upstream, tables)
+
+    def check(self, known: Mapping[str, TableDef]) -> SchemaCheck:
+        return schema_check.check(self.connection, self.upstream, known)
+
+    def unmirrored(
+        self, patterns: Sequence[str], mirrored: Collection[TableName]
+    ) -> dict[TableName, HeadraceError | None]:
+        return unmirrored(self.connection, self.upstream.objects, patterns, mirrored)
+
+    def captured(self) -> frozenset[TableName]:
+        return capture.captured(self.connection, self.upstream)
+
+    def release(self, names: Sequence[TableName]) -> None:
+        capture.release(self.connection, self.upstream, names)
+
+    def release_now(self, numbers: Collection[int]) -> None:
+        capture.release_now(self.connection, self.upstream, numbers)
+
+    def unwritable(self) -> frozenset[int]:
+        return frozenset()

@@ -1,0 +1,236 @@
+"""The triggers of a table: read, made, taken away; a table at a time, and nobody waits long because of us.
+
+    read_triggers    all that call our function, or bear our names ─► `Triggers`: what is wrong, their lives
+    make_triggers    five of them (`statements.TRIGGERS`), on ENABLE ALWAYS where the table is ours
+    drop_triggers    all of them
+
+To make one takes a lock that waits for the writers of the moment, so that whoever writes later is captured
+as a whole; and writers that come meanwhile wait behind us. So each attempt gives up in a moment, and the next
+one comes after a pause that grows (`patiently`). Two triggers that call the function would capture twice:
+whatever calls it counts, by whatever name.
+
+Called by `capture`, where tables are chosen, renewed and let go, and by `removal`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from headrace.core.errors import Misconfigured
+from headrace.core.names import TableName, quote_identifier
+from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.postgres.catalog.locks import PUBLISHERS_WAIT_FOR, holders, locked
+from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.snapshot.table_access import overtaken
+from headrace.sources.queue.creation import lock_creation
+from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.statements import TRIGGERS, Trigger, body, capture_function, settings
+
+T = TypeVar("T")
+
+_LOCK_TIMEOUT = "100ms"  # so long may writers wait behind us
+_PAUSES = (0.05, 2.0)  # between two attempts, the first and the longest
+PATIENCE = 20.0  # seconds, where nobody says how long
+_WRITERS = (*PUBLISHERS_WAIT_FOR, "RowExclusiveLock")
+_ALWAYS, _ORIGIN = "A", "O"  # pg_trigger.tgenabled
+
+
+@dataclass(frozen=True, slots=True)
+class Triggers:
+    """Our triggers on one table, as the catalog has them."""
+
+    names: tuple[str, ...]  # of all that call our function
+    flaw: str | None  # why not all changes are captured, or why some are twice
+    always: bool  # sessions in the replica role are captured, too
+    made: str  # another text after whatever was done to them, or to the function
+
+
+# Columns alone, no function of the catalog's that looks at another moment than the statement does.
+_TRIGGERS = """
+SELECT t.tgrelid::int8, t.tgname, t.tgenabled::text, t.tgtype::int, t.tgoldtable::text, t.tgnewtable::text,
+       t.tgfoid = f.oid AND t.tgqual IS NULL AND t.tgnargs = 0 AND t.tgattr::text = '',
+       t.tgfoid = f.oid, concat_ws(' ', t.oid, t.xmin)
+  FROM pg_catalog.pg_trigger t, (
+       SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+        WHERE n.nspname = %(schema)s AND p.proname = %(function)s AND p.pronargs = 0) f
+ WHERE t.tgrelid = ANY (%(oids)s::oid[]) AND NOT t.tgisinternal
+   AND (t.tgfoid = f.oid OR t.tgname = ANY (%(names)s::text[]))
+ ORDER BY t.tgname
+"""
+
+
+def read_triggers(connection: Session, objects: Objects, oids: Sequence[int]) -> dict[int, Triggers]:
+    """Read our triggers of these tables, by oid; each table is in the answer."""
+    function = _read_function(connection, objects)
+    found: dict[int, list[_Row]] = {oid: [] for oid in oids}
+    names = [trigger.name(objects) for trigger in TRIGGERS]
+    parameters = {"schema": objects.schema, "function": objects.function_name, "oids": list(oids)}
+    for oid, *row in query(connection, _TRIGGERS, {**parameters, "names": names}):
+        found[oid].append(_Row(*row))
+    return {oid: _triggers(objects, rows, function) for oid, rows in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    name: str
+    enabled: str
+    type: int
+    old_rows: str | None
+    new_rows: str | None
+    plain: bool  # it calls our function, whatever the row and with no arguments
+    calls: bool  # it calls our function
+    life: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    flaw: str | None
+    life: str
+
+
+def _triggers(objects: Objects, rows: Sequence[_Row], function: _Function) -> Triggers:
+    known = {row.name: row for row in rows}
+    wanted = {trigger.name(objects): trigger for trigger in TRIGGERS}
+    flaws = [_flaw(name, trigger, known.get(name)) for name, trigger in wanted.items()]
+    flaws += [f'trigger "{name}" captures once more' for name in known if name not in wanted]
+    return Triggers(
+        names=tuple(row.name for row in rows if row.calls or row.name in wanted),
+        flaw=next((flaw for flaw in (function.flaw, *flaws) if flaw is not None), None),
+        always=all(row.enabled == _ALWAYS for row in rows),
+        made="; ".join([function.life, *(f"{row.life} {row.enabled}" for row in rows)]),
+    )
+
+
+def _flaw(name: str, wanted: Trigger, row: _Row | None) -> str | None:
+    if row is None:
+        return f'trigger "{name}" is missing'
+    if row.enabled not in (_ALWAYS, _ORIGIN):
+        return f'trigger "{name}" is disabled'
+    shape = (wanted.type, "old_rows" if wanted.old_rows else None, "new_rows" if wanted.new_rows else None)
+    if not row.plain or (row.type, row.old_rows, row.new_rows) != shape:
+        return f'trigger "{name}" is not as headrace made it'
+    return None
+
+
+_FUNCTION = """
+SELECT p.prosrc, p.prosecdef, p.proconfig, l.lanname, concat_ws(' ', p.oid, p.xmin)
+  FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+  JOIN pg_catalog.pg_language l ON l.oid = p.prolang
+ WHERE n.nspname = %s AND p.proname = %s AND p.pronargs = 0
+"""
+
+
+def _read_function(connection: Session, objects: Objects) -> _Function:
+    rows = query(connection, _FUNCTION, [objects.schema, objects.function_name])
+    if not rows:
+        return _Function(f"the function {objects.function}() is missing", "")
+    source, definer, config, language, life = rows[0]
+    said = {name.lower(): value for name, _, value in (each.partition("=") for each in config or ())}
+    if (source, definer, said, language) != (body(objects), True, settings(), "plpgsql"):
+        return _Function(f"the function {objects.function}() is not as headrace made it", life)
+    return _Function(None, life)
+
+
+# --- making and dropping --------------------------------------------------------------------------
+
+
+def patiently(
+    connection: Session,
+    table: tuple[int, TableName],
+    attempt: Callable[[], T],
+    waiting: Waiting = ALONE,
+    seconds: float = PATIENCE,
+) -> T:
+    """Do something that locks a table, each time for a moment; who holds it, when time is over."""
+    deadline, (pause, longest) = time.monotonic() + seconds, _PAUSES
+    while True:
+        try:
+            with connection.transaction():
+                query(connection, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+                lock_creation(connection)
+                return attempt()
+        except LockTimeout:
+            oid, name = table
+            error = locked(name, holders(connection, [oid], _WRITERS).get(oid, ()))
+            if time.monotonic() > deadline:
+                raise error from None
+            waiting.tell(error)
+        waiting.check()
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def make_triggers(connection: Session, objects: Objects, oid: int, table: TableName) -> None:
+    """See that our triggers are there as they should be; in a transaction of the caller's.
+
+    Those that are right stay: other lakes go by them.
+    """
+    if _read_function(connection, objects).flaw is not None:
+        _execute(connection, objects, table, capture_function(objects))
+    found = read_triggers(connection, objects, [oid])[oid]
+    owner = _owns(connection, oid)
+    if found.flaw is None and (found.always or not owner):
+        return
+    for statement in trigger_statements(objects, table, drop=found.names, always=owner):
+        _execute(connection, objects, table, statement)
+    if read_triggers(connection, objects, [oid])[oid].flaw is not None:
+        raise overtaken(f"{table} is another table than a moment ago: it was renamed, or made anew")
+
+
+def trigger_statements(
+    objects: Objects, table: TableName, *, drop: Sequence[str] = (), always: bool = True
+) -> list[str]:
+    """The statements that give a table its triggers."""
+    names = [quote_identifier(trigger.name(objects)) for trigger in TRIGGERS]
+    return [
+        *(f"DROP TRIGGER {quote_identifier(name)} ON {table}" for name in drop),
+        *(trigger.statement(objects, str(table)) for trigger in TRIGGERS),
+        *(f"ALTER TABLE ONLY {table} ENABLE ALWAYS TRIGGER {name}" for name in names if always),
+    ]
+
+
+def drop_triggers(connection: Session, objects: Objects, oid: int) -> bool:
+    """Take our triggers away, in a transaction of the caller's; False where only the owner may."""
+    names = read_triggers(connection, objects, [oid])[oid].names
+    if names and not _owns(connection, oid):
+        return False
+    for table in table_names(connection, [oid]).values():
+        for name in names:
+            query(connection, f"DROP TRIGGER {quote_identifier(name)} ON {table}".encode())
+    return True
+
+
+def table_names(connection: Session, oids: Sequence[int]) -> Mapping[int, TableName]:
+    """The names of tables by now; one that is gone is absent."""
+    rows = query(
+        connection,
+        "SELECT c.oid::int8, n.nspname, c.relname FROM pg_catalog.pg_class c"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY (%s::oid[])",
+        [list(oids)],
+    )
+    return {oid: TableName(schema, name) for oid, schema, name in rows}
+
+
+def _owns(connection: Session, oid: int) -> bool:
+    rows = query(
+        connection,
+        "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') FROM pg_catalog.pg_class c WHERE c.oid = %s",
+        [oid],
+    )
+    return bool(rows) and bool(rows[0][0])
+
+
+def _execute(connection: Session, objects: Objects, table: TableName, statement: str) -> None:
+    try:
+        query(connection, statement.encode())
+    except PrivilegeMissing as error:
+        raise Misconfigured(
+            "QUEUE_TRIGGER_PRIVILEGE",
+            f"the server does not let this user make the triggers of {table}",
+            detail=error.detail,
+            hint="; ".join(trigger_statements(objects, table)),
+        ) from None
