@@ -1,0 +1,275 @@
+"""DDL beside writers: no write fails, no row stands under a layout that a look did not see with its tick.
+
+Writers keep their sessions, and with them plans that are older than each DDL. After each look the rows of all
+ticks up to it are held against the layout that it saw.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pytest
+
+from headrace.core.names import TableName
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.queue import capture, readers, tick
+from headrace.sources.queue.position import Place
+from headrace.sources.queue.schema_check import check
+from headrace.testing.postgres import Database
+from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
+
+pytestmark = pytest.mark.server
+
+T = TableName("public", "t")
+
+
+@pytest.fixture
+def queue(database: Database) -> Iterator[Capturing]:
+    executed(database, ["CREATE TABLE t (id serial PRIMARY KEY, a int DEFAULT 1, b text DEFAULT 'b')"])
+    with capturing(database) as opened:
+        opened.capture("t")
+        first = tick.take(opened.session, LAKE.objects)
+        readers.register(opened.session, LAKE, first)
+        yield opened
+
+
+def defined(queue: Capturing) -> TableDef:
+    return capture.define(queue.session, LAKE, capture.examine(queue.session, LAKE, [T]).fit_defs).defs[T]
+
+
+DDL = {
+    "added": (["ALTER TABLE t ADD c int"], 'column "c" was added'),
+    "dropped": (["ALTER TABLE t DROP b"], 'column "b" was dropped'),
+    "renamed": (["ALTER TABLE t RENAME b TO c"], 'column "b" was renamed to "c"'),
+    "another type": (["ALTER TABLE t ALTER a TYPE bigint"], "the type of column"),
+    "there and back": (
+        ["ALTER TABLE t ALTER b TYPE text USING 'x'"],
+        "it was rewritten",
+    ),
+    "table renamed": (["ALTER TABLE t RENAME TO u"], "the table was renamed to public.u"),
+    "made anew": (["DROP TABLE t", "CREATE TABLE t (id int)"], "it was dropped"),
+    "key": (["ALTER TABLE t DROP CONSTRAINT t_pkey"], "its replica identity changed"),
+    "trigger disabled": (
+        ["ALTER TABLE t DISABLE TRIGGER headrace_main_insert"],
+        'trigger "headrace_main_insert" is disabled',
+    ),
+    "disabled and enabled": (
+        ["ALTER TABLE t DISABLE TRIGGER ALL", "ALTER TABLE t ENABLE TRIGGER ALL"],
+        "its triggers, or the function that they call, were altered",
+    ),
+    "function": (["DROP FUNCTION headrace.capture_main CASCADE"], "the function"),
+}
+
+
+@pytest.mark.parametrize("name", DDL)
+def test_a_look_sees_ddl_with_the_first_tick_that_could_show_its_rows(
+    database: Database, queue: Capturing, name: str
+) -> None:
+    known = {"t": defined(queue)}
+    statements, what = DDL[name]
+    assert (looked := check(queue.session, LAKE, known)).changes == {}
+    assert (looked.locked, looked.news, looked.broken) == (frozenset(), {}, None)
+    with database.connect(user="app") as connection:
+        with connection.transaction():
+            for statement in statements:
+                connection.execute(statement.encode())
+            tick.take(queue.session, LAKE.objects)
+            assert check(queue.session, LAKE, known).changes == {}, "nobody sees it yet, and no row of it"
+        tick.take(queue.session, LAKE.objects)
+        assert check(queue.session, LAKE, known).changes["t"].what.startswith(what)
+
+
+def test_maintenance_is_no_change(database: Database, queue: Capturing) -> None:
+    known = {"t": defined(queue)}
+    executed(
+        database,
+        [
+            "INSERT INTO t DEFAULT VALUES",
+            "TRUNCATE t",
+            "VACUUM FULL t",
+            "ANALYZE t",
+            "REINDEX TABLE t",
+            "CLUSTER t USING t_pkey",
+            "GRANT SELECT ON t TO public",
+            "CREATE INDEX ON t (a)",
+            "ALTER TABLE t ADD CHECK (a > 0)",
+            "ALTER TABLE t REPLICA IDENTITY FULL",
+            "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+            "CREATE TRIGGER zz AFTER INSERT ON t EXECUTE FUNCTION f()",
+            "ALTER TABLE t DISABLE TRIGGER zz",
+        ],
+    )
+    assert check(queue.session, LAKE, known).changes == {}
+
+
+def test_a_queue_that_is_another_one_is_told(database: Database, queue: Capturing) -> None:
+    known = {"t": defined(queue)}
+    executed(database, ["DROP TABLE headrace.event_main_1"])
+    found = check(queue.session, LAKE, known).broken
+    assert found is not None
+    assert found.code == "QUEUE_REMADE"
+    executed(database, ["DROP SCHEMA headrace CASCADE"])
+    found = check(queue.session, LAKE, known).broken
+    assert found is not None
+    assert found.detail is not None
+    assert found.detail.startswith("it is gone")
+
+
+# --- writers beside it ----------------------------------------------------------------------------
+
+STATEMENTS = (
+    "INSERT INTO t DEFAULT VALUES",
+    "INSERT INTO t SELECT FROM generate_series(1, 5)",
+    "UPDATE t SET id = id + 1000000 WHERE id = (SELECT max(id) FROM t WHERE id < 1000000)",
+    "DELETE FROM t WHERE id = (SELECT min(id) FROM t)",
+)
+ALTERATIONS = (
+    "ALTER TABLE t ADD c{n} int DEFAULT {n}",
+    "ALTER TABLE t ADD c{n} text DEFAULT gen_random_uuid()::text",
+    "ALTER TABLE t DROP {column}",
+    "ALTER TABLE t RENAME {column} TO c{n}",
+    "ALTER TABLE t ALTER {column} TYPE text",
+    "ALTER TABLE t ALTER {column} DROP DEFAULT",
+    "ALTER TABLE t ADD g{n} int GENERATED ALWAYS AS (id / 2) STORED",
+    "ALTER TABLE t SET (fillfactor = 90)",
+    "VACUUM FULL t",
+)
+
+
+@dataclass
+class Writer:
+    """A session that writes all the time, by statements that name no column but the key."""
+
+    database: Database
+    failures: list[str] = field(default_factory=list)
+    count: int = 0
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def write(self) -> None:
+        with self.database.connect(user="app") as connection:
+            connection.prepare_threshold = 1  # its plans outlive DDL
+            while not self.over.is_set():
+                self._step(connection)
+
+    def _step(self, connection: psycopg.Connection[Any]) -> None:
+        try:
+            with connection.transaction():
+                for statement in random.sample(STATEMENTS, 2):
+                    connection.execute(statement.encode(), prepare=True)
+        except (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected):
+            return
+        except psycopg.Error as error:
+            self.failures.append(f"{type(error).__name__}: {error}")
+            return
+        self.count += 1
+
+
+def test_no_write_fails_and_no_row_stands_under_another_layout(database: Database, queue: Capturing) -> None:
+    seed = random.randrange(1 << 30)
+    rolls = random.Random(seed)
+    writers = [Writer(database) for _ in range(3)]
+    threads = [threading.Thread(target=writer.write) for writer in writers]
+    for thread in threads:
+        thread.start()
+    try:
+        with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
+            known, changed = {"t": defined(queue)}, 0
+            reached = tick.newest(session, LAKE.objects).tick
+            assert reached is not None
+            for number in range(25):
+                _alter(database, rolls, number)
+                for _ in range(2):
+                    tick.take(session, LAKE.objects)
+                    looked = check(session, LAKE, known)
+                    ahead = Place.parse(looked.end.text).tick
+                    if not looked.changes:
+                        rows = _rows_between(session, reached.number, ahead)
+                        assert _widths(rows) <= {len(known["t"].details["attributes"])}, seed
+                    else:
+                        changed += 1
+                        now = looked.changes["t"].now
+                        assert now is not None, seed
+                        known = {"t": now}
+                    found = tick.find(session, LAKE.objects, ahead)
+                    assert found is not None
+                    reached = found
+    finally:
+        for writer in writers:
+            writer.over.set()
+        for thread in threads:
+            thread.join()
+    assert [failure for writer in writers for failure in writer.failures] == [], seed
+    assert all(writer.count for writer in writers), seed
+    assert changed > 5, seed
+
+
+def _alter(database: Database, rolls: random.Random, number: int) -> None:
+    rows = database.execute(
+        "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 1"
+        " AND NOT attisdropped AND attgenerated = ''"
+    )
+    columns = [name for (name,) in rows] or ["none"]
+    statement = rolls.choice(ALTERATIONS if len(columns) > 1 else ALTERATIONS[:2])
+    executed(database, [statement.format(n=number, column=rolls.choice(columns))])
+
+
+def _rows_between(session: psycopg.Connection[Any], low: int, high: int) -> list[str]:
+    """The rows of the ticks from behind `low` up to `high`."""
+    rows = session.execute(
+        f"SELECT e.row FROM ({EVENTS}) e, headrace.tick a, headrace.tick b"
+        " WHERE a.tick = %(low)s AND b.tick = %(high)s AND e.diff IN (1, -1)"
+        " AND pg_visible_in_snapshot(e.tx::text::xid8, b.snapshot)"
+        " AND NOT pg_visible_in_snapshot(e.tx::text::xid8, a.snapshot)".encode(),
+        {"low": low, "high": high},
+    )
+    return [row for (row,) in rows.fetchall()]
+
+
+def _widths(rows: list[str]) -> set[int]:
+    """How many fields they have; no value here holds a comma."""
+    return {row.count(",") + 1 for row in rows}
+
+
+def test_a_layout_that_is_rolled_back_leaves_no_row(database: Database, queue: Capturing) -> None:
+    known: Mapping[str, TableDef] = {"t": defined(queue)}
+    with database.connect(user="app") as connection:
+        connection.execute("INSERT INTO t DEFAULT VALUES")
+        with connection.transaction():
+            with connection.transaction() as inner:
+                connection.execute("ALTER TABLE t ADD c int DEFAULT 7")
+                connection.execute("INSERT INTO t DEFAULT VALUES")
+                raise psycopg.Rollback(inner)
+            connection.execute("INSERT INTO t DEFAULT VALUES")
+    tick.take(queue.session, LAKE.objects)
+    assert check(queue.session, LAKE, known).changes == {}
+    assert [row for _, _, row in queue.events("t")] == ["(1,1,b)", "(3,1,b)"]
+
+
+def test_a_statement_before_ddl_and_one_behind_it_in_one_transaction_have_a_layout_each(
+    database: Database, queue: Capturing
+) -> None:
+    """Such a tick holds two layouts; it is behind the last mark, for the look sees the DDL with it."""
+    known = {"t": defined(queue)}
+    executed(
+        database,
+        [
+            "BEGIN",
+            "INSERT INTO t DEFAULT VALUES",
+            "ALTER TABLE t DROP a, ADD c int DEFAULT 7",
+            "INSERT INTO t DEFAULT VALUES",
+            "UPDATE t SET id = -id",
+            "COMMIT",
+        ],
+    )
+    rows = [row for _, _, row in queue.events("t")]
+    assert rows == ["(1,1,b)", "(2,b,7)", "(1,b,7)", "(2,b,7)", "(-1,b,7)", "(-2,b,7)"]
+    tick.take(queue.session, LAKE.objects)
+    assert "t" in check(queue.session, LAKE, known).changes

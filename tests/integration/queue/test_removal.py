@@ -1,0 +1,115 @@
+"""What was made is removed to the last row of the catalog, or stays for the lakes that still read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.core.errors import Misconfigured
+from headrace.core.names import TableName
+from headrace.sources.queue import capture
+from headrace.sources.queue.creation import ensure_queue
+from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.readers import listed
+from headrace.sources.queue.removal import drop
+from headrace.testing.postgres import Database
+from tests.integration.queue.capturing import LAKE, Capturing, capturing, executed
+
+pytestmark = pytest.mark.server
+
+OTHER = replace(LAKE, lake="headrace_ffffffff_main")
+T = TableName("public", "t")
+
+
+def catalogs(database: Database) -> Counter[tuple[Any, ...]]:
+    """Everything that an object of ours would leave something in, without what only counts."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for catalog, columns in {
+        "pg_class": "oid, relname, relnamespace, relkind, relhastriggers, relnatts, relacl::text",
+        "pg_attribute": "attrelid, attname, atttypid, attnum",
+        "pg_proc": "oid, proname, pronamespace",
+        "pg_trigger": "oid, tgname, tgrelid",
+        "pg_namespace": "oid, nspname, nspacl::text",
+        "pg_depend": "classid, objid, refclassid, refobjid, deptype::text",
+        "pg_shdepend": "classid, objid, refclassid, refobjid, deptype::text",
+        "pg_description": "objoid, classoid",
+        "pg_type": "oid, typname",
+        "pg_constraint": "oid, conname",
+        "pg_sequence": "seqrelid",
+        "pg_default_acl": "oid",
+        "pg_db_role_setting": "setdatabase, setrole, setconfig::text",
+        "pg_largeobject_metadata": "oid",
+        "pg_publication": "oid",
+        "pg_replication_slots": "slot_name",
+    }.items():
+        rows = database.execute(f"SELECT '{catalog}', {columns} FROM {catalog}")
+        found.update(rows)
+    # A table that had a trigger is marked until it is vacuumed.
+    return Counter(
+        {(*row[:5], *row[6:]) if row[0] == "pg_class" else row: count for row, count in found.items()}
+    )
+
+
+def read(queue: Capturing, lake: str, tick: int = 1) -> None:
+    queue.session.execute(
+        "INSERT INTO headrace.reader (queue, lake, tick, seen) VALUES ('main', %s, %s, now())", [lake, tick]
+    )
+
+
+def test_a_drop_leaves_nothing(database: Database) -> None:
+    executed(database, ["CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int)"])
+    before = catalogs(database)
+    with capturing(database) as queue:
+        queue.capture("t", "u")
+        read(queue, LAKE.lake)
+        assert catalogs(database) != before
+        executed(database, ["INSERT INTO t VALUES (1)", "DROP TABLE u"])
+        assert drop(queue.session, LAKE) == [
+            "triggers of public.t",
+            f'reader "{LAKE.lake}" of the queue "main"',
+            'queue "main"',
+            'schema "headrace"',
+        ]
+        assert drop(queue.session, LAKE) == []
+    left = catalogs(database) - before
+    assert not left
+    assert all(row[1] != "t" for row in before - catalogs(database)), "but what went with u"
+
+
+def test_the_last_lake_takes_the_queue_and_the_last_queue_the_schema(database: Database) -> None:
+    executed(database, ["CREATE TABLE t (id int PRIMARY KEY)"])
+    with capturing(database) as queue:
+        second = Objects("headrace", "second")
+        ensure_queue(queue.session, second)
+        for upstream in (LAKE, OTHER):
+            capture.capture(queue.session, upstream, [T])
+        read(queue, LAKE.lake, 5)
+        read(queue, OTHER.lake, 3)
+        assert [each.lake for each in listed(queue.session, LAKE.objects)] == [OTHER.lake, LAKE.lake]
+        with pytest.raises(Misconfigured) as refused:
+            drop(queue.session, replace(LAKE, lake="nobody"), known=True)
+        assert refused.value.code == "QUEUE_READER_UNKNOWN"
+        assert drop(queue.session, OTHER, known=True)[1:] == [f'reader "{OTHER.lake}" of the queue "main"']
+        executed(database, ["INSERT INTO t VALUES (1)"])
+        queue.agree("t")
+        assert drop(queue.session, LAKE)[-1] == 'queue "main"'
+        assert drop(queue.session, replace(LAKE, queue="second")) == ['queue "second"', 'schema "headrace"']
+
+
+def test_triggers_of_tables_that_are_not_ours_go_with_the_function(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int); GRANT SELECT, TRIGGER ON t TO app")
+    before = catalogs(database)
+    with capturing(database) as queue:
+        queue.capture("t")
+        drop(queue.session, LAKE)
+    assert catalogs(database) == before
+
+
+def test_what_somebody_else_put_into_our_schema_stays(database: Database) -> None:
+    with capturing(database) as queue:
+        executed(database, ["CREATE TABLE headrace.mine (id int)"])
+        assert drop(queue.session, LAKE) == ['queue "main"']
+        assert database.execute("SELECT count(*) FROM headrace.mine") == [(0,)]
