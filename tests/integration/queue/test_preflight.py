@@ -115,7 +115,7 @@ def test_a_role_without_rights_is_told_which_and_needs_no_more(database: Databas
             "QUEUE_CREATION_PRIVILEGE",
             "QUEUE_TRIGGER_PRIVILEGE",
         ]
-        executed(database, script(refused), user="postgres")
+        executed(database, script(refused.findings), user="postgres")
         ready = examined(database, "public.t", user="mirror")
         assert ready.errors == ()
         assert codes(ready).keys() == set()
@@ -128,7 +128,7 @@ def test_a_role_without_rights_is_told_which_and_needs_no_more(database: Databas
 
 def test_the_script_makes_what_we_would_make(database: Database) -> None:
     executed(database, ["CREATE TABLE t (id int PRIMARY KEY)"])
-    statements = script(examined(database, "public.t"))
+    statements = script(examined(database, "public.t").findings)
     assert statements[0] == "CREATE SCHEMA headrace AUTHORIZATION app"
 
     def made() -> list[object]:
@@ -162,7 +162,7 @@ def test_the_queue_of_another_role_is_used_once_it_is_granted(database: Database
         database.execute("GRANT SELECT ON t TO mirror")
         refused = examined(database, "public.t", user="mirror")
         assert [finding.code for finding in refused.errors] == ["QUEUE_PRIVILEGE"]
-        executed(database, script(refused))
+        executed(database, script(refused.findings))
         assert examined(database, "public.t", user="mirror").errors == ()
 
 

@@ -14,7 +14,7 @@ from headrace.sources.queue import capture
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.readers import listed
-from headrace.sources.queue.removal import drop
+from headrace.sources.queue.removal import drop_reader
 from headrace.testing.postgres import Database
 from tests.integration.queue.capturing import LAKE, Capturing, capturing, executed
 
@@ -67,13 +67,13 @@ def test_a_drop_leaves_nothing(database: Database) -> None:
         read(queue, LAKE.lake)
         assert catalogs(database) != before
         executed(database, ["INSERT INTO t VALUES (1)", "DROP TABLE u"])
-        assert drop(queue.session, LAKE) == [
+        assert drop_reader(queue.session, LAKE) == [
             "triggers of public.t",
             f'reader "{LAKE.lake}" of the queue "main"',
             'queue "main"',
             'schema "headrace"',
         ]
-        assert drop(queue.session, LAKE) == []
+        assert drop_reader(queue.session, LAKE) == []
     left = catalogs(database) - before
     assert not left
     assert all(row[1] != "t" for row in before - catalogs(database)), "but what went with u"
@@ -90,13 +90,18 @@ def test_the_last_lake_takes_the_queue_and_the_last_queue_the_schema(database: D
         read(queue, OTHER.lake, 3)
         assert [each.lake for each in listed(queue.session, LAKE.objects)] == [OTHER.lake, LAKE.lake]
         with pytest.raises(Misconfigured) as refused:
-            drop(queue.session, replace(LAKE, lake="nobody"), known=True)
+            drop_reader(queue.session, replace(LAKE, lake="nobody"), known=True)
         assert refused.value.code == "QUEUE_READER_UNKNOWN"
-        assert drop(queue.session, OTHER, known=True)[1:] == [f'reader "{OTHER.lake}" of the queue "main"']
+        assert drop_reader(queue.session, OTHER, known=True)[1:] == [
+            f'reader "{OTHER.lake}" of the queue "main"'
+        ]
         executed(database, ["INSERT INTO t VALUES (1)"])
         queue.agree("t")
-        assert drop(queue.session, LAKE)[-1] == 'queue "main"'
-        assert drop(queue.session, replace(LAKE, queue="second")) == ['queue "second"', 'schema "headrace"']
+        assert drop_reader(queue.session, LAKE)[-1] == 'queue "main"'
+        assert drop_reader(queue.session, replace(LAKE, queue="second")) == [
+            'queue "second"',
+            'schema "headrace"',
+        ]
 
 
 def test_triggers_of_tables_that_are_not_ours_go_with_the_function(database: Database) -> None:
@@ -104,12 +109,12 @@ def test_triggers_of_tables_that_are_not_ours_go_with_the_function(database: Dat
     before = catalogs(database)
     with capturing(database) as queue:
         queue.capture("t")
-        drop(queue.session, LAKE)
+        drop_reader(queue.session, LAKE)
     assert catalogs(database) == before
 
 
 def test_what_somebody_else_put_into_our_schema_stays(database: Database) -> None:
     with capturing(database) as queue:
         executed(database, ["CREATE TABLE headrace.mine (id int)"])
-        assert drop(queue.session, LAKE) == ['queue "main"']
+        assert drop_reader(queue.session, LAKE) == ['queue "main"']
         assert database.execute("SELECT count(*) FROM headrace.mine") == [(0,)]

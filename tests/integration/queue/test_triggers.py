@@ -208,10 +208,8 @@ def test_generated_columns_come_as_a_copy_has_them(database: Database, queue: Ca
 
 
 def test_no_column_is_taken_for_a_name_of_ours(database: Database, queue: Capturing) -> None:
-    names = (
-        "o n old_rows new_rows writer relation place emptied capture tg_op tg_relid tg_when id tx diff row"
-    )
-    names += " q current name text oid bigint nextval pg_catalog"
+    names = "o n old_rows new_rows writer relation place emptied event begun mark capture tg_op tg_relid"
+    names += " tg_when id tx diff row q current name text oid bigint nextval pg_catalog"
     columns = ", ".join(f'"{name}" text' for name in names.split())
     executed(database, [f"CREATE TABLE odd ({columns})"])
     queue.capture("odd")
@@ -220,6 +218,35 @@ def test_no_column_is_taken_for_a_name_of_ours(database: Database, queue: Captur
     assert [diff for _, diff, _ in queue.events("odd")] == [1, -1, 1, 2, 0]
     executed(database, [f"INSERT INTO odd VALUES ({values})"])
     queue.agree("odd")
+
+
+def test_a_truncate_amid_which_a_trigger_wrote_the_table_is_told_apart(
+    database: Database, queue: Capturing
+) -> None:
+    """What an application's trigger on TRUNCATE writes has its event between the two of the truncation."""
+    executed(
+        database,
+        [
+            "CREATE TABLE t (id int)",
+            "CREATE TABLE u (id int)",
+            "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN"
+            " EXECUTE format(''INSERT INTO t VALUES (%s)'', TG_ARGV[0]); RETURN NULL; END'",
+        ],
+    )
+    queue.capture("t", "u")
+    executed(
+        database, ["INSERT INTO t VALUES (1)", "TRUNCATE t", "INSERT INTO t VALUES (2)", "TRUNCATE t, u"]
+    )
+    assert [diff for _, diff, _ in queue.events("t")] == [1, 2, 0, 1, 2, 0]
+    for when, name in (("BEFORE", "zz"), ("AFTER", "aa")):
+        executed(
+            database, [f"CREATE TRIGGER {name} {when} TRUNCATE ON t EXECUTE FUNCTION f('7')", "TRUNCATE t"]
+        )
+        assert [diff for _, diff, _ in queue.events("t")][-1] == 3
+        executed(database, [f"DROP TRIGGER {name} ON t"])
+    executed(database, ["CREATE TRIGGER zz AFTER TRUNCATE ON t EXECUTE FUNCTION f('8')", "TRUNCATE t, u"])
+    assert [diff for _, diff, _ in queue.events("t")][-3:] == [2, 0, 1]
+    queue.agree("t")
 
 
 def test_temporary_tables_and_operators_of_the_writer_are_never_met(

@@ -15,6 +15,8 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     schema_check whether tables and triggers are what was recorded of them
     preflight    what would go wrong, and the script for who may make what we may not
     removal      a lake that reads no more, and the queue behind the last one
+    retention    what every reader has passed is let go: ticks, and event tables in turn
+    health       what the queue holds, and for whom
 
     declaration, options, address          what it says of itself, and reads of its options; its addresses
     position, spelling                     places in the stream, as times and as texts

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import readers
@@ -28,8 +31,14 @@ _PAUSE = 0.2
 _LOCK_TIMEOUT = "100ms"
 
 
-def drop(connection: Session, upstream: Upstream, *, known: bool = False) -> list[str]:
-    """Remove a lake from the queue, and the queue behind the last one; what was removed, for people.
+def drop(address: Address, upstream: Upstream) -> list[str]:
+    """Remove a lake from the queue, and the queue behind the last one; what was removed, for people."""
+    with closing(connect(address, role="drop")) as connection:
+        return drop_reader(connection, upstream)
+
+
+def drop_reader(connection: Session, upstream: Upstream, *, known: bool = False) -> list[str]:
+    """The same over a connection that is open.
 
     A name of a lake that has to be `known` to the queue is refused if it is not.
     """

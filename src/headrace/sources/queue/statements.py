@@ -107,7 +107,9 @@ def schema_removal_statements(objects: Objects) -> list[str]:
     return [f"DROP TABLE IF EXISTS {table}" for table in tables]
 
 
-EMPTIED, BEGUN = 0, 2  # `diff` where a TRUNCATE has emptied the table, and where it is about to
+# `diff` where a TRUNCATE has emptied the table; where it is about to; where it has, and rows of its own
+# transaction came between the two, of which nobody can tell on which side they are.
+EMPTIED, BEGUN, UNCLEAR = 0, 2, 3
 
 # --- the function ---------------------------------------------------------------------------------
 
@@ -128,19 +130,27 @@ def settings() -> dict[str, str]:
 
 def body(objects: Objects) -> str:
     """The body of the function, as `pg_proc.prosrc` has it."""
+    number = _next(objects)
     return f"""
 <<capture>>
 DECLARE
     writer bigint := pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text::bigint;
     relation oid := TG_RELID;
     place smallint;
+    event bigint;
+    begun bigint;
     emptied smallint := {BEGUN};
+    mark varchar := 'headrace.truncate_' || TG_RELID;
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
         -- Before it begins the transaction need not have an id.
         writer := pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint;
-        IF TG_WHEN = 'AFTER' THEN
-            emptied := {EMPTIED};
+        event := {number};
+        IF TG_WHEN = 'BEFORE' THEN
+            PERFORM pg_catalog.set_config(capture.mark, capture.event::pg_catalog.text, true);
+        ELSE
+            begun := coalesce(nullif(pg_catalog.current_setting(mark, true), '')::bigint, 0);
+            emptied := CASE WHEN {_unclear(objects)} THEN {UNCLEAR} ELSE {EMPTIED} END;
         END IF;
     ELSIF writer IS NULL THEN
         RETURN NULL;
@@ -182,12 +192,29 @@ def _places(objects: Objects, operation: str) -> Iterator[str]:
 
 def _insertion(objects: Objects, table: str, operation: str) -> Iterator[str]:
     yield f"            INSERT INTO {table} (id, tx, relation, diff, row)"
-    number = f"pg_catalog.nextval({_literal(objects.sequence)}::pg_catalog.regclass)"
+    number = "capture.event" if operation == "TRUNCATE" else _next(objects)
     sides = [
         f"            SELECT {number}, capture.writer, capture.relation, {diff}, {row}{origin}"
         for diff, row, origin in OPERATIONS[operation]
     ]
     yield "\n            UNION ALL\n".join(sides) + ";"
+
+
+def _next(objects: Objects) -> str:
+    return f"pg_catalog.nextval({_literal(objects.sequence)}::pg_catalog.regclass)"
+
+
+def _unclear(objects: Objects) -> str:
+    """Tell whether this transaction wrote the table while it was emptied: it was an application's trigger.
+
+    Everybody else is kept out by the lock. Where no id was drawn in between nobody wrote anything.
+    """
+    rows = " UNION ALL ".join(
+        f"SELECT 1 FROM {table} e WHERE e.tx = capture.writer AND e.relation = capture.relation"
+        " AND e.diff IN (-1, 1) AND e.id > capture.begun"
+        for table in objects.events
+    )
+    return f"capture.event > capture.begun + 1 AND EXISTS ({rows})"
 
 
 def _literal(text: str) -> str:

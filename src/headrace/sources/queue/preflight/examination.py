@@ -5,7 +5,7 @@ the patterns' tables ─► each by itself ─► queue and triggers ─► the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 
 from headrace.core.errors import HeadraceError
@@ -60,9 +60,9 @@ def examine(address: Address, wish: QueueWish) -> Report:
     )
 
 
-def script(report: Report) -> list[str]:
+def script(findings: Iterable[Finding]) -> list[str]:
     """The statements that mend what was found, then those that make what is missing: the queue first."""
-    return mending_script(sorted(report.findings, key=lambda finding: bool(finding.concerned)))
+    return mending_script(sorted(findings, key=lambda finding: bool(finding.concerned)))
 
 
 def unmirrored(

@@ -1,0 +1,94 @@
+"""Health: what a queue holds, for whom, and why; where it is more than it may be, who has to act.
+
+Called by a run every few seconds, for `headrace status`, `metrics` and the limit (`max_wal`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.core.errors import Definite, PositionDoubtful
+from headrace.sources.contract.session import Health
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue import capture, readers
+from headrace.sources.queue.objects import Objects, Upstream
+from headrace.sources.queue.readers import Reader
+
+_SILENT = 300.0  # seconds, after which a reader that holds back others is named
+_OPEN = 60.0  # seconds of a transaction that keeps its events
+
+
+def health(connection: Session, upstream: Upstream, limit: int | None = None) -> Health:
+    """Say what the queue holds."""
+    objects = upstream.objects
+    held, newest, seconds = _held(connection, objects)
+    there = readers.listed(connection, objects)
+    own = next((reader for reader in there if reader.lake == upstream.lake), None)
+    figures: dict[str, Any] = {
+        "held_bytes": held,
+        "ticks_behind": 0 if own is None else max(0, newest - own.tick),
+        "readers": {reader.lake: reader.tick for reader in there},
+        "oldest_writer_seconds": seconds,
+    }
+    half = capture.half_captured(connection, upstream)
+    return Health(
+        figures=figures,
+        lines=(
+            f"queue {held} bytes, {figures['ticks_behind']} ticks behind",
+            *_slow(there, upstream, newest),
+            *([f"a transaction that writes is open for {seconds:.0f} s"] if seconds > _OPEN else []),
+            *(
+                [f"sessions in the replica role are not captured: {', '.join(map(str, half))}"]
+                if half
+                else []
+            ),
+        ),
+        excess=_excess(held, limit, there, upstream),
+    )
+
+
+def _held(connection: Session, objects: Objects) -> tuple[int, int, float]:
+    """Measure the events; find the newest tick, and how long the oldest transaction that wrote is open."""
+    sizes = " + ".join(f"pg_catalog.pg_total_relation_size('{table}')" for table in objects.events)
+    relations = ", ".join(f"'{table}'::pg_catalog.regclass" for table in objects.events)
+    [row] = query(
+        connection,
+        f"SELECT {sizes}, (SELECT coalesce(max(t.tick), 0) FROM {objects.tick} t WHERE t.queue = %s),"
+        " (SELECT coalesce(max(extract(epoch FROM pg_catalog.clock_timestamp() - a.xact_start)), 0)::float8"
+        " FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid"
+        " WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.database ="
+        " (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())"
+        f" AND l.relation IN ({relations}))".encode(),
+        [objects.name],
+    )
+    return row[0], row[1], row[2]
+
+
+def _slow(there: Sequence[Reader], upstream: Upstream, newest: int) -> list[str]:
+    """Other lakes that hold what we have passed."""
+    return [
+        f"reader {reader.lake} is {newest - reader.tick} ticks behind, last heard {reader.silent:.0f} s ago"
+        for reader in there
+        if reader.lake != upstream.lake and reader.silent > _SILENT
+    ]
+
+
+class QueueTooLarge(Definite, PositionDoubtful):
+    """The queue holds more than it may."""
+
+    codes = ("QUEUE_MAX_WAL",)
+
+
+def _excess(
+    held: int, limit: int | None, there: Sequence[Reader], upstream: Upstream
+) -> QueueTooLarge | None:
+    if limit is None or held <= limit:
+        return None
+    slowest = there[0].lake if there else upstream.lake
+    return QueueTooLarge(
+        "QUEUE_MAX_WAL",
+        "the queue holds more events than max_wal allows",
+        detail=f'{held} bytes, {limit} allowed; the slowest reader is "{slowest}"',
+        hint="raise max_wal to keep the mirror, or free the source with `headrace drop`",
+    )

@@ -1,0 +1,107 @@
+"""Retention: what every reader has passed is let go; a queue holds what its slowest reader needs.
+
+    ticks         below the slowest reader's are deleted
+    event tables  three, of which one is current; the others are emptied as a whole, and take turns
+
+        current 0     1  2          written: 0
+        current 1     0  2          written: 1; 0 is emptied once all that it holds is visible to every reader
+        current 2     0  1   ...    an empty one becomes current when the present one holds enough
+
+A table is emptied by TRUNCATE under a lock that is never waited for (NOWAIT). While it is held nobody has an
+event in it that is not committed, not even one whose snapshot is so old that it still took the table for the
+current one. So whatever is in it is visible to the statement behind the lock, and is held against the
+snapshot of the slowest reader's tick. No row is ever deleted by itself, and nothing has to be vacuumed.
+
+A transaction that is open keeps the table that it wrote to; the others go on taking turns. A reader that died
+keeps everything (`health`). Called by streams, behind their feedback.
+"""
+
+from __future__ import annotations
+
+from headrace.core.failpoint import failpoint
+from headrace.sources.postgres.session.refusals import LockTimeout
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.objects import EVENT_TABLES, Objects
+
+ENOUGH = 16 << 20  # bytes of events in the current table, until another one becomes current
+OLD = 60.0  # seconds, after which one that holds anything at all is no longer current
+
+
+def tend(connection: Session, objects: Objects) -> None:
+    """Let go of what nobody needs; quick where there is nothing to do."""
+    _forget_ticks(connection, objects)
+    sizes = _sizes(connection, objects)
+    current, seconds = _current(connection, objects)
+    for number in range(EVENT_TABLES):
+        if number != current and sizes[number] > 0 and _empty(connection, objects, number):
+            sizes[number] = 0
+    ahead = (current + 1) % EVENT_TABLES
+    enough = sizes[current] >= ENOUGH or (sizes[current] > 0 and seconds >= OLD)
+    if enough and sizes[ahead] == 0:
+        _switch(connection, objects, current, ahead)
+
+
+def _forget_ticks(connection: Session, objects: Objects) -> None:
+    query(
+        connection,
+        f"DELETE FROM {objects.tick} t WHERE t.queue = %(queue)s AND t.tick <"
+        f" (SELECT min(r.tick) FROM {objects.reader} r WHERE r.queue = %(queue)s)".encode(),
+        {"queue": objects.name},
+    )
+
+
+def _sizes(connection: Session, objects: Objects) -> list[int]:
+    """The bytes of each event table; TRUNCATE leaves none."""
+    listed = ", ".join(f"pg_catalog.pg_relation_size('{table}')" for table in objects.events)
+    [row] = query(connection, f"SELECT {listed}".encode())
+    return list(row)
+
+
+def _current(connection: Session, objects: Objects) -> tuple[int, float]:
+    [(current, seconds)] = query(
+        connection,
+        "SELECT current, extract(epoch FROM pg_catalog.clock_timestamp() - switched)::float8"
+        f" FROM {objects.queue} WHERE name = %s".encode(),
+        [objects.name],
+    )
+    return current, seconds
+
+
+# All that a table holds is visible to whoever has passed the slowest reader's tick. An event of a transaction
+# below that snapshot's xmin is; few others are asked about one by one.
+_NEEDED = """
+SELECT EXISTS (
+    SELECT 1 FROM {table} e
+     WHERE e.tx >= pg_catalog.pg_snapshot_xmin(s.snapshot)::pg_catalog.text::int8
+       AND NOT pg_catalog.pg_visible_in_snapshot(e.tx::pg_catalog.text::pg_catalog.xid8, s.snapshot))
+  FROM (SELECT t.snapshot FROM {tick} t WHERE t.queue = %(queue)s AND t.tick =
+       (SELECT min(r.tick) FROM {reader} r WHERE r.queue = %(queue)s)) s
+"""
+
+
+def _empty(connection: Session, objects: Objects, number: int) -> bool:
+    """Empty a table, if nobody is at it and no reader needs it."""
+    table = objects.events[number]
+    needed = _NEEDED.format(table=table, tick=objects.tick, reader=objects.reader).encode()
+    if query(connection, needed, {"queue": objects.name}) != [(False,)]:
+        return False  # seen without a lock, which would be taken for nothing
+    try:
+        with connection.transaction():
+            query(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
+            query(connection, f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE NOWAIT".encode())
+            if query(connection, needed, {"queue": objects.name}) != [(False,)]:
+                return False
+            failpoint("queue.rotate.before")
+            query(connection, f"TRUNCATE {table}".encode())
+    except LockTimeout:
+        return False  # somebody writes it, or reads it; it is tried again
+    return True
+
+
+def _switch(connection: Session, objects: Objects, current: int, ahead: int) -> None:
+    query(
+        connection,
+        f"UPDATE {objects.queue} SET current = %s, switched = pg_catalog.clock_timestamp()"
+        " WHERE name = %s AND current = %s".encode(),
+        [ahead, objects.name, current],
+    )

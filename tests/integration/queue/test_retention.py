@@ -1,0 +1,160 @@
+"""A queue holds what its slowest reader needs, and no statement of a writer waits for its being emptied."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.queue import readers, retention, tick
+from headrace.sources.queue.health import health
+from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.retention import tend
+from headrace.testing.postgres import Database
+from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
+
+pytestmark = pytest.mark.server
+
+OTHER = replace(LAKE, lake="other")
+
+
+@pytest.fixture
+def queue(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Capturing]:
+    monkeypatch.setattr(retention, "ENOUGH", 8192)
+    executed(database, ["CREATE TABLE t (id serial PRIMARY KEY, v text)"])
+    with capturing(database) as opened:
+        opened.capture("t")
+        yield opened
+
+
+def passed(queue: Capturing, upstream: Upstream = LAKE) -> int:
+    """A tick that a reader has passed."""
+    taken = tick.take(queue.session, upstream.objects)
+    readers.register(queue.session, upstream, taken)
+    return taken.number
+
+
+def counts(queue: Capturing) -> list[int]:
+    found = []
+    for table in LAKE.objects.events:
+        [row] = queue.session.execute(f"SELECT count(*) FROM {table}".encode()).fetchall()
+        found.append(row[0])
+    return found
+
+
+def write(database: Database, rows: int = 200) -> None:
+    executed(database, [f"INSERT INTO t (v) SELECT repeat('x', 50) FROM generate_series(1, {rows})"])
+
+
+def test_tables_take_turns_and_hold_no_more_than_the_slowest_reader_needs(
+    database: Database, queue: Capturing
+) -> None:
+    passed(queue)
+    most = 0
+    for _ in range(12):
+        write(database)
+        passed(queue)
+        tend(queue.session, LAKE.objects)
+        most = max(most, sum(counts(queue)))
+    assert most <= 400, "what was written since the last turn, and what it left behind"
+    assert queue.session.execute("SELECT count(*) FROM headrace.tick").fetchall() == [(1,)]
+    slow = passed(queue, OTHER)
+    for _ in range(4):
+        write(database)
+        passed(queue)
+        tend(queue.session, LAKE.objects)
+    assert sum(counts(queue)) >= 800, "the other one has not read them"
+    assert queue.session.execute("SELECT min(tick) FROM headrace.tick").fetchall() == [(slow,)]
+    found = health(queue.session, LAKE, limit=1000)
+    assert found.excess is not None
+    assert found.excess.code == "QUEUE_MAX_WAL"
+    assert found.figures is not None
+    assert found.figures["readers"][OTHER.lake] == slow
+    assert found.figures["ticks_behind"] == 0
+    passed(queue, OTHER)
+    for _ in range(3):
+        tend(queue.session, LAKE.objects)
+    assert sum(counts(queue)) <= 400
+
+
+def test_what_is_not_committed_or_not_passed_is_never_let_go(database: Database, queue: Capturing) -> None:
+    """Not even what a snapshot from before the turn writes into a table that was current then."""
+    passed(queue)
+    write(database)
+    with database.connect(user="app") as late, database.connect(user="app") as old:
+        late.execute("BEGIN")
+        late.execute("INSERT INTO t (v) VALUES ('late')")
+        old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT current FROM headrace.queue")
+        for _ in range(4):
+            write(database)
+            passed(queue)
+            tend(queue.session, LAKE.objects)
+        old.execute("INSERT INTO t (v) VALUES ('old')")
+        late.execute("COMMIT")
+        for _ in range(4):
+            tend(queue.session, LAKE.objects)
+        rows = queue.session.execute(f"SELECT row FROM ({EVENTS}) e WHERE row ~ 'late'".encode()).fetchall()
+        assert len(rows) == 1, "no reader has passed it"
+        old.execute("COMMIT")
+        for _ in range(4):
+            tend(queue.session, LAKE.objects)
+        rows = queue.session.execute(f"SELECT row FROM ({EVENTS}) e WHERE row ~ 'old'".encode()).fetchall()
+        assert len(rows) == 1
+    passed(queue)
+    for _ in range(4):
+        tend(queue.session, LAKE.objects)
+    assert not queue.session.execute(
+        f"SELECT row FROM ({EVENTS}) e WHERE row ~ 'old|late'".encode()
+    ).fetchall()
+
+
+def test_turns_beside_writers_lose_no_event_and_fail_no_write(database: Database, queue: Capturing) -> None:
+    """Readers of everything see each event in some batch, whatever is emptied meanwhile."""
+    reached = passed(queue)
+    over, failures = threading.Event(), []
+
+    def work(isolation: str) -> None:
+        with database.connect(user="app") as connection:
+            connection.execute(f"SET default_transaction_isolation = '{isolation}'".encode())
+            connection.execute("SET lock_timeout = '2s'")
+            while not over.is_set():
+                try:
+                    connection.execute("INSERT INTO t (v) SELECT 'w' FROM generate_series(1, 20)")
+                except psycopg.Error as error:
+                    failures.append(str(error))
+
+    workers = [threading.Thread(target=work, args=[how]) for how in ("read committed", "repeatable read")]
+    for worker in workers:
+        worker.start()
+    read, turns = 0, set()
+    with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
+        for number in range(60):
+            if number == 50:
+                over.set()
+                for worker in workers:
+                    worker.join()
+            taken = tick.take(session, LAKE.objects)
+            [(count,)] = session.execute(
+                f"SELECT count(*) FROM ({EVENTS}) e, headrace.tick a WHERE a.tick = %s"
+                " AND pg_visible_in_snapshot(e.tx::text::xid8, %s::pg_snapshot)"
+                " AND NOT pg_visible_in_snapshot(e.tx::text::xid8, a.snapshot)".encode(),
+                [reached, _text(taken.snapshot)],
+            ).fetchall()
+            read, reached = read + count, taken.number
+            readers.register(session, LAKE, taken)
+            tend(session, LAKE.objects)
+            turns.update(session.execute("SELECT current FROM headrace.queue").fetchall())
+    assert failures == []
+    assert turns == {(0,), (1,), (2,)}
+    assert queue.session.execute("SELECT count(*) FROM public.t").fetchall() == [(read,)]
+
+
+def _text(snapshot: tick.Snapshot) -> str:
+    return f"{snapshot.xmin}:{snapshot.xmax}:{','.join(map(str, snapshot.xip))}"
