@@ -92,7 +92,10 @@ def row_bytes(table: pa.Table) -> Ints:
     """About how many bytes of memory each row takes."""
     total = np.zeros(table.num_rows, np.int64)
     for each in table.columns:
-        total += _value_bytes(contiguous(each))
+        at = 0
+        for chunk in each.chunks:  # together they may pass 2 GiB
+            total[at : at + len(chunk)] += _value_bytes(chunk)
+            at += len(chunk)
     return total
 
 

@@ -6,6 +6,7 @@ value; committing it is the driver's. Also here: the errors that a task can find
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from headrace.core.columns import Ints, row_bytes, wide, wide_schema
+from headrace.core.columns import row_bytes, wide, wide_schema
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.history import OWN
 from headrace.core.keycode import keycode
@@ -65,7 +66,7 @@ def write_history(
         rows = rows.sort_by([(time, "ascending"), (ordinal, "ascending"), (diff, "ascending")])
     return tuple(
         writing.file(task.history_folder, rows.slice(low, high - low), None)
-        for low, high in pairwise(_cuts(row_bytes(rows)))
+        for low, high in pairwise(_cuts(rows))
     )
 
 
@@ -73,31 +74,59 @@ def write_sorted(writing: Writing, task: TableTask, rows: pa.Table) -> tuple[New
     """The rows in the order of their keys, in files of bounded size."""
     if not rows.num_rows:
         return ()
-    identity = list(task.schema.identity)
-    keys = keycode([rows.column(name) for name in identity])
-    order = pl.Series(keys).arg_sort().to_arrow()
-    rows, keys = wide(rows).take(order), keys.take(order)
+    # Rows of a copy mostly are in order: to put them into it costs as much as to write them.
+    if not _ascend(rows, task.schema.identity):
+        order = pl.Series(_keys(rows, task.schema.identity)).arg_sort().to_arrow()
+        rows = wide(rows).take(order)
     return tuple(
-        _new_file(writing, task, rows.slice(low, high - low), keys.slice(low, high - low))
-        for low, high in pairwise(_cuts(row_bytes(rows)))
+        _new_file(writing, task, rows.slice(low, high - low)) for low, high in pairwise(_cuts(rows))
     )
 
 
-def _cuts(sizes: Ints) -> list[int]:
+def _keys(rows: pa.Table, identity: Sequence[str]) -> pa.Array:
+    return keycode([rows.column(name) for name in identity])
+
+
+def _ascend(rows: pa.Table, identity: Sequence[str]) -> bool:
+    """Tell whether rows are in the order of their keys, which numbers have themselves."""
+    first = rows.column(identity[0])
+    if len(identity) > 1 or first.null_count or not pa.types.is_integer(first.type):
+        return bool(pl.Series(_keys(rows, identity)).is_sorted())
+    values = [chunk.to_numpy() for chunk in first.chunks if len(chunk)]
+    within = all(bool((each[1:] >= each[:-1]).all()) for each in values)
+    return within and all(before[-1] <= after[0] for before, after in pairwise(values))
+
+
+def _cuts(rows: pa.Table) -> list[int]:
     """Find where files of about one size end: as few as keep to the bounds, a row at least in each."""
-    ends = np.cumsum(sizes)
+    count = rows.num_rows
+    if _at_most(rows) <= BYTES_PER_FILE:
+        return _even(count, max(-(-count // ROWS_PER_FILE), 1))
+    ends = np.cumsum(row_bytes(rows))
     total = int(ends[-1]) if len(ends) else 0
-    pieces = max(-(-len(sizes) // ROWS_PER_FILE), -(-total // BYTES_PER_FILE), 1)
-    by_rows = [len(sizes) * i // pieces for i in range(1, pieces)]
+    pieces = max(-(-count // ROWS_PER_FILE), -(-total // BYTES_PER_FILE), 1)
     if total <= BYTES_PER_FILE:
-        return [0, *by_rows, len(sizes)]
+        return _even(count, pieces)
     by_bytes = np.searchsorted(ends, [total * i // pieces for i in range(1, pieces)], side="right")
-    return [int(cut) for cut in np.unique([0, *by_rows, *by_bytes, len(sizes)])]
+    return [int(cut) for cut in np.unique([*_even(count, pieces), *by_bytes])]
 
 
-def _new_file(writing: Writing, task: TableTask, rows: pa.Table, keys: pa.Array) -> NewFile:
+def _even(rows: int, pieces: int) -> list[int]:
+    return [rows * i // pieces for i in range(pieces + 1)]
+
+
+def _at_most(rows: pa.Table) -> int:
+    """More than `row_bytes` has in all, without a look at each row; of nested columns nothing is known."""
+    if any(pa.types.is_nested(field.type) for field in rows.schema):
+        return BYTES_PER_FILE + 1
+    most: int = rows.nbytes + 8 * rows.num_rows * rows.num_columns
+    return most
+
+
+def _new_file(writing: Writing, task: TableTask, rows: pa.Table) -> NewFile:
     """A file, and the key codes of its first and last row, cut as `routing` compares them."""
-    low, high = keys[0].as_py()[:WIDTH], keys[-1].as_py()[:WIDTH]
+    ends = (rows.slice(at, 1) for at in (0, rows.num_rows - 1))
+    low, high = (_keys(row, task.schema.identity)[0].as_py()[:WIDTH] for row in ends)
     return NewFile(writing.file(task.folder, rows, (low, high)), low, high)
 
 
