@@ -85,8 +85,7 @@ def gather(
             break
         if size + end - begin > len(rows):
             break
-        for i in range(begin, end):
-            rows[size + i - begin] = data[i]
+        rows[size : size + end - begin] = data[begin:end]
         size += int(end - begin)
         at, count = at + 1, count + 1
         offsets[count] = size

@@ -48,6 +48,9 @@ Row = tuple[Value, ...]
 COM_QUIT, COM_QUERY = 1, 3
 _CANCELLED_BY_KILL = 1317
 _TOO_LARGE = 1153
+_LONG = 1 << 20  # bytes of an answer, from which on it is taken in large parts
+_LOW_WATER = 1 << 18  # bytes of such a part; what is there is taken once no more has come for a moment
+_LULL_SECONDS = 0.01
 _PRINTABLE = re.compile(r"[ !#-&(-\[\]-~]*")  # neither quotes nor a backslash
 
 
@@ -239,7 +242,7 @@ class _Patience:
         self._seconds = seconds
         self._renewed = renewed
         self._patience = CANCEL_LIMIT if limit is None else limit
-        self._came = session.packets.received
+        self._came = self._begun = session.packets.received
         self._check = check
         self._deadline = time.monotonic() + seconds
         self._checked = time.monotonic()
@@ -253,7 +256,7 @@ class _Patience:
 
     def __call__(self) -> Batch:
         while True:
-            batch = self._session.packets.receive(CHECK_SECONDS)
+            batch = self._come()
             if self._limit is None:
                 self._look()
             elif time.monotonic() >= self._limit:
@@ -266,6 +269,17 @@ class _Patience:
                 self._came = self._session.packets.received
             if len(batch):
                 return batch
+
+    def _come(self) -> Batch:
+        """Take what has come; of a long answer much at once, since each wakening costs."""
+        packets = self._session.packets
+        if packets.received - self._begun >= _LONG:
+            packets.wake_at(_LOW_WATER)
+            batch = packets.receive(_LULL_SECONDS)
+            packets.wake_at(1)
+            if len(batch):
+                return batch
+        return packets.receive(CHECK_SECONDS)
 
     def _look(self) -> None:
         """See whether the answer is wanted still, and in time."""
