@@ -119,7 +119,9 @@ class Copying(CopyThread):
     def _copy_whole(self, seen: _Seen, tables: Sequence[TableDef]) -> None:
         """Copy tables under one moment. One that was missed is tried again here: nobody else waits for it."""
         waiting = replace(self.site.waiting, check=self._check)
-        pieces = seen.measured.pieces([table.name for table in tables], FILE_BYTES)
+        names = [table.name for table in tables]
+        target = piece_bytes(sum(seen.measured.sizes[name].bytes for name in names), self._readers())
+        pieces = seen.measured.pieces(names, target)
         for pause in (*MISSED_SECONDS, None):
             self._started = ()
             try:
@@ -143,9 +145,11 @@ class Copying(CopyThread):
                 self.site.finished.put(Postponed(name, busy))
             self._measure(measured)
             tables = [table for table in same if table.name in measured.sizes]
-            readers = min(self.site.connections, self.site.jobs.at_once)
-            order = CopyOrder(tables, readers, self._config.options, self._reached)
+            order = CopyOrder(tables, self._readers(), self._config.options, self._reached)
             return _Seen(tables, measured, contents.plan_copy(order))
+
+    def _readers(self) -> int:
+        return min(self.site.connections, self.site.jobs.at_once)
 
     def _chunked(self, seen: _Seen) -> Set[TableName]:
         """The tables to be copied in chunks: those that were begun so, or that may be and shall."""
@@ -219,6 +223,12 @@ class Copying(CopyThread):
         if table.left == 0:
             progress.bytes_done = progress.bytes_known
             self.site.finished.put(_copied(name, table, handoff))
+
+
+def piece_bytes(total: int, readers: int) -> int:
+    """The size of a piece of so many bytes: at most a file's, and such that each reader has as many."""
+    rounds = max(1, -(-total // (FILE_BYTES * readers)))
+    return max(FILE_BYTES // 2, -(-total // (rounds * readers)))
 
 
 def _read_under(
