@@ -1,13 +1,15 @@
 """How fast MySQL and MariaDB are mirrored: a snapshot beside their own client, a backlog beside PostgreSQL's.
 
-    python bench/mysql_mirror.py [--rows N] [--transactions N] [--repeat N] [--kinds mysql mariadb]
+    python bench/mysql_mirror.py [--rows N] [--transactions N] [--repeat N] [--kinds mysql mariadb] [--tls]
 
 One Spark that is up and warm, all servers on this machine, everything in turns. The snapshot is
 `mirror(once=True)` into a new lake; beside it the server's own client reads the table to nowhere (`--quick
 --batch`), and Spark JDBC reads it in as many partitions as there are cores and writes Parquet, given its
 driver's jar (JDBC_JAR, or where Debian's libmariadb-java puts it; without one it is left out, and that is
-said). The backlog is written while nobody mirrors: each transaction inserts 500 rows, updates half and
-deletes a tenth of them; the same is written to PostgreSQL, and mirrored in the same run.
+said). Both go over TCP, in plain or with `--tls` encrypted: Java's driver asks for no TLS by itself, and a
+mirror does wherever the server has it. The client is on the server's socket. The backlog is written while
+nobody mirrors: each transaction inserts 500 rows, updates half and deletes a tenth of them; the same is
+written to PostgreSQL, and mirrored in the same run.
 """
 
 from __future__ import annotations
@@ -112,17 +114,23 @@ def write(url: str, spelling: Spelling, transactions: int, first: int) -> None:
             session.commit()
 
 
-def through_jdbc(database: Database, session: Session, rows: int, folder: Path) -> float:
+def address(database: Database, *, tls: bool) -> str:
+    """The address for a mirror."""
+    return database.url(user="app", **{"ssl-mode": "REQUIRED" if tls else "DISABLED"})
+
+
+def through_jdbc(database: Database, session: Session, folder: Path, args: argparse.Namespace) -> float:
     """Read the table by Spark's own JDBC reader into Parquet; the seconds that it takes."""
+    encrypted = "?useSSL=true&trustServerCertificate=true" if args.tls else ""
     chosen = {
-        "url": f"jdbc:mysql://127.0.0.1:{database.server.port}/{database.name}",
+        "url": f"jdbc:mysql://127.0.0.1:{database.server.port}/{database.name}{encrypted}",
         "dbtable": "t",
         "driver": "org.mariadb.jdbc.Driver",
         "user": "root",
         "fetchsize": "10000",
         "partitionColumn": "id",
         "lowerBound": "1",
-        "upperBound": str(rows),
+        "upperBound": str(args.rows),
         "numPartitions": str(os.cpu_count()),
     }
     begun = time.perf_counter()
@@ -134,14 +142,14 @@ def snapshots(
     database: Database, session: Session, folder: Path, args: argparse.Namespace
 ) -> dict[str, float]:
     """The median of each way, in turns; the first of ours warms the caches and does not count."""
-    url, table = database.url(user="app"), f"{database.name}.t"
+    url, table = address(database, tls=args.tls), f"{database.name}.t"
     Mirrored(url, table, folder / "first").once(session)
     seconds: dict[str, list[float]] = {"ours": [], "client": [], "jdbc": []}
     for number in range(args.repeat):
         seconds["client"].append(by_client(database))
         seconds["ours"].append(Mirrored(url, table, folder / f"ours-{number}").once(session))
         if JAR.exists():
-            seconds["jdbc"].append(through_jdbc(database, session, args.rows, folder / f"jdbc-{number}"))
+            seconds["jdbc"].append(through_jdbc(database, session, folder / f"jdbc-{number}", args))
     return {way: statistics.median(found) for way, found in seconds.items() if found}
 
 
@@ -160,7 +168,7 @@ def backlogs(
     source = stack.enter_context(stack.enter_context(postgres()).database("source"))
     filled(source.url(), POSTGRES, args.rows)
     places = {"postgres": (source.url(), "public.t", POSTGRES)}
-    places |= {kind: (one.url(user="app"), f"{one.name}.t", MYSQL) for kind, one in made.items()}
+    places |= {kind: (address(one, tls=args.tls), f"{one.name}.t", MYSQL) for kind, one in made.items()}
     return {
         kind: Backlog(
             Mirrored(url, table, folder / f"{kind}-backlog"), partial(write, url, spelling, args.transactions)
@@ -188,6 +196,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--transactions", type=int, default=500)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--tls", action="store_true")
     parser.add_argument("--kinds", nargs="+", choices=tuple(SERVERS), default=list(SERVERS))
     args = parser.parse_args()
     if not JAR.exists():

@@ -78,9 +78,7 @@ def write_sorted(writing: Writing, task: TableTask, rows: pa.Table) -> tuple[New
     if not _ascend(rows, task.schema.identity):
         order = pl.Series(_keys(rows, task.schema.identity)).arg_sort().to_arrow()
         rows = wide(rows).take(order)
-    return tuple(
-        _new_file(writing, task, rows.slice(low, high - low)) for low, high in pairwise(_cuts(rows))
-    )
+    return tuple(_new_file(writing, task, rows.slice(low, high - low)) for low, high in pairwise(_cuts(rows)))
 
 
 def _keys(rows: pa.Table, identity: Sequence[str]) -> pa.Array:
