@@ -14,8 +14,14 @@ from headrace.core.position import STEP
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Piece, Reader
 from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.connection import PINS, connect
+from headrace.sources.mysql.session.statements import query
 from headrace.sources.mysql.snapshot import measure
 from headrace.sources.mysql.snapshot.forgotten import DomainForgotten
+from headrace.sources.mysql.snapshot.locks import idle
+from headrace.sources.mysql.snapshot.moment_reader import MomentReader
+from headrace.sources.mysql.snapshot.plan import HeldSnapshot
 from headrace.sources.mysql.values import printed
 from headrace.testing.mysql import Database
 from tests.integration.mysql.snapshot.copies import BASE, copied, defined
@@ -205,6 +211,33 @@ def test_what_was_read_counts_though_the_leader_is_gone(bank: Database) -> None:
         assert settled.frontier == handoff.frontier
         assert settled.settled is not None
         assert settled.settled.time == BASE + executed(bank)
+
+
+def test_a_piece_may_be_read_for_longer_than_a_session_may_sleep(
+    bank: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader waits all the while, and on MySQL the reader's second connection; the first has work."""
+    monkeypatch.setitem(PINS, "wait_timeout", "1")
+    address, order = Address.parse(bank.url(user="mirror")), list[str]()
+
+    def read_long(reader: Reader, piece: Piece) -> None:
+        order.append(piece.table.name)
+        if len(order) == 1:
+            return
+        assert isinstance(reader, MomentReader)
+        idle(reader._follower.join(), None)
+        with connect(address, role="test") as sleeper:
+            there = f"SELECT COUNT(*) FROM information_schema.processlist WHERE id = {sleeper.connection_id}"
+            until(lambda: bank.execute(there) == [(0,)], "a session that sleeps goes on")
+
+    with copied(bank, "a", "b", readers=1, compare=True, before=read_long) as copy:
+        assert copy.snapshot.handoff.until is not None
+        assert copy.codes() == {}
+        assert {name: rows.num_rows for name, rows in copy.rows().items()} == {"a": 10, "b": 10}
+        assert copy.snapshot.alive()
+        assert isinstance(copy.snapshot, HeldSnapshot)
+        sleeps = query(copy.snapshot.leader._session, "SELECT @@session.wait_timeout >= 20 * 86400")
+    assert (len(order), sleeps) == (2, [(1,)])
 
 
 def test_a_reader_that_loses_a_deadlock_reads_nothing_any_more(mariadb_database: Database) -> None:

@@ -18,6 +18,7 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, verify
 from headrace.sources.mysql.session.statements import Row, Session, execute, query
 from headrace.sources.mysql.session.timeouts import nobody
+from headrace.sources.mysql.snapshot.locks import idle
 from headrace.sources.mysql.snapshot.ticket import Ticket
 
 _GATE_SECONDS = 2  # of one wait at the gate, until it is looked whether there is a leader
@@ -92,6 +93,7 @@ class Follower:
         if self._witness is None or self._witness.closed:
             self._witness = connect(self._address, role=self._role)
             verify(identify(self._witness), self._identity)
+            idle(self._witness, None)  # it sleeps while a piece is read
         return self._witness
 
     def close(self) -> None:

@@ -31,7 +31,6 @@ from dataclasses import dataclass
 from headrace.core.errors import RightWithheld, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.mysql.session.connection import PINS
 from headrace.sources.mysql.session.refusals import (
     Cancelled,
     DatabaseDenied,
@@ -46,7 +45,8 @@ ATTEMPT_SECONDS = 1.0
 PAUSE_SECONDS = 2.0
 _GLANCE = 0.2  # between two looks whether the pause is wanted still
 _IDLE_SECONDS = 2  # until the server ends a session that holds the locks and says nothing
-_USUAL_SECONDS = int(PINS["wait_timeout"])  # and any other session of ours
+# And one that is there for others, who may read for days: the most that a server takes on every system.
+_LONGEST_SECONDS = 2_147_483
 _MOST_NAMED = 5
 _NO_TABLE = "headrace: no such table"  # as a name it is legal, and nobody's
 _HANG_UP_SECONDS = 1.0  # until a wait that will not be cancelled is hung up on
@@ -159,8 +159,8 @@ def _is_there(session: Session, table: TableName) -> bool:
 
 
 def idle(session: Session, seconds: int | None) -> None:
-    """Have the server end the session after so many seconds of silence; None: after the usual time."""
-    execute(session, f"SET SESSION wait_timeout = {_USUAL_SECONDS if seconds is None else seconds}")
+    """Have the server end the session after so many seconds of silence; None: not before weeks."""
+    execute(session, f"SET SESSION wait_timeout = {_LONGEST_SECONDS if seconds is None else seconds}")
 
 
 @contextmanager
