@@ -6,11 +6,12 @@ ticks up to it are held against the layout that it saw.
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -42,7 +43,9 @@ def queue(database: Database) -> Iterator[Capturing]:
 
 
 def defined(queue: Capturing) -> TableDef:
-    return capture.define(queue.session, LAKE, capture.examine(queue.session, LAKE, [T]).fit_defs).defs[T]
+    """The table as the lake records it."""
+    found = capture.define(queue.session, LAKE, capture.examine(queue.session, LAKE, [T]).fit_defs).defs[T]
+    return replace(found, details=json.loads(json.dumps(found.details)))
 
 
 DDL = {

@@ -51,6 +51,18 @@ def queue(database: Database) -> Iterator[Capturing]:
 
 @pytest.mark.parametrize("isolation", ["read committed", "serializable"])
 def test_every_type_is_the_same_by_copy_and_by_trigger(database: Database, isolation: str) -> None:
+    _types_agree(database, isolation)
+
+
+@pytest.mark.full
+def test_every_version_captures_types_and_statements_alike(any_database: Database) -> None:
+    _types_agree(any_database, "read committed")
+    any_database.execute("DROP SCHEMA headrace CASCADE")
+    with capturing(any_database) as queue:
+        _statements_agree(any_database, queue)
+
+
+def _types_agree(database: Database, isolation: str) -> None:
     known = everytype.create_types(database)
     turns = {number: number for number in range(max(len(each.values) for each in known) + 1)}
     everytype.create(database, "plain", known, key=None, full=False)
@@ -173,6 +185,10 @@ STATEMENTS = {
 
 
 def test_events_make_the_tables_whatever_the_statements(database: Database, queue: Capturing) -> None:
+    _statements_agree(database, queue)
+
+
+def _statements_agree(database: Database, queue: Capturing) -> None:
     tables = ("parent", "child", "tail")
     for name, statements in STATEMENTS.items():
         executed(database, [f"DROP TABLE IF EXISTS {', '.join(tables)}; {PARENT_AND_CHILD}"])

@@ -17,11 +17,12 @@ from headrace.sources.postgres.catalog.candidates import candidates
 from headrace.sources.postgres.catalog.locks import measured
 from headrace.sources.postgres.preflight.script import script as mending_script
 from headrace.sources.postgres.preflight.server import check_connections, check_encoding, check_support
-from headrace.sources.postgres.preflight.tables import access
+from headrace.sources.postgres.preflight.tables import access, check_chunks
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.declaration import CHUNKS
 from headrace.sources.queue.definitions import QueuedTable, definition, read_tables
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.preflight.fitness import check_tables, choose
@@ -50,7 +51,10 @@ def examine(address: Address, wish: QueueWish) -> Report:
             triggers = check_triggers(connection, wish.objects, fit, rights)
             findings += [each.for_swept(chosen.meant) for each in triggers]
         findings += _server(connection, identity, wish)
-    refused = _refused(findings)
+        refused = _refused(findings)
+        if wish.handoff == CHUNKS:
+            copied = [each.entry for each in tables if each.name not in refused]
+            findings += check_chunks(connection, copied)
     return Report(
         version=identity.version,
         tables=tuple(definition(each.entry) for each in tables if each.name not in refused),
