@@ -29,6 +29,7 @@ class Mirror:
 
     place: Place
     path: Path
+    of_many: bool = False  # a time is that of several transactions
 
     @property
     def lake(self) -> Lake:
@@ -96,7 +97,7 @@ def _what_it_lacks(request: pytest.FixtureRequest, source: SourceUnderTest) -> N
 def mirror_of(request: pytest.FixtureRequest, source: SourceUnderTest, path: Path) -> Iterator[Mirror]:
     """An empty place on the source's resident server, and where its lake will be."""
     with source.place(request.getfixturevalue(source.server)) as place:
-        yield Mirror(place, path)
+        yield Mirror(place, path, source.of_many)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@
                      elsewhere  the code when another server answers
                      barred     the code when the server does not let the user in
                      unreadable the code when he may not read a table
+                     of_many    whether a time is that of several transactions
                      lacks      behaviours that it has not, by the names of tests or cases, each with a reason
 
 What a source lacks stands in docs/scenarios.md, too. A further source is a value more; no test changes.
@@ -71,6 +72,7 @@ class SourceUnderTest:
     elsewhere: str
     barred: str
     unreadable: str
+    of_many: bool = False
     lacks: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -150,6 +152,35 @@ def postgres_place(server: Server) -> Iterator[Place]:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuePlace(PostgresPlace):
+    """A database of a PostgreSQL that gives no logical replication, mirrored by triggers."""
+
+    @property
+    def url(self) -> str:
+        return f"queue+{self.database.url(user='app')}"
+
+    @property
+    def owner_url(self) -> str:
+        return self.database.url(user="app")
+
+    def lose_position(self) -> None:
+        self.database.execute("DELETE FROM headrace.reader")
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[Place]:
+        with self.database.server.database() as other:
+            yield QueuePlace(other)
+
+
+@contextmanager
+def queue_place(server: Server) -> Iterator[Place]:
+    """A database of the server, which is started if a test left it down."""
+    server.start()
+    with server.database() as database:
+        yield QueuePlace(database)
+
+
+@dataclass(frozen=True, slots=True)
 class MysqlPlace:
     """A database of MySQL or MariaDB."""
 
@@ -224,6 +255,16 @@ SOURCES = (
         elsewhere="PG_ANOTHER_SERVER",
         barred="PG_NOT_ADMITTED",
         unreadable="PG_PRIVILEGE_MISSING",
+    ),
+    SourceUnderTest(
+        kind="queue",
+        server="queue_server",
+        place=queue_place,
+        lost="QUEUE_READER_GONE",
+        elsewhere="PG_ANOTHER_SERVER",
+        barred="PG_NOT_ADMITTED",
+        unreadable="PG_PRIVILEGE_MISSING",
+        of_many=True,
     ),
     *(
         SourceUnderTest(

@@ -26,7 +26,7 @@ _ORDINARY = "lake.table.after"  # one of two tables is committed, no mark says s
 
 def _exact(mirror: Mirror) -> None:
     assert validators.exact(mirror.lake, mirror.place.url, values=True) == []
-    assert validators.definite(mirror.lake) == []
+    assert validators.definite(mirror.lake, of_many=mirror.of_many) == []
 
 
 def _fill(place: Place) -> None:

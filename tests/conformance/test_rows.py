@@ -91,7 +91,7 @@ def test_rows_are_those_of_the_source_after_the_copy_and_after_every_change(scen
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_history_explains_every_mark_and_every_time_between(scene: Scene, case: Case) -> None:
     lake, names = scene.judged, scene.names(case)
-    assert validators.definite(lake, tables=names) == []
+    assert validators.definite(lake, tables=names, of_many=scene.mirror.of_many) == []
     assert validators.travelled(lake, tables=names, sample=3) == []
     then = [
         Recording(each.position, {name: each.rows[name] for name in names}) for each in scene.recordings[:-1]

@@ -91,7 +91,7 @@ def test_tables_that_are_followed_equal_their_source_whatever_becomes_of_others(
     lake, names = scene.mirror.lake, {scene.name(table) for table in ("t", "late", "renamed")}
     assert set(lake.at().mark.versions) == names
     assert validators.exact(lake, scene.mirror.place.url, values=True) == []
-    assert validators.definite(lake) == []
+    assert validators.definite(lake, of_many=scene.mirror.of_many) == []
     assert validators.travelled(lake, tables=names) == []
     assert scene.having("t") == [mark.epoch for mark in lake.marks()][-len(scene.having("t")) :]
 
@@ -136,7 +136,7 @@ def test_on_an_idle_source_a_table_is_copied_anew_again_and_again(mirror: Mirror
         after = mirror.once().at().mark
         assert after.time > before.time
     assert validators.exact(mirror.lake, mirror.place.url, values=True) == []
-    assert validators.definite(mirror.lake) == []
+    assert validators.definite(mirror.lake, of_many=mirror.of_many) == []
 
 
 SHAPES = {
@@ -163,7 +163,8 @@ def test_a_table_whose_shape_changed_is_copied_anew_by_itself(mirror: Mirror) ->
     names = {str(place.table(table)) for table in ("t", *SHAPES)}
     assert set(second.versions) == set(lake.at().mark.versions) == names
     assert validators.exact(lake, place.url, values=True) == []
-    assert validators.definite(lake, tables={str(place.table("t"))}) == []
+    told = {str(place.table("t"))}
+    assert validators.definite(lake, tables=told, of_many=mirror.of_many) == []
     assert all(str(place.table("t")) in mark.versions for mark in lake.marks() if mark.epoch >= first.epoch)
     for table in SHAPES:
         before = lake.at(epoch=first.epoch).arrow(str(place.table(table)))

@@ -29,6 +29,7 @@ _FOLDERS = {
     "postgres": "headrace.sources.postgres",
     "mysql": "headrace.sources.mysql",
     "mariadb": "headrace.sources.mariadb",
+    "queue": "headrace.sources.queue",
 }
 _WITHOUT_SCHEME = "postgres"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")

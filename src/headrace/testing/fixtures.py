@@ -2,6 +2,7 @@
 
     postgres_server   PostgreSQL 18 for the whole session; tests may crash and restart it, but a test
                       that changes its settings wants a server of its own: `with postgres(...)`
+    queue_server      the same without logical replication, where `app` may not replicate either
     database          a fresh database on it, owned by `app`; its slots, sessions and prepared
                       transactions are removed after the test
     any_postgres      a server of each version in turn, 15 to 18, for tests marked `full`
@@ -24,6 +25,14 @@ from headrace.testing.postgres import Database, Server, postgres
 def postgres_server() -> Iterator[Server]:
     """PostgreSQL 18 for the whole session."""
     with postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def queue_server() -> Iterator[Server]:
+    """PostgreSQL 18 that gives no logical replication to anybody, and none at all to `app`."""
+    with postgres(settings={"wal_level": "replica"}) as server:
+        server.execute("ALTER ROLE app NOREPLICATION")
         yield server
 
 

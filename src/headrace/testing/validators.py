@@ -91,8 +91,12 @@ def definite(
     sample: int = 20,
     every: bool = False,
     show: Show | None = None,
+    of_many: bool = False,
 ) -> list[Violation]:
-    """Everything that history and marks say of each other agrees."""
+    """Everything that history and marks say of each other agrees.
+
+    A time is that of one transaction, or, where it is `of_many`, each transaction is at one time.
+    """
     lake = Remembered(lake)
     marks = lake.marks(source)
     found = list(_marks_go_forward(marks))
@@ -100,6 +104,7 @@ def definite(
     for name in names:
         timeline = Timeline.read(lake, name, source)
         found += _history_is_sound(timeline, marks[-1])
+        found += _transactions_are_whole(timeline, of_many)
         for number, run in enumerate(timeline.runs):
             chosen = run if every else spread(run, sample)
             found += _adds_up(timeline, chosen, show or Show())
@@ -152,7 +157,7 @@ def _marks_go_forward(marks: Sequence[Mark]) -> Iterator[Violation]:
 
 
 def _history_is_sound(timeline: Timeline, newest: Mark) -> Iterator[Violation]:
-    """Each side of each change is told once, by one transaction for each time, and not too early."""
+    """Each side of each change is told once, and not too early."""
     history = timeline.history
     sides = history.group_by("time", "ordinal", "n").len()
     wrong = (pl.col("len") > 1) | (pl.col("n").abs() != 1)
@@ -161,14 +166,24 @@ def _history_is_sound(timeline: Timeline, newest: Mark) -> Iterator[Violation]:
         first = int(min(sides["time"].to_list()))
         what = f"{sides.height} sides of changes in history are told twice or count more than once"
         yield Violation("G4", timeline.name, what, time=first)
-    times = history.group_by("time").agg(pl.col("xid").n_unique()).filter(pl.col("xid") > 1)
-    if times.height:
-        what = f"{times.height} times in history have rows of more than one transaction"
-        yield Violation("G3", timeline.name, what, time=int(times["time"].to_list()[0]))
     early = history.filter(pl.col("time") > newest.time)
     if early.height:
         what = f"{early.height} rows of history are later than the newest mark"
         yield Violation("G3", timeline.name, what, newest.epoch, newest.time)
+
+
+def _transactions_are_whole(timeline: Timeline, of_many: bool) -> Iterator[Violation]:
+    """A time has rows of one transaction; or, where it is of many, each of these is at one time."""
+    history = timeline.history
+    one, others = ("xid", "time") if of_many else ("time", "xid")
+    # Rows that no transaction of the source made are those of replaced contents.
+    made = history.filter(pl.col("xid") != 0) if of_many else history
+    torn = made.group_by(one).agg(pl.col(others).n_unique()).filter(pl.col(others) > 1)
+    if torn.height:
+        times = made.join(torn.select(one), on=one, how="semi")["time"]
+        words = ("transactions", "time") if of_many else ("times", "transaction")
+        what = f"{torn.height} {words[0]} in history have rows of more than one {words[1]}"
+        yield Violation("G3", timeline.name, what, time=int(min(times.to_list())))
 
 
 def _truncations(timeline: Timeline) -> pl.DataFrame:

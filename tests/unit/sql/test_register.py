@@ -56,4 +56,4 @@ def test_the_hint_for_an_unknown_source_spells_the_statement_for_each_kind(
         carry_out(str(tmp_path / "lake"), parse("SHOW CREATE SOURCE other"), None, None)
     assert caught.value.code == "SQL_SOURCE_UNKNOWN"
     forms = [form.replace("name", "n") for form in (caught.value.hint or "").split("; or ")]
-    assert [parse(form).kind for form in forms] == ["postgres", "mysql", "mariadb", "tide"]  # type: ignore[union-attr]
+    assert [parse(form).kind for form in forms] == ["postgres", "mysql", "mariadb", "queue", "tide"]  # type: ignore[union-attr]

@@ -27,4 +27,6 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     context, decoding, slicing, decoder    bytes to change batches
     snapshot                               PostgreSQL's, joined to ticks
     log_end                                how far it is, and by what clock
+    origin                                 where a stream begins
+    source                                 the contract, implemented
 """

@@ -8,12 +8,12 @@ QUEUE = Option("queue", "its name: several lakes may read one", default="main", 
 SCHEMA = Option("schema", "where its tables stand at the source", default="headrace", in_sql=True)
 TICK = Option("tick", "seconds between two ticks under load", default="0.1")
 IDLE_TICK = Option("idle_tick", "seconds after which an idle queue is looked at", default="0.5")
-PAGES, CHUNKS = "pages", "chunks"
+XID, CHUNKS = "xid", "chunks"
 HANDOFF = Option(
     "handoff",
-    "whether a table is copied in one snapshot, or in ranges of its key",
-    default=PAGES,
-    choices=(PAGES, CHUNKS),
+    "how a snapshot is joined to the stream",
+    default=XID,
+    choices=(XID, CHUNKS),
 )
 
 DECLARATION = Declaration(

@@ -14,7 +14,7 @@ from headrace.core.position import Position
 from headrace.sources.contract.arrival import Received
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.stream import Orders, StreamSource
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.queue.address import QueueAddress
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.stream.queue_stream import QueueStream, Wanted
 from headrace.sources.queue.upstream import history_changed
@@ -50,7 +50,7 @@ class QueueStreamSource:
     def open_stream(self, orders: Orders) -> Ticks:
         known = Upstream.of(orders.upstream)
         wanted = Wanted(known, orders.frontier, orders.reached, orders.identity)
-        return Ticks(QueueStream.open(Address(orders.address), wanted))
+        return Ticks(QueueStream.open(QueueAddress.parse(orders.address).server, wanted))
 
     def at(self, upstream: Json, time: int) -> Position | None:
         """A tick is known by its nonce, which its number does not tell."""

@@ -4,6 +4,7 @@
     registry        the oracle of an address, by its scheme; the only importer of those below
     postgres        PostgreSQL's answer
     postgres_rows   its rows as text, made by the server itself
+    queue           the same where it is mirrored by triggers, told by ticks
     mysql           the answer of MySQL and MariaDB
     mysql_rows      their rows as text
 

@@ -10,7 +10,13 @@ from importlib import import_module
 
 from headrace.testing.oracle.contract import Oracle
 
-_MODULES = {"postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mysql"}
+_MODULES = {
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "queue+postgresql": "queue",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+}
 _WITHOUT_SCHEME = "postgres"
 
 

@@ -26,7 +26,7 @@ from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect, plain
 from headrace.sources.postgres.session.identity import identify, verify
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.queue import readers
+from headrace.sources.queue import readers, retention
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.batch import Batch
@@ -172,3 +172,4 @@ class QueueStream:
             return
         readers.advance(self._control, self._upstream, place)
         self._let_go = place.tick
+        retention.tend(self._control, self._objects)

@@ -1,0 +1,76 @@
+"""The beginning of a stream: the queue, the tables' triggers, and the first tick behind them.
+
+    the queue ─► triggers, committed ─► a tick N, and we as its reader ─► the stream begins behind N
+
+Making a trigger waits for those who write to its table: of every later transaction all changes are captured.
+What committed before N lies before the start, and is in every snapshot that is taken from here on. The reader
+is written down with the tick, so that nobody lets go what lies behind it.
+
+After a lost position the queue may be another one, or have been set back: then ticks count from a smaller
+number on. In the life that begins there, the base of all times is larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
+from headrace.core.position import Position
+from headrace.sources.contract.session import Origin
+from headrace.sources.contract.waiting import Waiting
+from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.statements import Session
+from headrace.sources.queue import readers
+from headrace.sources.queue import tick as ticks
+from headrace.sources.queue import upstream as upstreams
+from headrace.sources.queue.capture import capture
+from headrace.sources.queue.creation import ensure_queue
+from headrace.sources.queue.identity import known
+from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.position import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An order for a stream: of these tables, behind what was reached."""
+
+    names: Sequence[TableName]
+    undo: bool = False
+    reached: Position | None = None
+
+
+def establish(
+    connection: Session, identity: Identity, upstream: Upstream, wanted: Wanted, waiting: Waiting
+) -> Origin:
+    """See that the tables are captured, then that there is a tick behind that."""
+    upstreams.refuse_standby(identity)
+    queue = ensure_queue(connection, upstream.objects)
+    capture(connection, upstream, wanted.names, waiting)
+    with ticks.taking(connection, upstream.objects) as tick:
+        readers.register(connection, upstream, tick)
+    upstream = replace(upstream, incarnation=queue.incarnation)
+    parted = wanted.reached is not None and not _goes_on(connection, upstream, wanted.reached)
+    if wanted.reached is not None and parted:
+        upstream = replace(upstream, base=upstream.log.behind(wanted.reached, tick.place).base)
+    start = tick.position(upstream.log)
+    return Origin(
+        known(identity), upstream.as_record(), start, fresh=True, begun=tick.taken, another_life=parted
+    )
+
+
+def _goes_on(connection: Session, upstream: Upstream, reached: Position) -> bool:
+    """Tell whether this is the life of the queue in which that was reached."""
+    if not reached.text:
+        return True
+    place = Place.parse(reached.text)
+    found = ticks.find(connection, upstream.objects, place.tick)
+    return found is not None and found.nonce == place.nonce
+
+
+def leave(connection: Session, upstream: Upstream) -> None:
+    """Let go what the queue holds for us."""
+    with suppress(HeadraceError):  # where the queue is gone there is nothing to let go
+        readers.leave(connection, upstream)

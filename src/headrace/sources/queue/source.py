@@ -1,0 +1,176 @@
+"""The queue as `sources.contract` wants it: what the modules beside this one do, under the contract's names.
+
+No logic stands here. `SOURCE` is what `sources.registry` hands out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.core.chunks import Bound
+from headrace.core.names import TableName
+from headrace.core.position import Position
+from headrace.core.schema import TableSchema
+from headrace.sources.contract.declaration import Declaration
+from headrace.sources.contract.findings import Report, Wish
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.session import Address as AnyAddress
+from headrace.sources.contract.session import Health, Origin, Reading, Successor
+from headrace.sources.contract.source import Source
+from headrace.sources.contract.waiting import Waiting
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import Identity, identify
+from headrace.sources.postgres.session.statements import Session as Connection
+from headrace.sources.postgres.snapshot import key_range
+from headrace.sources.queue import health, log_end, origin, removal
+from headrace.sources.queue import upstream as upstreams
+from headrace.sources.queue.address import QueueAddress
+from headrace.sources.queue.declaration import DECLARATION
+from headrace.sources.queue.decoder import QueueDecoder
+from headrace.sources.queue.identity import prove
+from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.options import planned, said
+from headrace.sources.queue.preflight import QueueWish, examine, script
+from headrace.sources.queue.snapshot.plan import Contents, Server
+from headrace.sources.queue.snapshot.reader import QueueReader
+from headrace.sources.queue.tables import QueueTables
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSession:
+    """A pinned connection, and the server that it reached."""
+
+    connection: Connection
+    address: QueueAddress
+    found: Identity
+
+    @property
+    def identity(self) -> Json:
+        return self.found.as_record()
+
+    @property
+    def closed(self) -> bool:
+        return self.connection.closed
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def prove(self, known: Json) -> None:
+        prove(self.found, known)
+
+    # --- what is made upstream
+
+    def establish(
+        self,
+        upstream: Json,
+        names: Sequence[TableName],
+        waiting: Waiting,
+        *,
+        undo: bool = False,
+        reached: Position | None = None,
+        left: Json | None = None,
+    ) -> Origin:
+        wanted = origin.Wanted(names, undo, reached)
+        return origin.establish(self.connection, self.found, Upstream.of(upstream), wanted, waiting)
+
+    def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
+        self.prove(known)
+        upstreams.confirm(self.connection, self.found, Upstream.of(upstream), reached)
+        return None
+
+    def leave(self, upstream: Json) -> None:
+        origin.leave(self.connection, Upstream.of(upstream))
+
+    def tables(self, upstream: Json) -> QueueTables:
+        return QueueTables(self.connection, Upstream.of(upstream))
+
+    # --- how far it is
+
+    def end(self, upstream: Json) -> Position:
+        return log_end.position(self.connection, Upstream.of(upstream))
+
+    def behind_all(self, upstream: Json) -> Position:
+        return self.end(upstream)
+
+    def clock(self, upstream: Json) -> Reading | None:
+        return log_end.clock(self.connection, Upstream.of(upstream))
+
+    def advance_log(self) -> bool:
+        """There is room behind every tick."""
+        return False
+
+    def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
+        return log_end.is_quiet(self.connection, Upstream.of(upstream), reached, wanted)
+
+    def health(self, upstream: Json, limit: int | None = None) -> Health:
+        return health.health(self.connection, Upstream.of(upstream), limit)
+
+    # --- what its tables hold
+
+    def contents(self, upstream: Json) -> Contents:
+        return Contents(self.connection, Server(self.address.server, self.found, Upstream.of(upstream)))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSource:
+    """PostgreSQL by triggers."""
+
+    declaration: Declaration = DECLARATION
+
+    def address(self, text: str) -> QueueAddress:
+        return QueueAddress.parse(text)
+
+    def connect(self, address: AnyAddress, *, role: str) -> QueueSession:
+        said = QueueAddress.parse(address.text)
+        connection = connect(said.server, role=role)
+        try:
+            return QueueSession(connection, said.settled(connection), identify(connection))
+        except BaseException:
+            connection.close()
+            raise
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        planned("", "", options)
+
+    def upstream(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
+        return planned(lake_id, name, options).as_record()
+
+    def options(self, upstream: Json) -> dict[str, str]:
+        return said(Upstream.of(upstream))
+
+    def objects(self, upstream: Json) -> dict[str, str]:
+        return {}
+
+    # --- which tables
+
+    def owns_capture(self, upstream: Json) -> bool:
+        return True
+
+    def examine(self, address: AnyAddress, wish: Wish) -> Report:
+        return examine(QueueAddress.parse(address.text).server, QueueWish.of(wish))
+
+    def script(self, report: Report) -> list[str]:
+        return script(report.findings)
+
+    # --- its stream
+
+    def drop(self, address: AnyAddress, upstream: Json) -> list[str]:
+        return removal.drop(QueueAddress.parse(address.text).server, Upstream.of(upstream))
+
+    def at(self, upstream: Json, time: int) -> None:
+        """A tick is known by its nonce, which its number does not tell."""
+
+    def decoder(self, reference: int = 0) -> QueueDecoder:
+        return QueueDecoder()
+
+    def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> QueueReader:
+        return QueueReader(QueueAddress.parse(address.text).server, Identity(**identity), ticket, role)
+
+    def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
+        return key_range.bounds(schema, keys)
+
+
+SOURCE: Source = QueueSource()
