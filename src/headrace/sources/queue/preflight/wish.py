@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.sources.contract.findings import Wish
 from headrace.sources.contract.record import Json
-from headrace.sources.queue.declaration import DECLARATION, HANDOFF, PAGES, QUEUE, SCHEMA
+from headrace.sources.queue.declaration import DECLARATION, HANDOFF, QUEUE, SCHEMA, XID
 from headrace.sources.queue.objects import Objects, Upstream
 
 
@@ -17,7 +17,7 @@ class QueueWish:
 
     patterns: Sequence[str]
     objects: Objects
-    handoff: str = PAGES  # how a table is copied
+    handoff: str = XID  # how a table is copied
     connections: int = 4  # that the copy may open
     identity: Json | None = None  # of the source that the lake already mirrors
 
@@ -29,5 +29,5 @@ class QueueWish:
         else:
             said = {option.name: DECLARATION.value(wish.options, option.name) for option in (SCHEMA, QUEUE)}
             objects = Objects(said[SCHEMA.name] or "", said[QUEUE.name] or "")
-        handoff = DECLARATION.value(wish.options, HANDOFF.name) or PAGES
+        handoff = DECLARATION.value(wish.options, HANDOFF.name) or XID
         return cls(wish.patterns, objects, handoff, wish.connections, wish.identity)
