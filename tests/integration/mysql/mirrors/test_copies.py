@@ -31,7 +31,7 @@ SLEEP_SECONDS = 1
 
 
 class _Writer:
-    """Transactions of so many rows, one after another: slowly until `let_go`, then as fast as it can."""
+    """Transactions of so many rows: slowly, and no more than half of them, until `let_go`; then all at once."""
 
     def __init__(self, database: Database, transactions: int, rows: int) -> None:
         self.committed = 0
@@ -52,7 +52,7 @@ class _Writer:
                 values = ", ".join(f"(NULL, {number})" for _ in range(rows))
                 cursor.execute(f"INSERT INTO t VALUES {values}")
                 self.committed = number
-                self.let_go.wait(0.02)
+                self.let_go.wait(0.02 if 2 * number < transactions else None)
 
 
 @kinds("mysql")
