@@ -31,7 +31,7 @@ SLEEP_SECONDS = 1
 
 
 class _Writer:
-    """Transactions of so many rows: slowly, and no more than half of them, until `let_go`; then all at once."""
+    """Transactions of so many rows: slowly, and half of them at most, until `let_go`; then all at once."""
 
     def __init__(self, database: Database, transactions: int, rows: int) -> None:
         self.committed = 0

@@ -55,6 +55,12 @@ CASES = (
         of_login=True,
     ),
     Case(
+        ("ALTER USER {u} IDENTIFIED BY 'changed in mid-run'",),
+        ("ALTER USER {u} IDENTIFIED BY '{p}'",),
+        "MY_PASSWORD_REFUSED",
+        of_login=True,
+    ),
+    Case(
         ("ALTER USER {u} ACCOUNT LOCK",), ("ALTER USER {u} ACCOUNT UNLOCK",), "MY_NOT_ADMITTED", of_login=True
     ),
     Case(
