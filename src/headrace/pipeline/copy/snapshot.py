@@ -159,13 +159,18 @@ class Copying(CopyThread):
         return names & {*begun, *seen.plan.by_ranges}
 
     def _same(self, session: Session) -> list[TableDef]:
-        """The tables that are still what was recorded; the others are refused."""
+        """The tables that are still what was recorded, with what is new of them; the others are refused."""
         known = [self._records[name] for name in sorted(self._records)]
         tables = session.tables(self._source.upstream)
-        changed = schema_check.check_records(tables, known, self._source.start).changed(known)
+        check = schema_check.check_records(tables, known, self._source.start)
+        changed = check.changed(known)
         for name, error in changed.items():
             self.site.finished.put(Refused(name, self._tables[name].task.folder, error))
-        return [record.definition for record in known if record.name not in changed]
+        same = [check.renewed(record).definition for record in known if record.name not in changed]
+        for table in same:
+            copied = self._tables[table.name]
+            copied.task = replace(copied.task, details=table.details)
+        return same
 
     def _measure(self, measured: Measured) -> None:
         for name in self._records:

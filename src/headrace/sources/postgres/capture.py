@@ -22,6 +22,7 @@ from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
+from headrace.sources.postgres.preflight.roots import inside_root, leaves_held, outside_roots
 from headrace.sources.postgres.publication import (
     ensure_publication,
     published,
@@ -37,10 +38,26 @@ def examine(connection: Session, upstream: Upstream, names: Sequence[TableName])
     """The tables as they are, before they are published; in the user's publication they already are."""
     entries = list(read_entries_by_name(connection, names, [upstream.publication]).values())
     errors = unfit_tables(connection, entries)
+    errors |= _overlapping(connection, upstream, entries)
     if not upstream.owns_publication:
         fit = [each for each in entries if each.name not in errors]
         errors |= unfit_members(connection, upstream.publication, fit, ours=False)
     return _examined(entries, errors)
+
+
+def _overlapping(
+    connection: Session, upstream: Upstream, entries: Sequence[TableEntry]
+) -> dict[TableName, HeadraceError]:
+    """The tables whose rows would come under two names, or not under the one that they are mirrored by."""
+    _, inside = outside_roots(entries, [entry.name for entry in entries])
+    inside += [inside_root(entry.name, None) for entry in entries if entry.is_sent_above]
+    errors = {name: finding.error for finding in inside for name in finding.concerned}
+    roots = [entry for entry in entries if entry.tree and not entry.memberships]
+    if roots and upstream.owns_publication:
+        held = published(connection, upstream.publication) or frozenset()
+        by_leaf = {root.name: held.intersection(branch.name for branch in root.tree) for root in roots}
+        errors |= {name: leaves_held(name, those) for name, those in by_leaf.items() if those}
+    return errors
 
 
 def capture(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:

@@ -15,6 +15,9 @@ A TRUNCATE is no row change, but takes an ordinal of each table that it names; `
 without reading a row, for whoever has to know of them before the changes are read. The server names every
 table that it emptied and that is published, so its flags (CASCADE, RESTART IDENTITY) say nothing more.
 
+Changes of a partition that come under the name of its root stand behind its own layout, which is read for no row:
+it shows which partition that is (`partitions`).
+
 A relation that no longer has the columns that were recorded is a failure of its table at its time: a value,
 not an exception, so that the other tables of the slice go on. What can't be read at all is raised: it
 concerns the whole source.
@@ -40,12 +43,13 @@ from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate
 from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
-from headrace.sources.postgres.catalog.table_def_record import labels_of, types_of
+from headrace.sources.postgres.catalog.partition_tree import Branch
+from headrace.sources.postgres.catalog.table_def_record import is_root, labels_of, tree_of, types_of
 from headrace.sources.postgres.catalog.types import is_same_form, is_wider
 from headrace.sources.postgres.context import OpenTransaction, StreamContext
 
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
-_RELATION, _TRUNCATE = ord("R"), ord("T")
+_RELATION, _TRUNCATE, _TYPE = ord("R"), ord("T"), ord("Y")
 _FULL = "f"  # of a relation's identity
 _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^{},"]+)', re.DOTALL)
 
@@ -85,6 +89,9 @@ def decode(
         rows, ordinals = _numbered(messages, heads, oid, emptied, context.inside)
         new = (heads.time[rows] >= wanted.since) & (messages.kind[rows] != _TRUNCATE)
         taken = _Taken(oid, wanted, rows[new], ordinals[new])
+        if is_root(wanted.details) and (failure := _foreign_rows(data, messages, heads, taken)) is not None:
+            yield failure
+            continue
         yield from _of_table(data, messages, heads, versions.get(oid, []), taken)
 
 
@@ -197,6 +204,53 @@ def _of_table(
             yield _under(data, messages, heads, layout, taken.part(low, high))
 
 
+def _foreign_rows(data: Bytes, messages: Messages, heads: _Heads, taken: _Taken) -> TableFailure | None:
+    """The failure of a root some of whose rows are of a partition that is not known to be whole."""
+    tree = {branch.oid: branch for branch in tree_of(taken.wanted.details)}
+    for row in partitions(messages, taken.rows):
+        layout = relation(data, int(messages.body[row]), int(messages.stop[row]))
+        if layout.oid == taken.oid:
+            continue
+        what = _partition_flaw(tree.get(layout.oid), layout, taken.wanted.schema, int(heads.xid[row]))
+        if what is not None:
+            time = int(heads.time[row])
+            return TableFailure(taken.oid, _altered(taken.wanted, time, f"{layout.name}: {what}"))
+    return None
+
+
+def partitions(messages: Messages, changes: Ints) -> Ints:
+    """The layouts that stand right before these changes: of the partition, behind that of its root.
+
+    The server says both, one behind the other, before the first change of the partition, and types between.
+    """
+    said = np.isin(messages.kind, (_RELATION, _TYPE))
+    follows = np.flatnonzero(~said)
+    rows = np.flatnonzero(messages.kind == _RELATION)
+    at = np.searchsorted(follows, rows)
+    there = at < len(follows)
+    return rows[there][np.isin(follows[at[there]], changes)]
+
+
+_NEAR = 1 << 24  # transactions: no longer ago than that began the one that attached a partition
+
+
+def _partition_flaw(branch: Branch | None, layout: Relation, schema: TableSchema, xid: int) -> str | None:
+    """Say why rows of a partition may not be all that the root has of it.
+
+    It is not there any more: its rows went without a message. It was written to by the transaction that put it
+    there, or by one that is older: what TRUNCATE takes of it in there no file node tells. Or its old rows are
+    of another identity than the root's layout says.
+    """
+    if branch is None:
+        return "it is no partition any more"
+    if 0 <= (branch.attached - xid) & 0xFFFFFFFF < _NEAR:
+        return "the transaction that made it a partition wrote to it, and may have truncated it"
+    key = {column.name for column in layout.columns if column.in_identity}
+    if layout.identity != _FULL and (schema.full or key != set(schema.key)):
+        return "its replica identity is another than that of its root"
+    return None
+
+
 def _under(
     data: Bytes, messages: Messages, heads: _Heads, layout: Relation, taken: _Taken
 ) -> TableChanges | TableFailure:
@@ -289,11 +343,12 @@ def _prints_alike(recorded: tuple[int, int], given: tuple[int, int]) -> bool:
     return is_same_form(recorded, given) or is_wider(given, recorded)
 
 
-def _altered(wanted: Wanted, time: int) -> Definite:
+def _altered(wanted: Wanted, time: int, what: str = "") -> Definite:
     return ShapeChanged(
         "TABLE_ALTERED",
-        f"{wanted.name} does not have the columns and the identity that were recorded",
-        detail=f"seen in the transaction of _time {time}",
+        f"{wanted.name} does not have the columns{', the partitions' if what else ''} and the identity that"
+        " were recorded",
+        detail=f"seen in the transaction of _time {time}" + (f": partition {what}" if what else ""),
         hint=f"headrace tables resync {wanted.name}",
     )
 

@@ -19,12 +19,18 @@ from headrace.sources.postgres.session.minor_releases import late_tables_lost
 from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing
 from headrace.sources.postgres.session.statements import Session, query
 
+VIA_ROOT = "publish_via_partition_root"
 _WITHDRAWAL_LOCK = "200ms"  # it is tried again
 
 
-def publication_statement(name: str, tables: Sequence[TableName]) -> str:
-    """The statement that makes our publication, for us or for somebody with more privileges to run."""
-    return f"CREATE PUBLICATION {quote_identifier(name)} FOR TABLE {_listed(tables)}"
+def publication_statement(name: str, tables: Sequence[TableName], *, via_root: bool = True) -> str:
+    """The statement that makes our publication, for us or for somebody with more privileges to run.
+
+    With `via_root` partitions of a table that it names are sent under that name. Ours is made so whether it
+    names such a table or not: to alter it later would make every membership another one.
+    """
+    statement = f"CREATE PUBLICATION {quote_identifier(name)} FOR TABLE {_listed(tables)}"
+    return f"{statement} WITH ({VIA_ROOT} = true)" if via_root else statement
 
 
 def ensure_publication(
@@ -48,6 +54,8 @@ def ensure_publication(
             raise publication_missing(f'"{name}"')
         leaving = [table for table in tables if held is not None and table in held and table in anew]
         missing = [table for table in tables if held is None or table not in held or table in leaving]
+        if held is not None and missing:
+            _refuse_by_leaf(connection, name, missing)
         if missing and not make and (lost := late_tables_lost(connection.info.server_version)) is not None:
             raise lost
         if leaving:
@@ -89,10 +97,16 @@ def withdraw_by_oid(connection: Session, name: str, oids: Collection[int]) -> No
             _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}")
 
 
+# Of a root those of its partitions count, which are what is written to.
 _WITHOUT_IDENTITY = """
-SELECT c.oid::int8 FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
-  JOIN pg_class c ON c.oid = r.prrelid
- WHERE p.pubname = %s AND CASE c.relreplident
+WITH RECURSIVE written(member, oid) AS (
+    SELECT r.prrelid, r.prrelid FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
+     WHERE p.pubname = %s
+    UNION ALL
+    SELECT w.member, i.inhrelid FROM written w JOIN pg_class c ON c.oid = w.oid AND c.relkind = 'p'
+      JOIN pg_inherits i ON i.inhparent = w.oid)
+SELECT DISTINCT w.member::int8 FROM written w JOIN pg_class c ON c.oid = w.oid
+ WHERE c.relkind = 'r' AND CASE c.relreplident
        WHEN 'f' THEN %s AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
                                        AND NOT a.attisdropped AND a.attgenerated <> '')
        ELSE NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
@@ -155,8 +169,8 @@ def published(connection: Session, name: str) -> frozenset[TableName] | None:
     """The tables that the publication lists, or None where there is no such publication."""
     rows = query(
         connection,
-        "SELECT p.puballtables, p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate"
-        " AND NOT p.pubviaroot, n.nspname, c.relname FROM pg_publication p"
+        "SELECT p.puballtables, p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate,"
+        " n.nspname, c.relname FROM pg_publication p"
         " LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid"
         " LEFT JOIN pg_class c ON c.oid = r.prrelid"
         " LEFT JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s",
@@ -169,9 +183,31 @@ def published(connection: Session, name: str) -> frozenset[TableName] | None:
             "PG_PUBLICATION_ALTERED",
             f'the publication "{name}" is not as headrace made it',
             hint=f"ALTER PUBLICATION {quote_identifier(name)} SET (publish = 'insert, update, delete, "
-            "truncate', publish_via_partition_root = false), or drop it and run again",
+            "truncate'), or drop it and run again",
         )
     return frozenset(TableName(schema, table) for _, _, schema, table in rows if schema is not None)
+
+
+# Of a publication that sends partitions by themselves.
+_ROOTS_BY_LEAF = """
+SELECT n.nspname, c.relname FROM pg_publication p, unnest(%s::text[], %s::text[]) w(schema, name)
+  JOIN pg_namespace n ON n.nspname = w.schema
+  JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+ WHERE p.pubname = %s AND NOT p.pubviaroot AND c.relkind = 'p' ORDER BY 1, 2
+"""
+
+
+def _refuse_by_leaf(connection: Session, name: str, tables: Sequence[TableName]) -> None:
+    """An older release made our publication: it sends partitions by themselves, and no root."""
+    asked = [[table.schema for table in tables], [table.name for table in tables], name]
+    for schema, table in query(connection, _ROOTS_BY_LEAF, asked):
+        raise Misconfigured(
+            "PG_PUBLICATION_LEAVES",
+            f'our publication "{name}" sends partitions by themselves, and not {TableName(schema, table)}',
+            detail="an older release made it",
+            hint=f"ALTER PUBLICATION {quote_identifier(name)} SET ({VIA_ROOT} = true), and try again; "
+            "the tables that it holds are then copied anew, each by itself",
+        )
 
 
 def _refuse_without_identity(connection: Session, tables: Sequence[TableName]) -> None:

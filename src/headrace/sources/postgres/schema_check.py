@@ -3,8 +3,9 @@
 A transaction gives up its locks, and makes its rows visible, only after its commit record is in the log
 (and, where a synchronous standby is away, long after). So the locks are read first, then the catalog: DDL
 that the stream holds already is seen in one of the two, or on the rows that it replaces
-(`catalog.unfinished_ddl`). One thing replaces no row: a partition that is a member by its root is listed
-itself, with a filter. Its lock is one that VACUUM takes too, but hardly ever beside a transaction id.
+(`catalog.unfinished_ddl`). Two things replace no row: a partition that is a member by its root is listed
+itself, with a filter; and one is attached. Their lock is one that VACUUM takes too, but hardly ever beside a
+transaction id.
 
     locked    somebody holds the table exclusively, or what makes it a member of the publication or a type of
               it is being altered, for which no lock is kept
@@ -27,7 +28,8 @@ from headrace.decode.values.forms import decode_column
 from headrace.sources.contract.tables import Change, Derived, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog import definitions, table_def
 from headrace.sources.postgres.catalog.alteration import Missing, derived, differs, is_news
-from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
+from headrace.sources.postgres.catalog.emptiness import with_emptiness
+from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry, schema_of
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
 from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
 from headrace.sources.postgres.lsn import Lsn
@@ -75,22 +77,24 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
     server = _Server(*row)
     numbers = sorted({table.number for table in known.values()})
     entries = definitions.read_entries(connection, numbers, [upstream.publication]).values()
-    now = {entry.oid: entry for entry in entries}
+    last = {key: from_record(table.details) for key, table in known.items()}
+    now, held = with_emptiness(connection, last.values(), {entry.oid: entry for entry in entries})
     changes, news = {}, {}
     for key, table in known.items():
-        last, seen = from_record(table.details), now.get(table.number)
-        what = "it was dropped" if seen is None else differs(last, seen)
+        before, seen = last[key], now.get(table.number)
+        what = "it was dropped" if seen is None else differs(before, seen)
         if what is not None:
             mend = None if seen is None else _mend(connection, upstream, table, seen)
             changes[key] = Change(what, None if seen is None else definition(seen), mend)
-            if seen is not None and (parts := _parts(last, seen)) is not None:
+            if seen is not None and (parts := _parts(before, seen)) is not None:
                 changes[key] = replace(
                     changes[key], derived=Derived(parts, upstream.position(behind_all(connection)))
                 )
-        elif seen is not None and is_news(last, seen):
+        elif seen is not None and is_news(before, seen):
             news[key] = _renewed(table, seen)
     hidden = {*server.exclusive, *unfinished(connection, now.values(), server.xmin)}
     hidden |= {oid for oid in server.shared if oid in now and all(m.inherited for m in now[oid].memberships)}
+    hidden |= held | {oid for oid, entry in now.items() if _is_tree_hidden(entry, server)}
     return SchemaCheck(
         end=upstream.position(Lsn.parse(server.end)),
         reference=server.xid,
@@ -99,6 +103,19 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
         locked=frozenset(key for key, table in known.items() if table.number in hidden),
         broken=remade(upstream, server.publication),
     )
+
+
+def _is_tree_hidden(root: TableEntry, server: _Server) -> bool:
+    """Tell whether somebody may be changing what is beneath a root.
+
+    ATTACH and DETACH CONCURRENTLY hold the root, or the one beneath it that they change, as VACUUM would; what
+    TRUNCATE and DROP hold is the partition.
+    """
+    if root.kind != PARTITIONED:
+        return False
+    roots = {root.oid, *(branch.oid for branch in root.tree if not branch.has_rows)}
+    beneath = {branch.oid for branch in root.tree}
+    return not roots.isdisjoint(server.shared) or not beneath.isdisjoint(server.exclusive)
 
 
 def _parts(last: TableEntry, seen: TableEntry) -> tuple[Part, ...] | None:

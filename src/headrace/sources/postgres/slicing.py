@@ -19,18 +19,27 @@ from headrace.decode.kernel import Bytes, Flags
 from headrace.decode.pgoutput import Messages, alone, begins, scan
 from headrace.sources.contract.decoder import Selected
 from headrace.sources.postgres.context import OpenTransaction, StreamContext, newest
-from headrace.sources.postgres.decoding import truncates
+from headrace.sources.postgres.decoding import partitions, truncates
 
-_BEGIN, _COMMIT, _RELATION, _TRUNCATE = ord("B"), ord("C"), ord("R"), ord("T")
+_BEGIN, _COMMIT, _RELATION, _TYPE = ord("B"), ord("C"), ord("R"), ord("Y")
 _CHANGES = (ord("I"), ord("U"), ord("D"))
 
 
 def split(data: Bytes, context: StreamContext) -> tuple[int, StreamContext]:
     """Count the bytes that are whole messages, and give the context behind them."""
-    found = scan(data, in_stream=context.inside is not None and context.inside.streamed)
+    found = _together(scan(data, in_stream=context.inside is not None and context.inside.streamed))
     messages = found if context.inside is None else context.inside.lasting(found)
     layouts = newest([*context.layouts, *_layouts(data, messages)])
     return found.tail, StreamContext(layouts, _after(context.inside, data, messages))
+
+
+def _together(messages: Messages) -> Messages:
+    """The messages without the layouts at their end: what shows of which partition a change is stays with it."""
+    rest = np.flatnonzero(~np.isin(messages.kind, (_RELATION, _TYPE)))
+    count = int(rest[-1]) + 1 if len(rest) else 0
+    if not count or count == len(messages):
+        return messages
+    return replace(messages.take(slice(0, count)), tail=int(messages.frame_start[count]))
 
 
 def _layouts(data: Bytes, messages: Messages) -> Iterator[bytes]:
@@ -74,6 +83,7 @@ def select(data: Bytes, context: StreamContext, tables: Collection[int]) -> Sele
     for rows in emptied.values():
         truncated[rows] = True
     layouts = (messages.kind == _RELATION) & ours
+    layouts[partitions(messages, np.flatnonzero(changed))] = True  # of partitions whose root is ours
     return Selected(
         data=_only(data, messages, _with_begins(messages, changed | truncated) | layouts),
         context=context.only(tables),

@@ -29,14 +29,23 @@ Where the table has a TOAST table that alone is asked, for a column's row is wri
 A partition that was detached, changed and attached again stands where it stood. Where that is what makes it a
 member of the publication, the rows of the path are other ones (`Membership.lives`). A publication that
 sends partitions under the name of their root loses what a table is told while it is attached, and nothing
-is left of that but this: ATTACH and DETACH write the catalog's row of each of its columns.
+is left of that but this: ATTACH and DETACH write the catalog's row of each of its columns. Of the root itself
+the whole tree beneath is compared (`partition_tree`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headrace.sources.postgres.catalog.table_def import Attribute, Membership, TableEntry, watched
+from headrace.sources.postgres.catalog.partition_tree import tree_differs, value_before
+from headrace.sources.postgres.catalog.table_def import (
+    PARTITIONED,
+    Attribute,
+    Membership,
+    TableEntry,
+    leaf_flaw,
+    watched,
+)
 from headrace.sources.postgres.catalog.types import TypeEntry, enum_of, is_same_form, is_wider
 
 
@@ -50,6 +59,8 @@ def differs(last: TableEntry, now: TableEntry) -> str | None:
         (_types_differ(last, now), "a type of its columns was altered"),
         (_identity_differs(last, now), "its replica identity changed"),
         (last.ancestors != now.ancestors or _was_moved(last, now), "its place in a partition tree changed"),
+        ((beneath := tree_differs(last.tree, now.tree)) is not None, str(beneath)),
+        ((flaw := leaf_flaw(now)) is not None, str(flaw)),
         (last.persistence != now.persistence, "it was made logged or unlogged"),
         (_rewritten(last, now), "it was rewritten"),
         (last.policies != now.policies, "row-level security was switched on or off"),
@@ -89,6 +100,9 @@ def derived(last: TableEntry, now: TableEntry) -> tuple[int | Missing, ...] | No
         return None
     if now.width - last.width != len(added) or (added and gone):
         return None
+    if now.kind == PARTITIONED:
+        now = replace(now, attributes=tuple(_in_leaves(last, now, a) for a in now.attributes))
+        added = [attribute for attribute in now.attributes if attribute.number not in before]
     if any(a.generated or a.missing is None or (a.missing and a.value is None) for a in added):
         return None
     if differs(_called_now(last, now), _known_before(last, now)) is not None:
@@ -98,6 +112,13 @@ def derived(last: TableEntry, now: TableEntry) -> tuple[int | Missing, ...] | No
         places[a.number] if a.number in places else Missing(a.value if a.missing else None)
         for a in now.columns
     )
+
+
+def _in_leaves(last: TableEntry, now: TableEntry, attribute: Attribute) -> Attribute:
+    """A column of a root, with the value that its partitions have in rows from before it."""
+    found = value_before(last.tree, now.tree, attribute.name)
+    missing, value = (None, None) if found is None else found
+    return replace(attribute, missing=missing, value=value)
 
 
 def _is_part(entry: TableEntry) -> bool:

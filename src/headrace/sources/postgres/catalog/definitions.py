@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.core.names import TableName
+from headrace.sources.postgres.catalog.partition_tree import TREE, Branch
 from headrace.sources.postgres.catalog.table_def import (
     Attribute,
     Membership,
@@ -27,7 +28,7 @@ from headrace.sources.postgres.catalog.table_def import (
 from headrace.sources.postgres.catalog.types import TypeEntry
 from headrace.sources.postgres.session.statements import Session, query
 
-_ENTRIES = """
+_ENTRIES = f"""
 WITH chosen AS (
     SELECT p.oid, p.xmin, p.xmax, p.pubname, p.puballtables, p.pubviaroot,
            COALESCE(to_jsonb(p) ->> 'pubgencols', 'n') = 's' AS generated  -- PostgreSQL 18
@@ -99,7 +100,8 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relfilenode::bigint,
                WHERE s.oid IS NOT NULL
                  AND n.classid = 'pg_catalog.pg_class'::regclass AND n.objid = over.relid AND n.objsubid = 0
                  AND n.refclassid = 'pg_catalog.pg_namespace'::regclass OFFSET 0) d ON true
-         WHERE r.oid IS NOT NULL OR s.oid IS NOT NULL OR (p.puballtables AND over.relid = c.oid))
+         WHERE r.oid IS NOT NULL OR s.oid IS NOT NULL OR (p.puballtables AND over.relid = c.oid)),
+       CASE WHEN c.relkind = 'p' THEN {TREE} END
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = ANY (%(oids)s::oid[])
 """
@@ -170,10 +172,10 @@ def read_entries_by_name(
 
 def _table(row: tuple[Any, ...], types: Mapping[int, TypeEntry]) -> TableEntry:
     oid, schema, name, filenode, kind, persistence, identity, policies = row[:8]
-    attributes, index, toast, width, ancestors, memberships = row[8:]
+    attributes, index, toast, width, ancestors, memberships, beneath = row[8:]
     index_oid, key, constraint = index or (0, (), 0)
     columns = tuple(Attribute(*attribute) for attribute in attributes or ())
-    rows = [membership.pop() for membership in memberships or ()]
+    rows = [each.pop() for each in (*(memberships or ()), *(beneath or ()))]
     members = tuple(_membership(*membership) for membership in memberships or ())
     # What other tables of the same look reach must not matter: they come and go.
     used = (column.type for column in watched(columns, members) if column.type not in _PLAIN)
@@ -192,6 +194,7 @@ def _table(row: tuple[Any, ...], types: Mapping[int, TypeEntry]) -> TableEntry:
         toast=toast,
         width=width,
         types=reached,
+        tree=tuple(_branch(*branch) for branch in beneath or ()),
         replacing=_xids(rows).union(*(each.replacing for each in reached)),
     )
 
@@ -222,6 +225,11 @@ def _membership(
         tuple(filter_columns or ()),
         generated,
     )
+
+
+def _branch(*fields: Any) -> Branch:
+    *first, key, missing = fields
+    return Branch(*[*first, tuple(key or ()), tuple((name, value) for name, value in missing or ())])
 
 
 def _xids(texts: Iterable[str]) -> frozenset[int]:

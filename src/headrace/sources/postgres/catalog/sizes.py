@@ -5,7 +5,7 @@ It takes a lock on each table, which waits for whoever holds it exclusively: ask
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.sources.postgres.session.statements import Session, query
@@ -32,6 +32,12 @@ def sizes(connection: Session, oids: Sequence[int]) -> dict[int, Size]:
         [list(oids)],
     )
     return {oid: Size(pages, size, _rows(pages, tuples, known)) for oid, pages, size, tuples, known in rows}
+
+
+def total(several: Iterable[Size]) -> Size:
+    """The size of several tables that are one."""
+    sizes = list(several)
+    return Size(sum(s.pages for s in sizes), sum(s.bytes for s in sizes), sum(s.rows for s in sizes))
 
 
 # Without statistics: the server's own planner assumes about as many for a narrow row.

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
+from headrace.sources.postgres.catalog.partition_tree import Branch, identity_differs, leaves
 from headrace.sources.postgres.catalog.types import TypeEntry, column_of
 
 ORDINARY, PARTITIONED = "r", "p"
@@ -105,6 +106,7 @@ class TableEntry:
     types: tuple[TypeEntry, ...]  # the types of users that its columns reach
     toast: int = 0  # the oid of its TOAST table, 0 for none
     width: int = 0  # columns that it ever had; 0: not asked for then
+    tree: tuple[Branch, ...] = ()  # of a partitioned table: what is beneath it
     # Transactions (their 32 bits) that replaced a row which this was read from: not over yet, or rolled back.
     replacing: frozenset[int] = field(default=frozenset(), compare=False)
 
@@ -118,6 +120,17 @@ class TableEntry:
     def filter(self) -> Membership | None:
         """The membership whose row filter the server goes by; None where all rows are sent."""
         return next((m for m in deciding(self.memberships) if m.filters), None)
+
+    @property
+    def is_sent_above(self) -> bool:
+        """Tell whether the publication sends its changes under the name of a table above it.
+
+        One that holds all tables does so of every partition; else it has to name the one above, or its schema.
+        """
+        return bool(self.ancestors) and any(
+            member.via_root and (member.inherited or not (member.named or member.by_schema))
+            for member in self.memberships
+        )
 
 
 def deciding(memberships: Sequence[Membership]) -> Sequence[Membership]:
@@ -178,11 +191,17 @@ def identity_flaw(entry: TableEntry, server_version: int) -> str | None:
     if identity.full:
         if generated and server_version >= 180000:
             return "its replica identity FULL includes generated columns, which are not published"
-        return None
+        return leaf_flaw(entry)
     if identity.kind == "n":
         return "its replica identity is NOTHING"
     if not identity.key:
         return "it has neither a primary key nor a replica identity"
     if generated & set(identity.key):
         return "its replica identity includes a generated column, which is not published"
-    return None
+    return leaf_flaw(entry)
+
+
+def leaf_flaw(entry: TableEntry) -> str | None:
+    """The first partition of a root whose old rows do not come as the root's layout announces them."""
+    found = (identity_differs(entry.identity.full, entry.identity.key, leaf) for leaf in leaves(entry.tree))
+    return next((flaw for flaw in found if flaw is not None), None)

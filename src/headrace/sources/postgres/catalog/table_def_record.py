@@ -16,7 +16,9 @@ from typing import Any
 
 from headrace.core.names import TableName
 from headrace.sources.contract.tables import TableDef
+from headrace.sources.postgres.catalog.partition_tree import Branch
 from headrace.sources.postgres.catalog.table_def import (
+    PARTITIONED,
     Attribute,
     Membership,
     ReplicaIdentity,
@@ -34,6 +36,8 @@ def to_record(entry: TableEntry) -> dict[str, Any]:
     # Of the moment of the look, and no part of what the table is.
     for of_the_moment in (record, *record["types"]):
         del of_the_moment["replacing"]
+    for branch in record["tree"]:
+        del branch["empty"]
     return record
 
 
@@ -52,8 +56,19 @@ def from_record(record: Mapping[str, Any]) -> TableEntry:
             "attributes": tuple(Attribute(**a) for a in record["attributes"]),
             "memberships": tuple(_membership(m) for m in record["memberships"]),
             "types": tuple(TypeEntry(**_fields(t)) for t in record["types"]),
+            "tree": tree_of(record),
         }
     )
+
+
+def tree_of(record: Mapping[str, Any]) -> tuple[Branch, ...]:
+    """What was beneath a partitioned table, out of a look's record."""
+    return tuple(Branch(**_fields(branch)) for branch in record.get("tree", ()))
+
+
+def is_root(record: Mapping[str, Any]) -> bool:
+    """Tell whether a look's record is of a partitioned table."""
+    return bool(record.get("kind") == PARTITIONED)
 
 
 def types_of(record: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:

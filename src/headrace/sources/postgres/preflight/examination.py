@@ -8,7 +8,7 @@ left out instead, with the same code, and the others are mirrored.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 
 from headrace.core.errors import HeadraceError
@@ -16,20 +16,23 @@ from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Report, in_order
 from headrace.sources.contract.tables import Size as AnySize
 from headrace.sources.patterns import select
-from headrace.sources.postgres.catalog.candidates import candidates
+from headrace.sources.postgres.catalog.candidates import Candidate, candidates
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.locks import measured
-from headrace.sources.postgres.catalog.sizes import Size
+from headrace.sources.postgres.catalog.partition_tree import leaves
+from headrace.sources.postgres.catalog.sizes import Size, total
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.declaration import CHUNKS
 from headrace.sources.postgres.preflight.leftovers import check_leftovers
+from headrace.sources.postgres.preflight.roots import beside_mirrored, outside_roots
 from headrace.sources.postgres.preflight.server import check_server
 from headrace.sources.postgres.preflight.tables import (
     Access,
     Choice,
     access,
     check_chunks,
+    check_leaves,
     check_table,
     choose,
 )
@@ -37,6 +40,7 @@ from headrace.sources.postgres.preflight.upstream_objects import (
     check_making,
     check_own_slot,
     check_publication,
+    read_publication,
 )
 from headrace.sources.postgres.preflight.wish import PostgresWish
 from headrace.sources.postgres.publication import publication_oid
@@ -50,10 +54,11 @@ def examine(address: Address, wish: PostgresWish) -> Report:
     """Look at everything that the wish depends on. Raises only if the server cannot be asked at all."""
     with closing(connect(address, role="check")) as connection:
         identity = identify(connection)
-        chosen, findings = choose(wish.patterns, candidates(connection))
+        chosen, findings = choose(wish.patterns, candidates(connection), by_root=_by_root(connection, wish))
         meant = frozenset(choice.candidate.name for choice in chosen if choice.meant)
         oids = [choice.candidate.oid for choice in chosen]
-        entries = _entries(connection, chosen, wish)
+        entries, inside = outside_roots(_entries(connection, chosen, wish), meant)
+        findings += inside
         rights, known = access(connection, oids), _sizes(connection, entries)
         # A table may be dropped between two of these statements.
         entries = [each for each in entries if each.oid in rights and each.oid in known]
@@ -80,11 +85,24 @@ def examine(address: Address, wish: PostgresWish) -> Report:
 
 def _sizes(connection: Session, entries: list[TableEntry]) -> dict[int, Size]:
     """Measure them; one that somebody holds is named, with the holder, and not waited for."""
-    found = measured(connection, {each.oid: each.name for each in entries})
+    tables = {each.oid: each.name for each in entries}
+    beneath = {leaf.oid: leaf.name for each in entries for leaf in leaves(each.tree)}
+    found = measured(connection, tables | beneath)
     for error in found.busy.values():
         others = [str(name) for name in found.busy][1:]
         raise error.adding(f"also locked: {', '.join(others)}") if others else error
-    return found.sizes
+    return {each.oid: _size(each, found.sizes) for each in entries if each.oid in found.sizes}
+
+
+def _size(entry: TableEntry, sizes: Mapping[int, Size]) -> Size:
+    """The size of a table; that of a root is its partitions'."""
+    return total([sizes[oid] for oid in (entry.oid, *(leaf.oid for leaf in leaves(entry.tree))) if oid in sizes])
+
+
+def _by_root(connection: Session, wish: PostgresWish) -> bool:
+    """Tell whether partitions are sent under the name of their root; of a publication that is yet to be made."""
+    publication = None if wish.publication is None else read_publication(connection, wish.publication)
+    return publication is None or publication.via_root
 
 
 def unmirrored(
@@ -93,10 +111,10 @@ def unmirrored(
     """Find what patterns match and nobody mirrors, with what stands against it; None where nothing does."""
     among = candidates(connection)
     names = select(wish.patterns, [each.name for each in among]).names
-    chosen, findings = choose(
-        wish.patterns, [each for each in among if each.name in set(names) - set(mirrored)]
-    )
-    entries = _entries(connection, chosen, wish)
+    there = set(names) - set(mirrored)
+    by_root = _by_root(connection, wish)
+    chosen, findings = choose(wish.patterns, [each for each in among if each.name in there], by_root=by_root)
+    entries = beside_mirrored(_entries(connection, chosen, wish), _oids(among, mirrored))
     rights = access(connection, [each.oid for each in entries])
     entries = [each for each in entries if each.oid in rights]
     findings += _of_tables(connection, entries, rights, wish, frozenset())
@@ -110,6 +128,10 @@ def unmirrored(
     return dict(sorted(reasons.items()))
 
 
+def _oids(among: Sequence[Candidate], names: Collection[TableName]) -> frozenset[int]:
+    return frozenset(each.oid for each in among if each.name in names)
+
+
 def _of_tables(
     connection: Session,
     entries: list[TableEntry],
@@ -120,6 +142,7 @@ def _of_tables(
     """Examine the tables by themselves, and as members of the user's publication."""
     user, version = connection.info.user, connection.info.server_version
     findings = [found for each in entries for found in check_table(each, rights[each.oid], user, version)]
+    findings += check_leaves(connection, entries, user)
     if wish.publication is not None:
         findings += check_publication(connection, wish.publication, entries, _hopeless(findings))
     return [finding.for_swept(meant) for finding in findings]

@@ -14,7 +14,7 @@ from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level
 from headrace.sources.postgres.catalog.candidates import Candidate
 from headrace.sources.postgres.catalog.table_def import TableEntry
-from headrace.sources.postgres.preflight.tables import Access, access, check_table, choose
+from headrace.sources.postgres.preflight.tables import Access, access, check_leaves, check_table, choose
 from headrace.sources.postgres.preflight.upstream_objects import check_members, read_publication
 from headrace.sources.postgres.session.statements import Session
 
@@ -48,8 +48,9 @@ def unfit_members(
 def _flaw(connection: Session, entry: TableEntry, rights: Access) -> HeadraceError | None:
     candidate = Candidate(entry.oid, entry.name, entry.kind, entry.persistence)
     _, findings = choose([str(entry.name)], [candidate])
-    version = connection.info.server_version
-    return _first([*findings, *check_table(entry, rights, connection.info.user, version)])
+    user, version = connection.info.user, connection.info.server_version
+    findings += check_table(entry, rights, user, version)
+    return _first([*findings, *check_leaves(connection, [entry], user)])
 
 
 def _first(findings: Iterable[Finding]) -> HeadraceError | None:

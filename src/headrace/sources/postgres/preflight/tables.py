@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from itertools import count
 
 from headrace.core.errors import Misconfigured
-from headrace.core.names import quote_identifier
+from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.findings import Finding, Level, mended
 from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres.catalog.candidates import Candidate
+from headrace.sources.postgres.catalog.partition_tree import identity_differs, leaves
 from headrace.sources.postgres.catalog.table_def import (
     ORDINARY,
     PARTITIONED,
@@ -20,6 +21,8 @@ from headrace.sources.postgres.catalog.table_def import (
     schema_of,
 )
 from headrace.sources.postgres.catalog.types import doubtful_key
+from headrace.sources.postgres.preflight.roots import check_tree
+from headrace.sources.postgres.publication import VIA_ROOT
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.key_range import disorder
 
@@ -41,8 +44,13 @@ class Choice:
     meant: bool  # named outright, not swept in by a wildcard
 
 
-def choose(patterns: Sequence[str], among: Sequence[Candidate]) -> tuple[list[Choice], list[Finding]]:
-    """The tables that the patterns name and that can be streamed, and what is to say of the others."""
+def choose(
+    patterns: Sequence[str], among: Sequence[Candidate], *, by_root: bool = True
+) -> tuple[list[Choice], list[Finding]]:
+    """The tables that the patterns name and that can be streamed, and what is to say of the others.
+
+    A partitioned one is among them where its partitions are sent under its name (`by_root`).
+    """
     by_name = {candidate.name: candidate for candidate in among}
     selection = select(patterns, by_name)
     findings = [Finding(Level.ERROR, error) for error in selection.errors]
@@ -50,7 +58,7 @@ def choose(patterns: Sequence[str], among: Sequence[Candidate]) -> tuple[list[Ch
     chosen: list[Choice] = []
     for name in selection.names:
         candidate, meant = by_name[name], name in selection.meant
-        why = _unstreamable(candidate)
+        why = _unstreamable(candidate, by_root)
         if why is None:
             chosen.append(Choice(candidate, meant))
         else:
@@ -82,10 +90,10 @@ def names_nothing(pattern: Pattern) -> Finding:
     )
 
 
-def _unstreamable(candidate: Candidate) -> str | None:
-    if candidate.kind == PARTITIONED:
-        return "it is partitioned: its partitions are mirrored as tables of their own"
-    if candidate.kind != ORDINARY:
+def _unstreamable(candidate: Candidate, by_root: bool) -> str | None:
+    if candidate.kind == PARTITIONED and not by_root:
+        return "it is partitioned, and the publication sends its partitions by themselves"
+    if candidate.kind not in (ORDINARY, PARTITIONED):
         return _NO_ROWS_OF_THEIR_OWN[candidate.kind]
     if candidate.persistence != PERMANENT:
         kind = {"u": "unlogged", "t": "temporary"}[candidate.persistence]
@@ -98,7 +106,7 @@ def _refusal(candidate: Candidate, why: str, meant: bool) -> Finding:
     mend: tuple[str, ...] = ()
     hint = "name the tables that it is made of, or leave it out"
     if candidate.kind == PARTITIONED:
-        hint = "choose its partitions by a pattern"
+        hint = f"choose its partitions by a pattern, or alter the publication: SET ({VIA_ROOT} = true)"
     elif candidate.persistence == "u":
         # Named outright it is wanted; what a wildcard swept in is unlogged because somebody wants that.
         mend = (f"ALTER TABLE {candidate.name} SET LOGGED",) if meant else ()
@@ -145,6 +153,7 @@ def access(connection: Session, oids: Sequence[int]) -> dict[int, Access]:
 
 def check_table(entry: TableEntry, rights: Access, user: str, version: int) -> Iterator[Finding]:
     """Everything about one table that decides whether and how it is mirrored."""
+    yield from check_tree(entry)
     yield from check_contents(entry, rights, user)
     yield from _identity(entry, version)
 
@@ -221,23 +230,39 @@ def _identity(entry: TableEntry, version: int) -> Iterator[Finding]:
 
 def _mend_identity(entry: TableEntry, version: int) -> tuple[str, ...]:
     """The statement that gives the table an identity, where that takes no column of another kind."""
+    if entry.identity.kind != "n" and (entry.identity.full or entry.identity.key):
+        flawed = [leaf for leaf in leaves(entry.tree) if identity_differs(entry.identity.full, entry.identity.key, leaf)]
+        if flawed:
+            return tuple(f"ALTER TABLE {leaf.name} REPLICA IDENTITY FULL" for leaf in flawed)
     table = f"ALTER TABLE {entry.name}"
     generated = {a.name for a in entry.attributes if a.generated}
     if not (generated and version >= 180000):
-        return (f"{table} REPLICA IDENTITY FULL",)
+        names = [entry.name, *(leaf.name for leaf in leaves(entry.tree) if leaf.identity != "f")]
+        return tuple(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in names)
     if entry.identity.key and not generated & set(entry.identity.key):
         return (f"{table} REPLICA IDENTITY DEFAULT",)
     return ()
 
 
-def _privileges(entry: TableEntry, rights: Access, user: str) -> Iterator[Finding]:
-    role = quote_identifier(user)
+def check_leaves(connection: Session, entries: Sequence[TableEntry], user: str) -> Iterator[Finding]:
+    """The rights on the partitions of roots: a copy reads each of them by its own name."""
+    beneath = {leaf.oid: (entry, leaf) for entry in entries for leaf in leaves(entry.tree)}
+    rights = access(connection, list(beneath)) if beneath else {}
+    for oid, (entry, leaf) in beneath.items():
+        if oid in rights:
+            yield from _privileges(entry, rights[oid], user, leaf.name)
+
+
+def _privileges(
+    entry: TableEntry, rights: Access, user: str, leaf: TableName | None = None
+) -> Iterator[Finding]:
+    role, read = quote_identifier(user), leaf or entry.name
     if not rights.schema or not rights.select:
         mend = tuple(
             statement
             for missing, statement in (
-                (not rights.schema, f"GRANT USAGE ON SCHEMA {quote_identifier(entry.name.schema)} TO {role}"),
-                (not rights.select, f"GRANT SELECT ON {entry.name} TO {role}"),
+                (not rights.schema, f"GRANT USAGE ON SCHEMA {quote_identifier(read.schema)} TO {role}"),
+                (not rights.select, f"GRANT SELECT ON {read} TO {role}"),
             )
             if missing
         )
@@ -245,7 +270,7 @@ def _privileges(entry: TableEntry, rights: Access, user: str) -> Iterator[Findin
             Level.ERROR,
             Misconfigured(
                 "PG_TABLE_PRIVILEGE",
-                f'the user "{user}" may not read table {entry.name}',
+                f'the user "{user}" may not read table {read}',
                 hint=mended(mend),
             ),
             mend=mend,
@@ -257,7 +282,7 @@ def _privileges(entry: TableEntry, rights: Access, user: str) -> Iterator[Findin
             Level.ERROR,
             Misconfigured(
                 "PG_ROW_SECURITY",
-                f"row-level security would hide rows of table {entry.name} from the copy",
+                f"row-level security would hide rows of table {read} from the copy",
                 hint=mended(mend),
             ),
             mend=mend,

@@ -9,12 +9,13 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.findings import Finding, Level, mended
 from headrace.sources.postgres.catalog.definitions import read_entries as look_at
-from headrace.sources.postgres.catalog.table_def import TableEntry, identity_flaw
+from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry, identity_flaw
 from headrace.sources.postgres.parts import check_part, limits
+from headrace.sources.postgres.preflight.roots import inside_root
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.preflight.wish import PostgresWish
 from headrace.sources.postgres.protocol.stream_errors import slot_active, slot_taken
-from headrace.sources.postgres.publication import publication_statement
+from headrace.sources.postgres.publication import VIA_ROOT, publication_statement
 from headrace.sources.postgres.session.connection import application_name
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.slot import check_slot, slot_state
@@ -59,7 +60,7 @@ def check_members(
     quoted = quote_identifier(name)
     if publication is None:
         fit, flawed = _by_identity(connection, tables, hopeless)
-        mend = (_creation(name, fit),)
+        mend = (_creation(name, fit, tables),)
         yield Finding(
             Level.ERROR,
             Misconfigured(
@@ -98,8 +99,11 @@ def _by_identity(
     return fit, flawed
 
 
-def _creation(name: str, fit: Sequence[TableName]) -> str:
-    return publication_statement(name, fit) if fit else f"CREATE PUBLICATION {quote_identifier(name)}"
+def _creation(name: str, fit: Sequence[TableName], tables: Iterable[TableEntry]) -> str:
+    via_root = any(entry.kind == PARTITIONED for entry in tables)
+    if fit:
+        return publication_statement(name, fit, via_root=via_root)
+    return f"CREATE PUBLICATION {quote_identifier(name)}" + (f" WITH ({VIA_ROOT} = true)" if via_root else "")
 
 
 def _additions(name: str, tables: Sequence[TableName]) -> tuple[str, ...]:
@@ -131,19 +135,18 @@ def _whole(name: str, publication: Publication, tables: Sequence[TableEntry]) ->
             ),
             mend=mend,
         )
-    if publication.via_root and any(entry.ancestors for entry in tables):
-        mend = (f"{alter} (publish_via_partition_root = false)",)
+    roots = [entry for entry in tables if entry.kind == PARTITIONED]
+    if roots and not publication.via_root:
+        mend = (f"{alter} ({VIA_ROOT} = true)",)
         yield Finding(
             Level.ERROR,
             Misconfigured(
                 "PG_PUBLICATION_ROOT",
-                (
-                    f'the publication "{name}" sends the changes of partitions under the name of their root, '
-                    "and partitions are mirrored as tables of their own"
-                ),
-                hint=mended(mend),
+                f'the publication "{name}" sends partitions by themselves, and not under the name of their root',
+                hint=f"{mended(mend)}, or choose the partitions by a pattern",
             ),
             mend=mend,
+            tables=tuple(entry.name for entry in roots),
         )
 
 
@@ -169,6 +172,9 @@ def _membership(
             table=entry.name,
         )
         return
+    if entry.is_sent_above:
+        yield inside_root(entry.name, None) if ours else _sent_above(name, entry)
+        return
     if not ours:
         yield from check_part(connection, name, entry)
         return
@@ -183,6 +189,20 @@ def _membership(
             f'our publication "{name}" does not send table {entry.name} as it is',
             detail=f"it leaves out {limited}",
             hint=mended(mend),
+        ),
+        mend=mend,
+        table=entry.name,
+    )
+
+
+def _sent_above(name: str, entry: TableEntry) -> Finding:
+    mend = (f"ALTER PUBLICATION {quote_identifier(name)} SET ({VIA_ROOT} = false)",)
+    return Finding(
+        Level.ERROR,
+        Misconfigured(
+            "PG_PUBLICATION_ROOT",
+            f'the publication "{name}" sends the changes of {entry.name} under the name of its root',
+            hint=f"choose the root in its place, or {mended(mend)}",
         ),
         mend=mend,
         table=entry.name,
@@ -257,7 +277,7 @@ def _theirs(connection: Session, tables: Sequence[TableEntry]) -> tuple[tuple[st
     """The statements of their owner for one publication of all tables, also where it is there already."""
     if read_publication(connection, _THEIRS) is None:
         fit, flawed = _by_identity(connection, tables, frozenset())
-        return (_creation(_THEIRS, fit),), _additions(_THEIRS, flawed)
+        return (_creation(_THEIRS, fit, tables),), _additions(_THEIRS, flawed)
     there = look_at(connection, [each.oid for each in tables], [_THEIRS]).values()
     lacking = [each for each in there if not each.memberships]
     fit, flawed = _by_identity(connection, lacking, frozenset())

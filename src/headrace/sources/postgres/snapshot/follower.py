@@ -8,13 +8,15 @@ open; it reads one range after another over one connection, each in a transactio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
 from psycopg import pq
 
 from headrace.core.errors import Transient
+from headrace.sources.contract.record import Json
+from headrace.sources.postgres.catalog.partition_tree import Branch, fingerprint
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify, verify
@@ -23,12 +25,13 @@ from headrace.sources.postgres.snapshot.copy_out import Stream, error_of, stream
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement
 from headrace.sources.postgres.snapshot.row_filter import evaluating, row_filter
 from headrace.sources.postgres.snapshot.table_access import (
-    ANY,
+    column_numbers,
     confirm,
     lock,
     overtaken,
     prove,
     prove_columns,
+    prove_tree,
     reading,
 )
 from headrace.sources.postgres.snapshot.visibility import BEGIN
@@ -62,13 +65,16 @@ class Follower:
 
 
 @contextmanager
-def following(connection: Session, snapshot_id: str, piece: CopyRange) -> Iterator[None]:
+def following(
+    connection: Session, snapshot_id: str, piece: CopyRange, known: Json | None = None
+) -> Iterator[None]:
     """A transaction that sees the table of a range as the leader does."""
     with reading(connection, piece.table, piece.oid):
         _import(connection, snapshot_id)
-        hold(connection, piece)
+        meant = [piece.oid, *(branch.oid for branch in hold(connection, piece, known))]
         yield
-        confirm(connection, piece.table, piece.oid)
+        for name in {piece.table, piece.read}:
+            confirm(connection, name, meant)
 
 
 def copy(
@@ -77,14 +83,14 @@ def copy(
     columns: Sequence[str],
     piece: CopyRange,
     publication: str = "",
-    numbers: Mapping[str, int] = ANY,
+    known: Json | None = None,
 ) -> Stream:
     """The rows of a range as they were at the leader's snapshot: COPY text, in pieces of whole lines.
 
     Of a table that the publication filters, those that its filter there lets through.
     """
-    with following(connection, snapshot_id, piece):
-        prove_columns(connection, piece.table, numbers)
+    with following(connection, snapshot_id, piece, known):
+        prove_columns(connection, piece.table, column_numbers(known))
         condition = row_filter(connection, publication, piece.oid)
         with evaluating(connection, piece.table, condition):
             yield from stream_copy(connection.pgconn, copy_statement(columns, piece, condition))
@@ -96,17 +102,29 @@ SELECT c.relfilenode IS NOT DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid)
 """
 
 
-def hold(connection: Session, piece: CopyRange) -> None:
-    """Keep the table's rows where the snapshot saw them.
+def hold(connection: Session, piece: CopyRange, known: Json | None = None) -> tuple[Branch, ...]:
+    """Keep the table's rows where the snapshot saw them; what is beneath it, if it is partitioned.
 
     TRUNCATE and rewriting DDL are not bound by snapshots: who reads the table afterwards finds it empty,
     however old his snapshot is. So it is locked as a reader first, and then the file that the snapshot knows
     (a query's catalog) is compared with the one that is read (the function's).
+
+    Of a partitioned table that is the partition; and the snapshot has to know the partitions that it was cut by.
     """
     lock(connection, piece.table)
     prove(connection, piece.table, piece.oid)
-    if query(connection, _OVERTAKEN, [piece.oid]) != [(True,)]:
-        raise overtaken(f"{piece.table} was truncated or rewritten after the snapshot that it is copied by")
+    tree: tuple[Branch, ...] = ()
+    if piece.tree is not None:
+        tree = prove_tree(connection, piece.table, piece.oid, known)
+        if fingerprint(tree) != piece.tree:
+            raise overtaken(f"{piece.table} got or lost a partition before the snapshot that it is copied by")
+        if piece.leaf is None:
+            return tree
+        lock(connection, piece.leaf)
+        prove(connection, piece.leaf, piece.leaf_oid)
+    if query(connection, _OVERTAKEN, [piece.read_oid]) != [(True,)]:
+        raise overtaken(f"{piece.read} was truncated or rewritten after the snapshot that it is copied by")
+    return tree
 
 
 # What SET TRANSACTION SNAPSHOT answers when the exporting transaction has ended.

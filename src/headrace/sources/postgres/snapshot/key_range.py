@@ -18,7 +18,7 @@ chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -33,13 +33,24 @@ from headrace.core.schema import TableSchema
 from headrace.decode import copyrows
 from headrace.sources.contract.copying import Key, KeyRange
 from headrace.sources.contract.errors import StepTooLong
+from headrace.sources.contract.record import Json
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
+from headrace.sources.postgres.catalog.table_def_record import is_root
 from headrace.sources.postgres.session.refusals import Cancelled
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
 from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
 from headrace.sources.postgres.snapshot.row_filter import evaluating, row_filter
-from headrace.sources.postgres.snapshot.table_access import ANY, confirm, lock, prove, prove_columns, reading
+from headrace.sources.postgres.snapshot.table_access import (
+    column_numbers,
+    confirm,
+    lock,
+    prove,
+    prove_columns,
+    prove_same_leaves,
+    prove_tree,
+    reading,
+)
 from headrace.sources.postgres.snapshot.visibility import BEGIN, see
 
 # int2, int4, int8, date, timestamp, timestamptz, uuid, bytea.
@@ -102,17 +113,19 @@ def next_bound(
     span: Span,
     rows: int,
     check: Callable[[], None] = _nobody,
+    *,
+    beneath: bool = False,
 ) -> Bound | None:
     """The key that so many rows of the span lie before; None where it has no more than that.
 
     Each row may be a visit to a cold disk, so it has minutes; it is cancelled on the server when they are
-    over (`StepTooLong`), or when `check` raises.
+    over (`StepTooLong`), or when `check` raises. The rows of a root are those `beneath` it.
     """
     columns = [f"rows.{quote_identifier(name)}" for name in schema.key]
     texts = ", ".join(f"{column}::text" for column in columns)
     # The order's columns are qualified: a bare name would mean the text that is selected.
     statement = (
-        f"SELECT {texts} FROM ONLY {table} AS rows{where(schema.key, [span])}"
+        f"SELECT {texts} FROM {_source(table, beneath)} AS rows{where(schema.key, [span])}"
         f" ORDER BY {', '.join(columns)} OFFSET {rows} LIMIT 1"
     )
     try:
@@ -213,7 +226,7 @@ def chunk(
     columns: Sequence[str],
     piece: KeyRange,
     publication: str = "",
-    numbers: Mapping[str, int] = ANY,
+    known: Json | None = None,
 ) -> Iterator[tuple[ByXid, Stream]]:
     """A chunk as it is now: which transactions it shows, and its rows as COPY text in whole lines.
 
@@ -223,18 +236,22 @@ def chunk(
     with reading(connection, piece.table, piece.number):
         ask(connection.pgconn, BEGIN)
         # Before the snapshot is taken: one that is older than a TRUNCATE would find the table empty.
-        lock(connection, piece.table)
+        beneath = known is not None and is_root(known)
+        lock(connection, piece.table, beneath=beneath)
         prove(connection, piece.table, piece.number)
-        prove_columns(connection, piece.table, numbers)
+        prove_columns(connection, piece.table, column_numbers(known))
         _refuse_other_order(connection, piece.number)
         handoff = see(connection.pgconn, frozenset())
         listed = ", ".join(map(quote_identifier, columns))
         condition = row_filter(connection, publication, piece.number)
         within = where(piece.key, piece.spans, condition)
-        statement = f"COPY (SELECT {listed} FROM ONLY {piece.table}{within}) TO STDOUT"
+        tree = prove_tree(connection, piece.table, piece.number, known) if beneath else ()
+        statement = f"COPY (SELECT {listed} FROM {_source(piece.table, beneath)}{within}) TO STDOUT"
         with evaluating(connection, piece.table, condition):
             yield handoff, stream_copy(connection.pgconn, statement)
-        confirm(connection, piece.table, piece.number)
+        if beneath and not connection.closed:
+            prove_same_leaves(connection, piece.table, piece.number, tree)
+        confirm(connection, piece.table, [piece.number, *(branch.oid for branch in tree)])
 
 
 def _refuse_other_order(connection: Session, oid: int) -> None:
@@ -247,13 +264,24 @@ def _refuse_other_order(connection: Session, oid: int) -> None:
         )
 
 
+def _source(table: TableName, beneath: bool) -> str:
+    """A table as a statement reads it: the children of one that is not partitioned are copied as themselves."""
+    return str(table) if beneath else f"ONLY {table}"
+
+
 def paged_copy(
-    columns: Sequence[str], table: TableName, key: Sequence[str], texts: Sequence[Key], condition: str = ""
+    columns: Sequence[str],
+    table: TableName,
+    key: Sequence[str],
+    texts: Sequence[Key],
+    condition: str = "",
+    *,
+    beneath: bool = False,
 ) -> str:
-    """The COPY of the rows with these keys (as the source prints them), each behind its page."""
+    """The COPY of the rows with these keys (as the source prints them), each behind its table and its page."""
     listed = ", ".join(map(quote_identifier, columns))
     row = f"ROW({', '.join(map(quote_identifier, key))})"
     wanted = " OR ".join(f"{row} = ROW({', '.join(map(_literal, each))})" for each in texts)
-    page = "(ctid::text::point)[0]::int8"
+    page = "tableoid::int8, (ctid::text::point)[0]::int8"
     also = f" AND {condition}" if condition else ""
-    return f"COPY (SELECT {page}, {listed} FROM ONLY {table} WHERE ({wanted}){also}) TO STDOUT"
+    return f"COPY (SELECT {page}, {listed} FROM {_source(table, beneath)} WHERE ({wanted}){also}) TO STDOUT"

@@ -1,24 +1,30 @@
 """Ranges of pages: the parts in which a table is copied, each by one COPY.
 
 Ranges are cut by the table's size in pages. A table that grows or has grown since only skews the work, for
-the last range has no end. Planned by the driver, copied by a `follower`.
+the last range has no end. A partitioned table is cut partition by partition. Planned by the driver, copied by a
+`follower`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.copying import Piece
+from headrace.sources.postgres.catalog.partition_tree import Branch, fingerprint, leaves
 from headrace.sources.postgres.catalog.sizes import Size
 from headrace.sources.shares import SMALL_BYTES, shared
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRange:
-    """Pages `low_page <= page < high_page` of a table; the last range of a table has no end."""
+    """Pages `low_page <= page < high_page` of a table; the last range of a table has no end.
+
+    A table that is partitioned has pages in its partitions alone: `leaf` is the one that is read. `tree` tells
+    which partitions there were when it was cut.
+    """
 
     table: TableName
     oid: int  # of the table: a name may lead to another one
@@ -26,6 +32,31 @@ class CopyRange:
     high_page: int | None
     rows: int  # estimates, for progress and for the size of the file
     bytes: int
+    leaf: TableName | None = None
+    leaf_oid: int = 0
+    tree: int | None = None
+
+    @property
+    def read(self) -> TableName:
+        """The name that its rows are read by."""
+        return self.leaf or self.table
+
+    @property
+    def read_oid(self) -> int:
+        return self.leaf_oid or self.oid
+
+
+def ranges_of_root(
+    table: TableName, oid: int, tree: Sequence[Branch], sizes: Mapping[int, Size], target_bytes: int
+) -> list[CopyRange]:
+    """Cut the partitions of a root into ranges; one without any is a range without rows."""
+    mark = fingerprint(tree)
+    cut = [
+        replace(piece, leaf=leaf.name, leaf_oid=leaf.oid, tree=mark)
+        for leaf in leaves(tree)
+        for piece in ranges(table, oid, sizes[leaf.oid], target_bytes)
+    ]
+    return cut or [CopyRange(table, oid, 0, None, 0, 0, tree=mark)]
 
 
 def ranges(table: TableName, oid: int, size: Size, target_bytes: int) -> list[CopyRange]:
@@ -68,4 +99,4 @@ def copy_statement(columns: Sequence[str], piece: CopyRange, condition: str = ""
         bounds.append(f"ctid < '({piece.high_page},0)'::tid")
     bounds += [condition] if condition else []
     where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
-    return f"COPY (SELECT {listed} FROM ONLY {piece.table}{where}) TO STDOUT"
+    return f"COPY (SELECT {listed} FROM ONLY {piece.read}{where}) TO STDOUT"

@@ -27,6 +27,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.catalog import definitions
+from headrace.sources.postgres.catalog.table_def_record import is_root, tree_of
 from headrace.sources.postgres.declaration import CHUNKS, DECLARATION, SLOT, XID
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.address import Address
@@ -90,7 +91,15 @@ def plan(connection: Session, server: Server, order: CopyOrder) -> Plan:
         # One that was dropped or renamed since is none of them: whoever reads it finds that out.
         there = {each.name for each in entries} - key_range.disorder(connection, entries).keys()
         by_ranges = frozenset(table.name for table in order.tables if table.name in there)
-    return Plan(server, order, by_ranges, frozenset(writers(connection, numbers)))
+    return Plan(server, order, by_ranges, frozenset(writers(connection, _written(connection, order.tables))))
+
+
+def _written(connection: Session, tables: Sequence[TableDef]) -> list[int]:
+    """The tables whose writers W is of: what is written to is a partition, and not its root."""
+    roots = [table for table in tables if is_root(table.details)]
+    now = definitions.read_entries(connection, [root.number for root in roots]).values() if roots else ()
+    trees = [*(entry.tree for entry in now), *(tree_of(root.details) for root in roots)]
+    return [*(table.number for table in tables), *{branch.oid for tree in trees for branch in tree}]
 
 
 def _handoff(order: CopyOrder) -> str:
@@ -183,4 +192,7 @@ class KeyWalk:
 
     def next_bound(self, table: TableDef, span: Span, rows: int, check: Callable[[], None]) -> Bound | None:
         with reading(self.connection, table.name, table.number):
-            return key_range.next_bound(self.connection, table.schema, table.name, span, rows, check)
+            beneath = is_root(table.details)
+            return key_range.next_bound(
+                self.connection, table.schema, table.name, span, rows, check, beneath=beneath
+            )

@@ -21,7 +21,7 @@ from headrace.core.handoff import handoff_from_record, moved
 from headrace.core.schema import Column, TableSchema
 from headrace.decode import copyrows
 from headrace.decode.copyrows import CopiedRows
-from headrace.decode.kernel import Bytes
+from headrace.decode.kernel import Bytes, Ints
 from headrace.sources.contract.copying import Key, KeyRange, Piece, Reading
 from headrace.sources.contract.record import Json
 from headrace.sources.postgres.session.statements import Session, query
@@ -30,9 +30,11 @@ from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
 from headrace.sources.postgres.snapshot.follower import Follower, copy, following
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.sources.postgres.snapshot.row_filter import evaluating, row_filter
-from headrace.sources.postgres.snapshot.table_access import column_numbers
+from headrace.sources.postgres.snapshot.table_access import prove_same_leaves, prove_tree
 
 _PAGE = Column("\0page", pa.int64(), "int", "bigint")  # no identifier of a source holds a NUL
+_LEAF = Column("\0leaf", pa.int64(), "int", "bigint")
+_PAGES = 32  # bits for a page
 
 
 class Reader:
@@ -53,19 +55,19 @@ class Reader:
     @contextmanager
     def read(self, columns: Sequence[Column], piece: Piece, known: Json | None = None) -> Iterator[Reading]:
         """Read these columns of a piece."""
-        names, numbers = [column.name for column in columns], column_numbers(known)
+        names = [column.name for column in columns]
         connection, publication = self._follower.connection, self._ticket["publication"]
         if isinstance(piece, KeyRange):
             key_range.prepare(connection)
             with (
-                key_range.chunk(connection, names, piece, publication, numbers) as (seen, buffers),
+                key_range.chunk(connection, names, piece, publication, known) as (seen, buffers),
                 closing(buffers),
             ):
                 yield Reading(moved(seen, self._ticket["base"]), _decoded(columns, buffers))
             return
         handoff = handoff_from_record(self._ticket["handoff"])
         pages, snapshot = _pages(piece), self._ticket["snapshot"]
-        with closing(copy(connection, snapshot, names, pages, publication, numbers)) as buffers:
+        with closing(copy(connection, snapshot, names, pages, publication, known)) as buffers:
             yield Reading(handoff, _decoded(columns, buffers))
 
     def look_up(
@@ -73,16 +75,32 @@ class Reader:
     ) -> Generator[tuple[int, pa.Table], None, None]:
         """Find the rows with these keys by the key's index, and the piece of each by its page."""
         ranges = [_pages(piece) for piece in pieces]
-        lows = [piece.low_page for piece in ranges]
-        table, connection = ranges[0].table, self._follower.connection
-        with following(connection, self._ticket["snapshot"], ranges[0]):
-            condition = row_filter(connection, self._ticket["publication"], ranges[0].oid)
-            statement = key_range.paged_copy(schema.names, table, schema.key, keys, condition)
-            with evaluating(connection, table, condition), closing(_by_key(connection, statement)) as buffers:
-                for copied in _decoded((_PAGE, *schema.columns), buffers):
-                    which = np.searchsorted(lows, copied.rows.column(0).to_numpy(), side="right") - 1
+        first, connection = ranges[0], self._follower.connection
+        with following(connection, self._ticket["snapshot"], first):
+            condition = row_filter(connection, self._ticket["publication"], first.oid)
+            statement = key_range.paged_copy(
+                schema.names, first.table, schema.key, keys, condition, beneath=first.tree is not None
+            )
+            with (
+                evaluating(connection, first.table, condition),
+                closing(_by_key(connection, statement)) as buffers,
+            ):
+                for copied in _decoded((_LEAF, _PAGE, *schema.columns), buffers):
+                    which = _places(ranges, copied.rows)
                     for number in np.unique(which).tolist():
-                        yield number, copied.rows.filter(pa.array(which == number)).remove_column(0)
+                        rows = copied.rows.filter(pa.array(which == number))
+                        yield number, rows.remove_column(0).remove_column(0)
+            if first.tree is not None:
+                tree = prove_tree(connection, first.table, first.oid, None)
+                prove_same_leaves(connection, first.table, first.oid, tree)
+
+
+def _places(ranges: Sequence[CopyRange], rows: pa.Table) -> Ints:
+    """The number of the range that each row is in, by its table and its page."""
+    lows = np.array([(piece.read_oid << _PAGES) + piece.low_page for piece in ranges], np.int64)
+    order = np.argsort(lows)
+    places = (rows.column(0).to_numpy() << _PAGES) + rows.column(1).to_numpy()
+    return np.asarray(order[np.searchsorted(lows[order], places, side="right") - 1])
 
 
 def _decoded(columns: Sequence[Column], buffers: Iterable[Bytes]) -> Iterator[CopiedRows]:

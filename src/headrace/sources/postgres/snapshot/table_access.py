@@ -26,7 +26,7 @@ compares a table: `leader`, `key_range`, and the planning of chunks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from psycopg import pq
@@ -35,8 +35,10 @@ from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.errors import TableBusy, TableDenied
 from headrace.sources.contract.record import Json
+from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.locks import holders, locked
-from headrace.sources.postgres.catalog.table_def_record import mirrored
+from headrace.sources.postgres.catalog.partition_tree import Branch, leaves, tree_differs
+from headrace.sources.postgres.catalog.table_def_record import mirrored, tree_of
 from headrace.sources.postgres.session.refusals import (
     Cancelled,
     LockTimeout,
@@ -91,9 +93,12 @@ def _of_table(connection: Session, table: TableName, oid: int, error: HeadraceEr
     return TableBusy(error.code, f"{table}: {error.primary}", detail=error.detail, hint=error.hint)
 
 
-def lock(connection: Session, table: TableName) -> None:
-    """Wait for who truncates or rewrites the table, and keep others from it; this takes no snapshot."""
-    query(connection, f"LOCK TABLE ONLY {table} IN ACCESS SHARE MODE")
+def lock(connection: Session, table: TableName, *, beneath: bool = False) -> None:
+    """Wait for who truncates or rewrites the table, and keep others from it; this takes no snapshot.
+
+    With what is `beneath` a root, where its rows are.
+    """
+    query(connection, f"LOCK TABLE {table if beneath else f'ONLY {table}'} IN ACCESS SHARE MODE")
 
 
 # Not of a snapshot: the function asks as COPY does, for what the name means now.
@@ -131,23 +136,51 @@ def prove_columns(connection: Session, table: TableName, numbers: Mapping[str, i
             raise overtaken(f'column "{name}" of {table} is another than a moment ago: it was renamed')
 
 
+def prove_tree(connection: Session, table: TableName, oid: int, known: Json | None) -> tuple[Branch, ...]:
+    """What is beneath a locked root, in the snapshot of this transaction; it may be copied.
+
+    Nothing but partitions that brought no rows may have come since it was recorded: one that was attached with
+    rows and is detached again before the next look would leave them in the copy.
+    """
+    entry = next(iter(read_entries(connection, [oid]).values()), None)
+    if entry is None:
+        raise overtaken(f"{table} is not there any more")
+    if known is not None and (what := tree_differs(tree_of(known), entry.tree)) is not None:
+        raise overtaken(f"{table} changed after it was looked at: {what}")
+    return entry.tree
+
+
+# The function goes by what is committed by now, however old the snapshot is.
+_NOW_BENEATH = "SELECT p.relid::oid::bigint FROM pg_catalog.pg_partition_tree(%s::oid::regclass) p WHERE p.isleaf"
+
+
+def prove_same_leaves(connection: Session, table: TableName, oid: int, tree: Sequence[Branch]) -> None:
+    """A statement that read a root by its name went by the partitions that it has now: these have to be the same."""
+    now = {number for (number,) in query(connection, _NOW_BENEATH, [oid])} - {oid}
+    if now != {leaf.oid for leaf in leaves(tree)}:
+        raise overtaken(f"a partition of {table} was attached or detached while it was read")
+
+
 # The table has kept its own name, and so has whatever was read instead: both are locked by us. Not of a
 # snapshot either, which may be older than the other one.
 _INSTEAD = """
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks l
       JOIN pg_catalog.quote_ident(%(name)s) named(quoted) ON true
-     WHERE l.locktype = 'relation' AND l.pid = pg_catalog.pg_backend_pid() AND l.relation <> %(oid)s
+     WHERE l.locktype = 'relation' AND l.pid = pg_catalog.pg_backend_pid() AND l.relation <> ALL (%(meant)s::oid[])
        AND (l.relation::pg_catalog.regclass::text = quoted
             OR right(l.relation::pg_catalog.regclass::text, length(quoted) + 1) = '.' || quoted))
 """
 
 
-def confirm(connection: Session, table: TableName, oid: int) -> None:
-    """Nothing but the table that is meant was read under its name in this transaction."""
+def confirm(connection: Session, table: TableName, meant: Sequence[int]) -> None:
+    """Nothing but what is meant was read under the table's name in this transaction.
+
+    Those are the table itself, and partitions of a root, which may bear the same name in another schema.
+    """
     if connection.closed:
         return  # given up half-way
-    if query(connection, _INSTEAD, {"name": table.name, "oid": oid}) != [(False,)]:
+    if query(connection, _INSTEAD, {"name": table.name, "meant": list(meant)}) != [(False,)]:
         raise overtaken(f"another table stood in the place of {table} for a moment: a schema was renamed")
 
 

@@ -1,0 +1,66 @@
+"""Emptiness: which of the partitions that came into a tree had nothing to bring.
+
+One that was attached may have had rows, which are in no message. One without a page has none. To ask for the
+size locks the partition as a reader does: one that somebody holds is not asked, and its root sits out.
+
+Called by the schema check, for roots whose trees have grown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
+
+from headrace.sources.postgres.catalog.locks import measured
+from headrace.sources.postgres.catalog.partition_tree import Branch
+from headrace.sources.postgres.catalog.table_def import TableEntry
+from headrace.sources.postgres.session.statements import Session
+
+
+def with_emptiness(
+    connection: Session, known: Iterable[TableEntry], now: Mapping[int, TableEntry]
+) -> tuple[dict[int, TableEntry], frozenset[int]]:
+    """The tables as they are now, with what is empty beneath them; and those of which that can't be asked."""
+    asked = {
+        branch.oid: branch.name
+        for last in known
+        if last.oid in now
+        for branch in _attached(last, now[last.oid])
+        if branch.has_rows
+    }
+    if not asked:
+        return dict(now), frozenset()
+    found = measured(connection, asked)
+    without = {oid for oid, size in found.sizes.items() if not size.pages}
+    unknown = {oid for oid, name in asked.items() if name in found.busy}
+    held = {oid for oid, entry in now.items() if any(branch.oid in unknown for branch in entry.tree)}
+    return {oid: _with_flags(entry, without) for oid, entry in now.items()}, frozenset(held)
+
+
+def _attached(last: TableEntry, now: TableEntry) -> Iterable[Branch]:
+    """The branches that came otherwise than by being made there, and all that they hold."""
+    before = {branch.oid for branch in last.tree}
+    came = {branch.oid for branch in now.tree if branch.oid not in before and not branch.born}
+    beneath = _with_beneath(came, now.tree)
+    return [branch for branch in now.tree if branch.oid in beneath]
+
+
+def _with_beneath(oids: Set[int], tree: Iterable[Branch]) -> Set[int]:
+    branches, found = list(tree), set(oids)
+    while more := {b.oid for b in branches if b.parent in found and b.oid not in found}:
+        found |= more
+    return found
+
+
+def _with_flags(entry: TableEntry, without: Set[int]) -> TableEntry:
+    """The table, whose branches say whether they are empty: a root of its own if all of its partitions are."""
+    if not entry.tree:
+        return entry
+
+    def is_empty(branch: Branch) -> bool:
+        beneath = _with_beneath({branch.oid}, entry.tree)
+        return all(b.oid in without for b in entry.tree if b.oid in beneath and b.has_rows)
+
+    roots = {b.oid for b in entry.tree if not b.has_rows}
+    flagged = (replace(b, empty=is_empty(b) if b.oid in roots else b.oid in without) for b in entry.tree)
+    return replace(entry, tree=tuple(flagged))

@@ -1,0 +1,97 @@
+"""Preflight of partitioned tables: which of a tree is mirrored, and whether its root can be.
+
+    a root that the patterns match, and is published ─► one table of the lake; nothing of what is beneath it
+    one that they leave out ('!public.orders')       ─► its partitions, each as a table of its own
+    a root beneath such a root                       ─► part of it
+
+A root is mirrored if each of its partitions is: the changes of an unlogged one are not in the log, the rows of
+a foreign one are another server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence, Set
+
+from headrace.core.errors import Misconfigured
+from headrace.core.names import TableName
+from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.postgres.catalog.partition_tree import FOREIGN, Branch
+from headrace.sources.postgres.catalog.table_def import PARTITIONED, PERMANENT, TableEntry
+
+
+def outside_roots(
+    entries: Sequence[TableEntry], meant: Collection[TableName]
+) -> tuple[list[TableEntry], list[Finding]]:
+    """The tables that are in no root among them; of the others those that were meant are refused."""
+    roots = {entry.oid: entry.name for entry in entries if entry.kind == PARTITIONED}
+    above = {e.name: root for e in entries if (root := next(filter(None, map(roots.get, e.ancestors)), None))}
+    refused = [inside_root(name, root) for name, root in above.items() if name in meant]
+    return [entry for entry in entries if entry.name not in above], refused
+
+
+def beside_mirrored(entries: Sequence[TableEntry], mirrored: Set[int]) -> list[TableEntry]:
+    """The tables that could be mirrored beside those that are: no part of one of them, and no root of one."""
+    apart = [
+        entry
+        for entry in entries
+        if mirrored.isdisjoint(entry.ancestors) and mirrored.isdisjoint(branch.oid for branch in entry.tree)
+    ]
+    return outside_roots(apart, ())[0]
+
+
+def inside_root(name: TableName, root: TableName | None) -> Finding:
+    """The refusal of a partition whose rows come under another name."""
+    under = "its root" if root is None else f"{root}"
+    leave = "the root" if root is None else f"'!{root}'"
+    return Finding(
+        Level.ERROR,
+        Misconfigured(
+            "PG_PARTITION_INSIDE",
+            f"{name} is a partition, and its rows are sent under the name of {under}",
+            hint=f"choose {under} alone, or leave out {leave} to mirror partitions as tables of their own",
+        ),
+        table=name,
+    )
+
+
+def leaves_held(root: TableName, held: Collection[TableName]) -> Misconfigured:
+    """The refusal of a root whose partitions are mirrored as tables of their own: they would get no changes."""
+    names = sorted(held)
+    return Misconfigured(
+        "PG_PARTITION_INSIDE",
+        f"partitions of {root} are mirrored as tables of their own",
+        detail=", ".join(map(str, names[:5])),
+        hint=f"headrace tables drop {' '.join(map(str, names[:5]))}, and add {root} then",
+    )
+
+
+def check_tree(entry: TableEntry) -> Iterator[Finding]:
+    """What keeps a partition's rows from being followed under the name of its root."""
+    for branch in entry.tree:
+        found = _unstreamable(entry, branch)
+        if found is None:
+            continue
+        why, mend = found
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_PARTITION_UNFIT",
+                f"{entry.name} cannot be mirrored as one table: not all of its rows are in the stream",
+                detail=f"its partition {branch.name} {why}",
+                hint=mended(mend) or f"leave it out to mirror its other partitions: '!{entry.name}'",
+            ),
+            mend=mend,
+            table=entry.name,
+        )
+
+
+def _unstreamable(root: TableEntry, branch: Branch) -> tuple[str, tuple[str, ...]] | None:
+    if branch.leaving:
+        names = {root.oid: root.name} | {each.oid: each.name for each in root.tree}
+        parent = names[branch.parent]
+        return "is being detached", (f"ALTER TABLE {parent} DETACH PARTITION {branch.name} FINALIZE",)
+    if branch.kind == FOREIGN:
+        return "is a foreign table", ()
+    if branch.persistence != PERMANENT:
+        return "is unlogged", (f"ALTER TABLE {branch.name} SET LOGGED",)
+    return None
