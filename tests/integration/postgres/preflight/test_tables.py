@@ -154,10 +154,112 @@ def test_what_cannot_be_streamed_is_named_and_never_chosen(db: Database) -> None
     )
     report = check(db, "public.*", "public.v")
     named = {(str(f.table), f.level) for f in report.findings if f.code == "PG_NOT_STREAMED"}
-    swept = {(f"public.{name}", Level.WARNING) for name in ("m", "root", "u")}
+    swept = {(f"public.{name}", Level.WARNING) for name in ("m", "u")}
     assert named == {*swept, ("public.v", Level.ERROR)}
-    assert [str(name) for name in report.left_out] == ["public.m", "public.root", "public.u"]
-    assert [entry.name.name for entry in report.tables] == ["good", "leaf"]
+    assert [str(name) for name in report.left_out] == ["public.m", "public.u"]
+    assert [entry.name.name for entry in report.tables] == ["good", "root"]
+
+
+ROOTS = """
+    CREATE TABLE root (id int, k int, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+    CREATE TABLE middle PARTITION OF root FOR VALUES IN (1, 2) PARTITION BY LIST (k);
+    CREATE TABLE leaf PARTITION OF middle FOR VALUES IN (1);
+    CREATE TABLE other PARTITION OF root FOR VALUES IN (3);
+    CREATE PUBLICATION by_leaf FOR TABLE root;
+    CREATE PUBLICATION by_root FOR TABLE root WITH (publish_via_partition_root);
+    CREATE PUBLICATION middle FOR TABLE middle WITH (publish_via_partition_root);
+    CREATE PUBLICATION leaves FOR TABLE leaf, other WITH (publish_via_partition_root);
+    CREATE PUBLICATION every FOR TABLES IN SCHEMA public WITH (publish_via_partition_root)
+"""
+CHOSEN = (
+    # What the patterns say, whose publication, what is mirrored, and the errors of what was meant.
+    ("public.*", None, "good root", ""),
+    ("public.root", None, "root", ""),
+    ("public.middle", None, "middle", ""),
+    ("public.* !public.root", None, "good middle other", ""),
+    ("public.* !public.root !public.middle", None, "good leaf other", ""),
+    ("public.* public.leaf", None, "good root", "PG_PARTITION_INSIDE"),
+    ("public.root public.other", None, "root", "PG_PARTITION_INSIDE"),
+    ("public.*", "by_leaf", "leaf other", ""),
+    ("public.root", "by_leaf", "", "PG_NOT_STREAMED"),
+    ("public.*", "by_root", "root", ""),
+    ("public.leaf", "by_root", "", "PG_PUBLICATION_ROOT"),
+    ("public.root public.leaf", "by_root", "root", "PG_PARTITION_INSIDE"),
+    ("public.*", "middle", "middle", ""),
+    ("public.*", "leaves", "leaf other", ""),
+    ("public.*", "every", "good root", ""),
+    ("public.*", "nowhere", "", "PG_PUBLICATION_UNKNOWN"),
+)
+
+
+@pytest.mark.parametrize(("patterns", "publication", "mirrored", "error"), CHOSEN)
+def test_a_root_is_one_table_unless_it_is_left_out(
+    db: Database, patterns: str, publication: str | None, mirrored: str, error: str
+) -> None:
+    db.execute(ROOTS)
+    db.execute("; ".join(f"ALTER TABLE {name} OWNER TO app" for name in ("root", "middle", "leaf", "other")))
+    report = check(db, *patterns.split(), publication=publication)
+    names = {entry.name.name for entry in report.tables}
+    if error != "PG_PUBLICATION_UNKNOWN":
+        assert names == set(mirrored.split())
+    assert {finding.code for finding in report.errors} >= set(error.split())
+
+
+UNFIT_ROOTS = {
+    "foreign": (
+        "ALTER TABLE root DROP CONSTRAINT root_pkey; ALTER TABLE root REPLICA IDENTITY FULL;"
+        " CREATE FOREIGN TABLE f PARTITION OF root FOR VALUES IN (1) SERVER away",
+        "PG_PARTITION_UNFIT",
+    ),
+    "unlogged": ("CREATE UNLOGGED TABLE u PARTITION OF root FOR VALUES IN (1)", "PG_PARTITION_UNFIT"),
+    "identity": (
+        "CREATE TABLE i PARTITION OF root FOR VALUES IN (1); ALTER TABLE i REPLICA IDENTITY NOTHING",
+        "PG_IDENTITY_MISSING",
+    ),
+    "other_identity": (
+        "CREATE TABLE o PARTITION OF root FOR VALUES IN (1); CREATE UNIQUE INDEX x ON o (k, n);"
+        " ALTER TABLE o REPLICA IDENTITY USING INDEX x",
+        "PG_IDENTITY_MISSING",
+    ),
+    "half_full": (
+        "CREATE TABLE h PARTITION OF root FOR VALUES IN (1); ALTER TABLE root REPLICA IDENTITY FULL",
+        "PG_IDENTITY_MISSING",
+    ),
+    "hidden": (
+        "CREATE TABLE r PARTITION OF root FOR VALUES IN (1);"
+        " ALTER TABLE r ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+        "PG_ROW_SECURITY",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT_ROOTS)
+def test_a_root_with_a_partition_that_cannot_be_followed_is_refused_and_mended(
+    db: Database, case: str
+) -> None:
+    made, code = UNFIT_ROOTS[case]
+    db.execute("CREATE FOREIGN DATA WRAPPER w; CREATE SERVER away FOREIGN DATA WRAPPER w")
+    db.execute(
+        "CREATE TABLE root (id int, k int NOT NULL, n int NOT NULL, PRIMARY KEY (id, k)) PARTITION BY LIST (k)"
+    )
+    db.execute(f"{made}; CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)")
+    db.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO app")
+    report = check(db, "public.root", publication="p")
+    assert [finding.code for finding in report.errors] == [code]
+    if case != "foreign":
+        mend(db, the(report, code))
+        assert check(db, "public.root", publication="p").errors == ()
+    db.execute("ALTER ROLE app NOBYPASSRLS")
+
+
+def test_a_copy_of_a_root_asks_for_the_right_to_read_its_partitions(db: Database) -> None:
+    db.execute("CREATE TABLE root (id int PRIMARY KEY) PARTITION BY LIST (id)")
+    db.execute("CREATE TABLE leaf PARTITION OF root DEFAULT; GRANT SELECT ON root TO app")
+    db.execute("CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)")
+    report = check(db, "public.root", publication="p")
+    assert [finding.code for finding in report.errors] == ["PG_TABLE_PRIVILEGE"]
+    mend(db, the(report, "PG_TABLE_PRIVILEGE"))
+    assert check(db, "public.root", publication="p").errors == ()
 
 
 UNFIT = """

@@ -145,7 +145,7 @@ def identity_differs(full: bool, key: Sequence[str], leaf: Branch) -> str | None
 
     The server logs what the partition's identity names, and sends it in the form that the root's asks for.
     """
-    if leaf.identity == "f":
+    if leaf.identity == "f" or leaf.kind != LEAF:
         return None
     if full:
         return f"its partition {leaf.name} has not the replica identity FULL, as it has itself"

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence, Set
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level, mended
-from headrace.sources.postgres.catalog.partition_tree import FOREIGN, Branch
+from headrace.sources.postgres.catalog.partition_tree import FOREIGN, Branch, leaves
 from headrace.sources.postgres.catalog.table_def import PARTITIONED, PERMANENT, TableEntry
 
 
@@ -66,7 +66,18 @@ def leaves_held(root: TableName, held: Collection[TableName]) -> Misconfigured:
 
 
 def check_tree(entry: TableEntry) -> Iterator[Finding]:
-    """What keeps a partition's rows from being followed under the name of its root."""
+    """What it means to mirror a root, and what keeps a partition's rows from being followed under its name."""
+    if entry.kind == PARTITIONED:
+        yield Finding(
+            Level.INFO,
+            Misconfigured(
+                "PG_PARTITIONED",
+                f"{entry.name} is mirrored as one table, with its {len(leaves(entry.tree))} partitions",
+                detail="a partition that is truncated, detached, dropped, or attached with rows has it copied anew",
+                hint=f"nothing to do; to mirror partitions as tables of their own leave it out: '!{entry.name}'",
+            ),
+            table=entry.name,
+        )
     for branch in entry.tree:
         found = _unstreamable(entry, branch)
         if found is None:
