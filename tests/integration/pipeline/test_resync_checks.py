@@ -69,6 +69,8 @@ def test_what_went_wrong_with_a_table_since_it_was_chosen_is_refused_alone(datab
     database.execute("ALTER PUBLICATION theirs ADD TABLE part (n)", user="app")
     assert examined(database, "theirs", ours=False) == {**flawed, "part": "PG_COLUMNS_IDENTITY"}
     database.execute("ALTER PUBLICATION theirs SET (publish_via_partition_root = true)", user="app")
+    assert examined(database, "theirs", ours=False, names=("good", "leaf")) == {}, "its root is not published"
+    database.execute("ALTER PUBLICATION theirs ADD TABLE root", user="app")
     assert examined(database, "theirs", ours=False, names=("good", "leaf")) == {"leaf": "PG_PUBLICATION_ROOT"}
     database.execute("ALTER PUBLICATION theirs SET (publish = 'insert')", user="app")
     assert examined(database, "theirs", ours=False, names=("good",)) == {"good": "PG_PUBLICATION_PARTIAL"}

@@ -31,8 +31,8 @@ KINDS = ("keyed", "whole", "bag")
 BIG = "(SELECT string_agg(md5({}::text || g), '') FROM generate_series(1, 100) g)"
 
 
-def _same(mirrors: Mirrors) -> None:
-    lake = mirrors.once()
+def _same(mirrors: Mirrors, *tables: str) -> None:
+    lake = mirrors.once(*tables)
     assert validators.exact(lake, mirrors.database.url(), values=True) == []
     assert validators.definite(lake) == []
     assert validators.travelled(lake) == []
@@ -137,14 +137,15 @@ def test_a_cascade_takes_every_table_that_it_emptied_and_a_root_its_partitions(
         "INSERT INTO parent SELECT generate_series(1, 5); INSERT INTO child SELECT i, i FROM"
         " generate_series(1, 5) i; INSERT INTO root SELECT i, i FROM generate_series(1, 20) i"
     )
+    by_leaf = ("public.*", "!public.root")
     database.execute(rows, user="app")
-    _same(mirrors)
+    _same(mirrors, *by_leaf)
     database.execute("CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.unpublished (id int)", user="app")
     database.execute("TRUNCATE parent, elsewhere.unpublished CASCADE; TRUNCATE low", user="app")
-    _same(mirrors)
+    _same(mirrors, *by_leaf)
     assert [mirrors.lake.at().arrow(f"public.{t}").num_rows for t in ("child", "low", "high")] == [0, 0, 11]
     database.execute("TRUNCATE root; " + rows, user="app")
-    _same(mirrors)
+    _same(mirrors, *by_leaf)
 
 
 def test_a_truncate_and_what_only_looks_like_one_are_told_apart(mirrors: Mirrors, database: Database) -> None:

@@ -50,7 +50,8 @@ def _overlapping(
 ) -> dict[TableName, HeadraceError]:
     """The tables whose rows would come under two names, or not under the one that they are mirrored by."""
     _, inside = outside_roots(entries, [entry.name for entry in entries])
-    inside += [inside_root(entry.name, None) for entry in entries if entry.is_sent_above]
+    if upstream.owns_publication:
+        inside += [inside_root(entry.name, None) for entry in entries if entry.is_sent_above]
     errors = {name: finding.error for finding in inside for name in finding.concerned}
     roots = [entry for entry in entries if entry.tree and not entry.memberships]
     if roots and upstream.owns_publication:

@@ -15,8 +15,8 @@ A TRUNCATE is no row change, but takes an ordinal of each table that it names; `
 without reading a row, for whoever has to know of them before the changes are read. The server names every
 table that it emptied and that is published, so its flags (CASCADE, RESTART IDENTITY) say nothing more.
 
-Changes of a partition that come under the name of its root stand behind its own layout, which is read for no row:
-it shows which partition that is (`partitions`).
+Changes of a partition that come under the name of its root stand behind its own layout, which is read for no
+row: it shows which partition that is (`partitions`).
 
 A relation that no longer has the columns that were recorded is a failure of its table at its time: a value,
 not an exception, so that the other tables of the slice go on. What can't be read at all is raised: it
@@ -237,9 +237,9 @@ _NEAR = 1 << 24  # transactions: no longer ago than that began the one that atta
 def _partition_flaw(branch: Branch | None, layout: Relation, schema: TableSchema, xid: int) -> str | None:
     """Say why rows of a partition may not be all that the root has of it.
 
-    It is not there any more: its rows went without a message. It was written to by the transaction that put it
-    there, or by one that is older: what TRUNCATE takes of it in there no file node tells. Or its old rows are
-    of another identity than the root's layout says.
+    It is not there any more: its rows went without a message. It was written to by the transaction that put
+    it there, or by one that is older: what TRUNCATE takes of it in there no file node tells. Or its old rows
+    are of another identity than the root's layout says.
     """
     if branch is None:
         return "it is no partition any more"

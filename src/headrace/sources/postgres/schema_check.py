@@ -108,8 +108,8 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
 def _is_tree_hidden(root: TableEntry, server: _Server) -> bool:
     """Tell whether somebody may be changing what is beneath a root.
 
-    ATTACH and DETACH CONCURRENTLY hold the root, or the one beneath it that they change, as VACUUM would; what
-    TRUNCATE and DROP hold is the partition.
+    ATTACH and DETACH CONCURRENTLY hold the root, or the one beneath it that they change, as VACUUM would;
+    what TRUNCATE and DROP hold is the partition.
     """
     if root.kind != PARTITIONED:
         return False

@@ -34,7 +34,7 @@ def split(data: Bytes, context: StreamContext) -> tuple[int, StreamContext]:
 
 
 def _together(messages: Messages) -> Messages:
-    """The messages without the layouts at their end: what shows of which partition a change is stays with it."""
+    """The messages without the layouts at their end: a change stays with that of its partition."""
     rest = np.flatnonzero(~np.isin(messages.kind, (_RELATION, _TYPE)))
     count = int(rest[-1]) + 1 if len(rest) else 0
     if not count or count == len(messages):

@@ -53,6 +53,12 @@ _COLUMNS = """
 """
 
 
+_PARTITIONED = """
+SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = %s AND c.relname = %s AND c.relkind = 'p'
+"""
+
+
 def pin(connection: Connection) -> None:
     """Give the session the settings under which values are compared."""
     for name, value in SETTINGS.items():
@@ -68,8 +74,12 @@ def source_rows(connection: Connection, table: TableName) -> Rows:
         for name, oid, typmod, is_array in columns
     ]
     names = tuple(str(row[0]) for row in columns)
-    query = sql.SQL("COPY (SELECT {} FROM ONLY {}) TO STDOUT (FORMAT csv)").format(
-        sql.SQL(", ").join(shown), sql.Identifier(table.schema, table.name)
+    # Children by inheritance are tables of their own; partitions are their root.
+    partitioned = connection.execute(_PARTITIONED, [table.schema, table.name]).fetchall()
+    query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT (FORMAT csv)").format(
+        sql.SQL(", ").join(shown),
+        sql.SQL("" if partitioned else "ONLY "),
+        sql.Identifier(table.schema, table.name),
     )
     with connection.cursor().copy(query) as copy:
         data = b"".join(bytes(part) for part in copy)

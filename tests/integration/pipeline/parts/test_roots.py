@@ -1,19 +1,17 @@
 """Partitioned tables by their roots: the lake holds what a SELECT from the root shows, at every mark.
 
 A table for each case, each with partitions of every kind, all in one database and one run: a partition whose
-columns stand in another order, one that is partitioned itself, a default one. What happens to the tree without a
-message has the root copied anew, by itself; what brings no row does not.
+columns stand in another order, one that is partitioned itself, a default one. What happens to the tree
+without a message has the root copied anew, by itself; what brings no row does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators
@@ -48,8 +46,8 @@ SAME: Mapping[str, str] = {
     "moved": "UPDATE {t} SET k = (k + 13) % 40; UPDATE {t} SET id = id + 500, k = 39 - k WHERE id % 3 = 0",
     "moved_amid": "BEGIN; UPDATE {t} SET k = 15 WHERE k < 5; UPDATE {t} SET k = 25, v = 'x' WHERE k = 15;"
     " UPDATE {t} SET k = 3 WHERE k = 25 AND id < 20; COMMIT",
-    "undone": "BEGIN; SAVEPOINT a; UPDATE {t} SET k = 15 WHERE k < 5; ROLLBACK TO a; DELETE FROM {t} WHERE k = 7;"
-    " COMMIT",
+    "undone": "BEGIN; SAVEPOINT a; UPDATE {t} SET k = 15 WHERE k < 5; ROLLBACK TO a;"
+    " DELETE FROM {t} WHERE k = 7; COMMIT",
     "by_leaf": "UPDATE {t}_mid SET v = 'leaf'; DELETE FROM {t}_low WHERE id = 3; INSERT INTO {t}_deep"
     " VALUES (99, 33, 'd', 'd')",
     "made": f"{MADE}; {INTO}; UPDATE {{t}} SET k = 45 WHERE k = 4",
@@ -58,24 +56,26 @@ SAME: Mapping[str, str] = {
     " CREATE TABLE {t}_new_low PARTITION OF {t}_new FOR VALUES FROM (50) TO (55);"
     " INSERT INTO {t} VALUES (300, 52, 'n', 'n'); UPDATE {t} SET k = 53 WHERE k = 13",
     "attached_empty": f"{LIKE}; {ATTACH}",
-    "whole_leaf": "ALTER TABLE {t}_mid REPLICA IDENTITY FULL; UPDATE {t} SET v = 'f' WHERE k BETWEEN 8 AND 12;"
-    " UPDATE {t} SET k = 9 WHERE k = 14; DELETE FROM {t} WHERE k = 16",
+    "whole_leaf": "ALTER TABLE {t}_mid REPLICA IDENTITY FULL; UPDATE {t} SET v = 'f'"
+    " WHERE k BETWEEN 8 AND 12; UPDATE {t} SET k = 9 WHERE k = 14; DELETE FROM {t} WHERE k = 16",
     "leaf_renamed": "ALTER TABLE {t}_mid RENAME TO {t}_middle; UPDATE {t} SET v = 'r' WHERE k = 11",
-    "leaf_away": "CREATE SCHEMA {t}_away; ALTER TABLE {t}_low RENAME TO {t}_x; ALTER TABLE {t}_x SET SCHEMA {t}_away;"
-    " ALTER TABLE {t}_away.{t}_x RENAME TO {t}; UPDATE {t} SET v = 'a' WHERE k = 2",
-    "maintained": "VACUUM (ANALYZE) {t}; CREATE INDEX ON {t} (v); COMMENT ON TABLE {t}_low IS 'c'; ANALYZE {t}_low",
+    "leaf_away": "CREATE SCHEMA {t}_away; ALTER TABLE {t}_low RENAME TO {t}_x; "
+    "ALTER TABLE {t}_x SET SCHEMA {t}_away; ALTER TABLE {t}_away.{t}_x RENAME TO {t}; UPDATE {t} SET v = 'a' WHERE k = 2",
+    "maintained": "VACUUM (ANALYZE) {t}; CREATE INDEX ON {t} (v); COMMENT ON TABLE {t}_low IS 'c';"
+    " ANALYZE {t}_low",
     "added": "ALTER TABLE {t} ADD COLUMN more int; UPDATE {t} SET more = 1 WHERE k = 22",
 }
 COPIED: Mapping[str, str] = {
     "attached": f"{LIKE}; {ROWS}; {ATTACH}",
     "attached_amid": f"BEGIN; {LIKE}; {ROWS}; {ATTACH}; {INTO}; COMMIT",
-    "attached_whole": "CREATE TABLE {t}_new (LIKE {t}) PARTITION BY LIST (k); CREATE TABLE {t}_new_41 PARTITION OF"
-    " {t}_new FOR VALUES IN (41); " + f"{ROWS}; {ATTACH}",
+    "attached_whole": "CREATE TABLE {t}_new (LIKE {t}) PARTITION BY LIST (k); "
+    "CREATE TABLE {t}_new_41 PARTITION OF {t}_new FOR VALUES IN (41); " + f"{ROWS}; {ATTACH}",
     "attached_and_back": f"{LIKE}; {ROWS}; {ATTACH}; {INTO}; ALTER TABLE {{t}} DETACH PARTITION {{t}}_new",
     "came_and_went": f"{MADE}; {INTO}; DROP TABLE {{t}}_new",
     "made_and_emptied": f"{MADE}; {INTO}; TRUNCATE {{t}}_new",
     # One file node: in the transaction that made it a table is truncated in its place.
-    "made_and_emptied_amid": f"BEGIN; {MADE}; {INTO}; TRUNCATE {{t}}_new; INSERT INTO {{t}} VALUES (9, 43); COMMIT",
+    "made_and_emptied_amid": f"BEGIN; {MADE}; {INTO}; TRUNCATE {{t}}_new;"
+    " INSERT INTO {t} VALUES (9, 43); COMMIT",
     "made_in_savepoint": f"BEGIN; SAVEPOINT a; {MADE}; RELEASE a; {INTO}; TRUNCATE {{t}}_new; COMMIT",
     "detached": "ALTER TABLE {t} DETACH PARTITION {t}_mid; UPDATE {t}_mid SET v = 'apart'",
     "detached_for_a_while": "ALTER TABLE {t} DETACH PARTITION {t}_mid; DELETE FROM {t}_mid WHERE id = 11;"
@@ -85,13 +85,14 @@ COPIED: Mapping[str, str] = {
     "dropped": "DROP TABLE {t}_deep_20",
     "truncated": "TRUNCATE {t}_low; INSERT INTO {t} VALUES (400, 4, 'again', 'a')",
     "emptied_branch": "UPDATE {t} SET v = 'gone' WHERE k > 19; TRUNCATE {t}_deep",
-    "truncated_whole": "INSERT INTO {t} VALUES (401, 1), (402, 21); TRUNCATE {t}; INSERT INTO {t} VALUES (403, 1)",
+    "truncated_whole": "INSERT INTO {t} VALUES (401, 1), (402, 21); TRUNCATE {t};"
+    " INSERT INTO {t} VALUES (403, 1)",
     "rewritten": "ALTER TABLE {t} ALTER COLUMN v TYPE varchar(99) USING v || '?'",
     "unlogged_for_a_while": "ALTER TABLE {t}_mid SET UNLOGGED; UPDATE {t}_mid SET v = 'silent';"
     " ALTER TABLE {t}_mid SET LOGGED",
     "identity_for_a_while": "ALTER TABLE {t}_low REPLICA IDENTITY USING INDEX {t}_low_pkey;"
-    " ALTER TABLE {t} REPLICA IDENTITY FULL; UPDATE {t} SET v = 'half' WHERE k = 3; DELETE FROM {t} WHERE k = 5;"
-    " ALTER TABLE {t} REPLICA IDENTITY DEFAULT",
+    " ALTER TABLE {t} REPLICA IDENTITY FULL; UPDATE {t} SET v = 'half' WHERE k = 3;"
+    " DELETE FROM {t} WHERE k = 5; ALTER TABLE {t} REPLICA IDENTITY DEFAULT",
 }
 CASES = {**SAME, **COPIED}
 
@@ -143,7 +144,9 @@ def scene(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> 
             database.execute(f"UPDATE {name} SET v = 'after' WHERE id % 4 = 0", user="app")
         mirrors.once()
         for name in CASES:
-            database.execute(f"DELETE FROM {name} WHERE id % 11 = 2; UPDATE {name} SET k = k WHERE id = 8", user="app")
+            database.execute(
+                f"DELETE FROM {name} WHERE id % 11 = 2; UPDATE {name} SET k = k WHERE id = 8", user="app"
+            )
         mirrors.once()
         _show(database, CASES)
         yield Scene(mirrors, epoch, since)

@@ -240,7 +240,8 @@ def test_a_root_with_a_partition_that_cannot_be_followed_is_refused_and_mended(
     made, code = UNFIT_ROOTS[case]
     db.execute("CREATE FOREIGN DATA WRAPPER w; CREATE SERVER away FOREIGN DATA WRAPPER w")
     db.execute(
-        "CREATE TABLE root (id int, k int NOT NULL, n int NOT NULL, PRIMARY KEY (id, k)) PARTITION BY LIST (k)"
+        "CREATE TABLE root (id int, k int NOT NULL, n int NOT NULL, PRIMARY KEY (id, k))"
+        " PARTITION BY LIST (k)"
     )
     db.execute(f"{made}; CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)")
     db.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO app")

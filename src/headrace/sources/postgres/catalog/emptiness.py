@@ -53,7 +53,7 @@ def _with_beneath(oids: Set[int], tree: Iterable[Branch]) -> Set[int]:
 
 
 def _with_flags(entry: TableEntry, without: Set[int]) -> TableEntry:
-    """The table, whose branches say whether they are empty: a root of its own if all of its partitions are."""
+    """The table, whose branches say whether they are empty: a root if all of its partitions are."""
     if not entry.tree:
         return entry
 

@@ -46,7 +46,9 @@ class Branch:
     leaving: bool  # DETACH CONCURRENTLY has begun, and is not over
     identity: str  # pg_class.relreplident
     key: tuple[str, ...]  # the columns of the index that identifies its rows
-    missing: tuple[tuple[str, str | None], ...]  # columns with a value in rows from before them, and that value
+    missing: tuple[
+        tuple[str, str | None], ...
+    ]  # columns with a value in rows from before them, and that value
     empty: bool = field(default=False, compare=False)  # its file has no page: asked of new ones alone
 
     @property
@@ -100,7 +102,9 @@ def tree_differs(last: Sequence[Branch], now: Sequence[Branch]) -> str | None:
         if (what := _branch_differs(branch, after.get(oid))) is not None:
             return what
     new = [branch for oid, branch in after.items() if oid not in before]
-    return next((f"the partition {each.name} was attached" for each in new if not _brought_nothing(each)), None)
+    return next(
+        (f"the partition {each.name} was attached" for each in new if not _brought_nothing(each)), None
+    )
 
 
 def _branch_differs(before: Branch, after: Branch | None) -> str | None:
@@ -127,7 +131,9 @@ def _brought_nothing(new: Branch) -> bool:
     return untouched and (new.born or new.empty)
 
 
-def value_before(last: Sequence[Branch], now: Sequence[Branch], column: str) -> tuple[bool, str | None] | None:
+def value_before(
+    last: Sequence[Branch], now: Sequence[Branch], column: str
+) -> tuple[bool, str | None] | None:
     """The value that a column has in rows from before it: is there one, and which; None where nobody knows.
 
     A root has no rows. In each of its partitions the value stands by itself.

@@ -125,7 +125,8 @@ class TableEntry:
     def is_sent_above(self) -> bool:
         """Tell whether the publication sends its changes under the name of a table above it.
 
-        One that holds all tables does so of every partition; else it has to name the one above, or its schema.
+        One that holds all tables does so of every partition; else it has to name the one above, or its
+        schema.
         """
         return bool(self.ancestors) and any(
             member.via_root and (member.inherited or not (member.named or member.by_schema))

@@ -96,11 +96,13 @@ def _sizes(connection: Session, entries: list[TableEntry]) -> dict[int, Size]:
 
 def _size(entry: TableEntry, sizes: Mapping[int, Size]) -> Size:
     """The size of a table; that of a root is its partitions'."""
-    return total([sizes[oid] for oid in (entry.oid, *(leaf.oid for leaf in leaves(entry.tree))) if oid in sizes])
+    return total(
+        [sizes[oid] for oid in (entry.oid, *(leaf.oid for leaf in leaves(entry.tree))) if oid in sizes]
+    )
 
 
 def _by_root(connection: Session, wish: PostgresWish) -> bool:
-    """Tell whether partitions are sent under the name of their root; of a publication that is yet to be made."""
+    """Tell whether partitions are sent under the name of their root, by a publication of ours or of yours."""
     publication = None if wish.publication is None else read_publication(connection, wish.publication)
     return publication is None or publication.via_root
 

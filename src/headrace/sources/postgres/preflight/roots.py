@@ -4,8 +4,8 @@
     one that they leave out ('!public.orders')       ─► its partitions, each as a table of its own
     a root beneath such a root                       ─► part of it
 
-A root is mirrored if each of its partitions is: the changes of an unlogged one are not in the log, the rows of
-a foreign one are another server's.
+A root is mirrored if each of its partitions can be: the changes of an unlogged one are not in the log, the
+rows of a foreign one are another server's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def inside_root(name: TableName, root: TableName | None) -> Finding:
         Misconfigured(
             "PG_PARTITION_INSIDE",
             f"{name} is a partition, and its rows are sent under the name of {under}",
-            hint=f"choose {under} alone, or leave out {leave} to mirror partitions as tables of their own",
+            hint=f"choose {under} alone, or leave out {leave} to mirror partitions by themselves",
         ),
         table=name,
     )
@@ -66,15 +66,15 @@ def leaves_held(root: TableName, held: Collection[TableName]) -> Misconfigured:
 
 
 def check_tree(entry: TableEntry) -> Iterator[Finding]:
-    """What it means to mirror a root, and what keeps a partition's rows from being followed under its name."""
+    """Say what it means to mirror a root, and what keeps its partitions' rows from being followed."""
     if entry.kind == PARTITIONED:
         yield Finding(
             Level.INFO,
             Misconfigured(
                 "PG_PARTITIONED",
                 f"{entry.name} is mirrored as one table, with its {len(leaves(entry.tree))} partitions",
-                detail="a partition that is truncated, detached, dropped, or attached with rows has it copied anew",
-                hint=f"nothing to do; to mirror partitions as tables of their own leave it out: '!{entry.name}'",
+                detail="one that is truncated, detached, dropped, or attached with rows has it copied anew",
+                hint=f"nothing to do; to mirror partitions by themselves leave it out: '!{entry.name}'",
             ),
             table=entry.name,
         )

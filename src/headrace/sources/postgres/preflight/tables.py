@@ -231,7 +231,11 @@ def _identity(entry: TableEntry, version: int) -> Iterator[Finding]:
 def _mend_identity(entry: TableEntry, version: int) -> tuple[str, ...]:
     """The statement that gives the table an identity, where that takes no column of another kind."""
     if entry.identity.kind != "n" and (entry.identity.full or entry.identity.key):
-        flawed = [leaf for leaf in leaves(entry.tree) if identity_differs(entry.identity.full, entry.identity.key, leaf)]
+        flawed = [
+            leaf
+            for leaf in leaves(entry.tree)
+            if identity_differs(entry.identity.full, entry.identity.key, leaf)
+        ]
         if flawed:
             return tuple(f"ALTER TABLE {leaf.name} REPLICA IDENTITY FULL" for leaf in flawed)
     table = f"ALTER TABLE {entry.name}"

@@ -142,7 +142,7 @@ def _whole(name: str, publication: Publication, tables: Sequence[TableEntry]) ->
             Level.ERROR,
             Misconfigured(
                 "PG_PUBLICATION_ROOT",
-                f'the publication "{name}" sends partitions by themselves, and not under the name of their root',
+                f'the publication "{name}" sends partitions by themselves, not under the name of their root',
                 hint=f"{mended(mend)}, or choose the partitions by a pattern",
             ),
             mend=mend,

@@ -109,7 +109,7 @@ def hold(connection: Session, piece: CopyRange, known: Json | None = None) -> tu
     however old his snapshot is. So it is locked as a reader first, and then the file that the snapshot knows
     (a query's catalog) is compared with the one that is read (the function's).
 
-    Of a partitioned table that is the partition; and the snapshot has to know the partitions that it was cut by.
+    Of a partitioned table that is the partition; and the snapshot has to know those that it was cut by.
     """
     lock(connection, piece.table)
     prove(connection, piece.table, piece.oid)

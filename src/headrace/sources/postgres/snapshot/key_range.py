@@ -265,7 +265,7 @@ def _refuse_other_order(connection: Session, oid: int) -> None:
 
 
 def _source(table: TableName, beneath: bool) -> str:
-    """A table as a statement reads it: the children of one that is not partitioned are copied as themselves."""
+    """A table as a statement reads it: children of one that is not partitioned are copied as themselves."""
     return str(table) if beneath else f"ONLY {table}"
 
 
@@ -278,7 +278,7 @@ def paged_copy(
     *,
     beneath: bool = False,
 ) -> str:
-    """The COPY of the rows with these keys (as the source prints them), each behind its table and its page."""
+    """The COPY of the rows with these keys (as the source prints them), each behind its table and page."""
     listed = ", ".join(map(quote_identifier, columns))
     row = f"ROW({', '.join(map(quote_identifier, key))})"
     wanted = " OR ".join(f"{row} = ROW({', '.join(map(_literal, each))})" for each in texts)

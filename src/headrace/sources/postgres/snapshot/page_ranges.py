@@ -1,8 +1,8 @@
 """Ranges of pages: the parts in which a table is copied, each by one COPY.
 
 Ranges are cut by the table's size in pages. A table that grows or has grown since only skews the work, for
-the last range has no end. A partitioned table is cut partition by partition. Planned by the driver, copied by a
-`follower`.
+the last range has no end. A partitioned table is cut partition by partition. Planned by the driver, copied by
+a `follower`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from headrace.sources.shares import SMALL_BYTES, shared
 class CopyRange:
     """Pages `low_page <= page < high_page` of a table; the last range of a table has no end.
 
-    A table that is partitioned has pages in its partitions alone: `leaf` is the one that is read. `tree` tells
-    which partitions there were when it was cut.
+    A table that is partitioned has pages in its partitions alone: `leaf` is the one that is read. `tree`
+    tells which partitions there were when it was cut.
     """
 
     table: TableName

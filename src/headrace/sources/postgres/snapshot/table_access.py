@@ -139,8 +139,8 @@ def prove_columns(connection: Session, table: TableName, numbers: Mapping[str, i
 def prove_tree(connection: Session, table: TableName, oid: int, known: Json | None) -> tuple[Branch, ...]:
     """What is beneath a locked root, in the snapshot of this transaction; it may be copied.
 
-    Nothing but partitions that brought no rows may have come since it was recorded: one that was attached with
-    rows and is detached again before the next look would leave them in the copy.
+    Nothing but partitions that brought no rows may have come since it was recorded: one that was attached
+    with rows and is detached again before the next look would leave them in the copy.
     """
     entry = next(iter(read_entries(connection, [oid]).values()), None)
     if entry is None:
@@ -151,11 +151,13 @@ def prove_tree(connection: Session, table: TableName, oid: int, known: Json | No
 
 
 # The function goes by what is committed by now, however old the snapshot is.
-_NOW_BENEATH = "SELECT p.relid::oid::bigint FROM pg_catalog.pg_partition_tree(%s::oid::regclass) p WHERE p.isleaf"
+_NOW_BENEATH = (
+    "SELECT p.relid::oid::bigint FROM pg_catalog.pg_partition_tree(%s::oid::regclass) p WHERE p.isleaf"
+)
 
 
 def prove_same_leaves(connection: Session, table: TableName, oid: int, tree: Sequence[Branch]) -> None:
-    """A statement that read a root by its name went by the partitions that it has now: these have to be the same."""
+    """A statement that read a root went by the partitions that it has now: these have to be the same."""
     now = {number for (number,) in query(connection, _NOW_BENEATH, [oid])} - {oid}
     if now != {leaf.oid for leaf in leaves(tree)}:
         raise overtaken(f"a partition of {table} was attached or detached while it was read")

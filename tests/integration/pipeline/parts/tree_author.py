@@ -1,0 +1,165 @@
+"""An author who changes a partitioned table at random: its rows, and the tree that they are in.
+
+Called by the tests of roots. Each step is one transaction, with savepoints, some of them taken back; what the
+server refuses is rolled back and forgotten. `script` is what was run, for whoever has to repeat it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+
+import psycopg
+
+SLOTS = 12  # places in the tree, ten values of the partition key each
+
+
+class TreeAuthor:
+    """The author of one partitioned table."""
+
+    def __init__(self, connection: psycopg.Connection, table: str, seed: int) -> None:
+        self.connection = connection
+        self.table = table
+        self.dice = random.Random(seed)
+        self.script: list[str] = []
+        self.number = 0
+        self.full = False
+        self._last = table
+
+    def begin(self, *, full: bool) -> None:
+        """Make the table, with some partitions and rows."""
+        key = "" if full else ", PRIMARY KEY (id, k)"
+        self.run(f"CREATE TABLE {self.table} (id int, k int, v text, big text{key}) PARTITION BY RANGE (k)")
+        if full:
+            self.run(f"ALTER TABLE {self.table} REPLICA IDENTITY FULL")
+        for slot in range(SLOTS // 2):
+            self.run(self._made(slot))
+            if full:
+                self.run(f"ALTER TABLE {self._last} REPLICA IDENTITY FULL")
+        self.run(
+            f"INSERT INTO {self.table} SELECT i, i % {SLOTS * 5}, 'first', repeat(md5(i::text), 80)"
+            " FROM generate_series(1, 60) i"
+        )
+        self.full = full
+
+    def run(self, statement: str) -> None:
+        self.script.append(statement)
+        self.connection.execute(statement.encode())
+
+    def step(self) -> None:
+        """A transaction of some statements."""
+        if self.dice.random() < 0.1:
+            with suppress(psycopg.Error):
+                self.run(self._apart())
+            return
+        self.run("BEGIN")
+        for _ in range(self.dice.randrange(1, 5)):
+            self.run("SAVEPOINT s")
+            try:
+                for statement in self._statements():
+                    self.run(statement)
+            except psycopg.Error:
+                self.run("ROLLBACK TO s")
+            if self.dice.random() < 0.15:
+                self.run("ROLLBACK TO s")
+            elif self.dice.random() < 0.5:
+                self.run("RELEASE s")
+        self.run("ROLLBACK" if self.dice.random() < 0.1 else "COMMIT")
+
+    # --- what it may do
+
+    def _statements(self) -> Iterator[str]:
+        if self.dice.random() < 0.7:
+            yield self._rows()
+            return
+        slot = self.dice.randrange(SLOTS)
+        what = self.dice.choice(("make", "attach", "attach", "detach", "drop", "truncate", "back", "deep"))
+        if what == "make":
+            yield self._made(slot)
+            yield from self._identity()
+        elif what == "deep":
+            yield f"{self._made(slot)} PARTITION BY LIST (k)"
+            middle = self._last
+            yield f"CREATE TABLE {middle}_rest PARTITION OF {middle} DEFAULT"
+            self._last = f"{middle}_rest"
+            yield from self._identity()
+        elif what == "attach":
+            yield from self._attached(slot)
+        else:
+            yield from self._taken(what, slot)
+
+    def _rows(self) -> str:
+        row, k = self.dice.randrange(80), self.dice.randrange(SLOTS * 10)
+        return self.dice.choice(
+            (
+                f"INSERT INTO {self.table} VALUES ({row}, {k}, 'new {k}', repeat('n', {k * 50}))",
+                f"UPDATE {self.table} SET v = 'set {k}' WHERE id = {row}",
+                f"UPDATE {self.table} SET v = 'many {k}' WHERE id % 7 = {row % 7}",
+                f"UPDATE {self.table} SET k = {k} WHERE id = {row}",
+                f"DELETE FROM {self.table} WHERE id = {row}",
+                f"UPDATE {self.table} SET id = id + 100 WHERE id = {row} AND k < 30",
+            )
+        )
+
+    def _made(self, slot: int) -> str:
+        self._last = self._name()
+        return f"CREATE TABLE {self._last} PARTITION OF {self.table} {self._bound(slot)}"
+
+    def _name(self) -> str:
+        self.number += 1
+        return f"{self.table}_{self.number}"
+
+    @staticmethod
+    def _bound(slot: int) -> str:
+        return f"FOR VALUES FROM ({slot * 10}) TO ({slot * 10 + 10})"
+
+    def _identity(self) -> Iterator[str]:
+        if self.full and self.dice.random() < 0.9:
+            yield f"ALTER TABLE {self._last} REPLICA IDENTITY FULL"
+
+    def _attached(self, slot: int) -> Iterator[str]:
+        self._last = self._name()
+        key = "" if self.full else ", PRIMARY KEY (id, k)"
+        yield f"CREATE TABLE {self._last} (big text, v text, k int, id int{key})"
+        yield from self._identity()
+        if self.dice.random() < 0.5:
+            row = f"('b', 'brought', {slot * 10 + 3}, {self.dice.randrange(80)})"
+            yield f"INSERT INTO {self._last} VALUES {row}"
+        yield f"ALTER TABLE {self.table} ATTACH PARTITION {self._last} {self._bound(slot)}"
+
+    def _taken(self, what: str, slot: int) -> Iterator[str]:
+        found = self._partitions()
+        if not found:
+            return
+        leaf, bound = self.dice.choice(found)
+        if what == "truncate":
+            yield f"TRUNCATE {self.table if self.dice.random() < 0.2 else leaf}"
+            yield f"INSERT INTO {self.table} VALUES (77, {slot * 10}, 'behind')"
+        elif what == "drop":
+            yield f"DROP TABLE {leaf}"
+        else:
+            yield f"ALTER TABLE {self.table} DETACH PARTITION {leaf}"
+            if what == "back":
+                yield f"DELETE FROM {leaf} WHERE id % 3 = 0"
+                yield f"ALTER TABLE {self.table} ATTACH PARTITION {leaf} {bound}"
+
+    def _apart(self) -> str:
+        """What no transaction may hold."""
+        found = self._partitions()
+        leaf = self.dice.choice(found)[0] if found else self.table
+        return self.dice.choice(
+            (
+                f"ALTER TABLE {self.table} DETACH PARTITION {leaf} CONCURRENTLY",
+                f"VACUUM FULL {leaf}",
+                f"VACUUM {leaf}",
+            )
+        )
+
+    def _partitions(self) -> list[tuple[str, str]]:
+        rows = self.connection.execute(
+            b"SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c"
+            b" ON c.oid = i.inhrelid WHERE i.inhparent = %s::regclass ORDER BY 1",
+            [self.table],
+        )
+        return rows.fetchall()
