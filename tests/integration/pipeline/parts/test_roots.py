@@ -60,7 +60,8 @@ SAME: Mapping[str, str] = {
     " WHERE k BETWEEN 8 AND 12; UPDATE {t} SET k = 9 WHERE k = 14; DELETE FROM {t} WHERE k = 16",
     "leaf_renamed": "ALTER TABLE {t}_mid RENAME TO {t}_middle; UPDATE {t} SET v = 'r' WHERE k = 11",
     "leaf_away": "CREATE SCHEMA {t}_away; ALTER TABLE {t}_low RENAME TO {t}_x; "
-    "ALTER TABLE {t}_x SET SCHEMA {t}_away; ALTER TABLE {t}_away.{t}_x RENAME TO {t}; UPDATE {t} SET v = 'a' WHERE k = 2",
+    "ALTER TABLE {t}_x SET SCHEMA {t}_away; ALTER TABLE {t}_away.{t}_x RENAME TO {t};"
+    " UPDATE {t} SET v = 'a' WHERE k = 2",
     "maintained": "VACUUM (ANALYZE) {t}; CREATE INDEX ON {t} (v); COMMENT ON TABLE {t}_low IS 'c';"
     " ANALYZE {t}_low",
     "added": "ALTER TABLE {t} ADD COLUMN more int; UPDATE {t} SET more = 1 WHERE k = 22",

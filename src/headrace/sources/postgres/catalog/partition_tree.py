@@ -95,7 +95,7 @@ TREE = """
 
 
 def tree_differs(last: Sequence[Branch], now: Sequence[Branch]) -> str | None:
-    """Say what may have happened to rows of the root that the stream does not tell; None where nothing did."""
+    """Say what may have happened to rows of the root that the stream does not tell; None for nothing."""
     before = {branch.oid: branch for branch in last}
     after = {branch.oid: branch for branch in now}
     for oid, branch in before.items():

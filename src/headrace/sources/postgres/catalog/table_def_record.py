@@ -62,7 +62,7 @@ def from_record(record: Mapping[str, Any]) -> TableEntry:
 
 
 def tree_of(record: Mapping[str, Any]) -> tuple[Branch, ...]:
-    """What was beneath a partitioned table, out of a look's record."""
+    """The tree beneath a partitioned table, out of a look's record."""
     return tuple(Branch(**_fields(branch)) for branch in record.get("tree", ()))
 
 

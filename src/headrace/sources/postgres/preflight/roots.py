@@ -55,7 +55,7 @@ def inside_root(name: TableName, root: TableName | None) -> Finding:
 
 
 def leaves_held(root: TableName, held: Collection[TableName]) -> Misconfigured:
-    """The refusal of a root whose partitions are mirrored as tables of their own: they would get no changes."""
+    """The refusal of a root whose partitions are mirrored by themselves: they would get no changes."""
     names = sorted(held)
     return Misconfigured(
         "PG_PARTITION_INSIDE",

@@ -137,7 +137,7 @@ def prove_columns(connection: Session, table: TableName, numbers: Mapping[str, i
 
 
 def prove_tree(connection: Session, table: TableName, oid: int, known: Json | None) -> tuple[Branch, ...]:
-    """What is beneath a locked root, in the snapshot of this transaction; it may be copied.
+    """The tree beneath a locked root in the snapshot of this transaction, which may be copied.
 
     Nothing but partitions that brought no rows may have come since it was recorded: one that was attached
     with rows and is detached again before the next look would leave them in the copy.
@@ -169,7 +169,8 @@ _INSTEAD = """
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks l
       JOIN pg_catalog.quote_ident(%(name)s) named(quoted) ON true
-     WHERE l.locktype = 'relation' AND l.pid = pg_catalog.pg_backend_pid() AND l.relation <> ALL (%(meant)s::oid[])
+     WHERE l.locktype = 'relation' AND l.pid = pg_catalog.pg_backend_pid()
+       AND l.relation <> ALL (%(meant)s::oid[])
        AND (l.relation::pg_catalog.regclass::text = quoted
             OR right(l.relation::pg_catalog.regclass::text, length(quoted) + 1) = '.' || quoted))
 """

@@ -23,7 +23,6 @@ from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot.follower import Follower
 from headrace.sources.postgres.snapshot.reader import Reader
-from headrace.sources.postgres.snapshot.table_access import column_numbers
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.snapshot.plan import settled
 
@@ -64,7 +63,7 @@ class QueueReader:
         connection, names = self._follower.connection, [column.name for column in columns]
         key_range.prepare(connection)
         with (
-            key_range.chunk(connection, names, piece, numbers=column_numbers(known)) as (seen, buffers),
+            key_range.chunk(connection, names, piece, known=known) as (seen, buffers),
             closing(buffers),
         ):
             handoff = settled(seen, self._ticker(), Upstream.of(self.ticket["upstream"]))
