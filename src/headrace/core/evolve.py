@@ -36,16 +36,26 @@ class Copied:
     reason: str
 
 
-def evolve(old: TableSchema, new: TableSchema, parts: Sequence[Part], until: int) -> Converts | Copied:
+def evolve(
+    old: TableSchema,
+    new: TableSchema,
+    parts: Sequence[Part],
+    until: int,
+    between: Sequence[Conversion] | None = None,
+) -> Converts | Copied:
     """Tell what the step from `old` to `new` asks for; from the time `until` on no row is an old one.
 
     What the stream may still bring under columns from before `old` stands in it (`TableSchema.reached`).
+    `between` are the columns from when a part of it was done, where their source says until when they were;
+    then a row's columns are known by its time. Else they are known by their names.
     """
-    reason = next(_reasons(old, new, parts), None)
+    reasons = _reasons(old, new, parts) if between is not None else _named_reasons(old, new, parts)
+    reason = next(reasons, None)
     if reason is not None:
         return Copied(reason)
     step = Conversion(old.names, tuple(parts), until)
-    earlier = (*(known.then(step) for known in old.earlier), step, *_between(new, step))
+    middle = _between(new, step) if between is None else between
+    earlier = (*(known.then(step) for known in old.earlier), step, *middle)
     # Rows of a table without a key are found by all of their columns.
     rewrites = not step.keeps_files or old.is_multiset or _spelled_otherwise(old, new)
     return Converts(replace(new, earlier=earlier), step, rewrites)
@@ -75,10 +85,18 @@ def _reasons(old: TableSchema, new: TableSchema, parts: Sequence[Part]) -> Itera
         yield f"the key was ({_list(old.key)}) and is ({_list(new.key)})"
     if old.full != new.full:
         yield "whole old rows are " + ("sent now" if new.full else "no longer sent")
-    same = tuple(parts) == tuple(map(Take, range(len(old.columns))))
-    if same and new.columns == old.columns:
+    if _is_same(old, parts) and new.columns == old.columns:
         yield "its columns are those that they were"
-    if new.names == old.names and not same:
+
+
+def _is_same(old: TableSchema, parts: Sequence[Part]) -> bool:
+    return tuple(parts) == tuple(map(Take, range(len(old.columns))))
+
+
+def _named_reasons(old: TableSchema, new: TableSchema, parts: Sequence[Part]) -> Iterator[str]:
+    """The same, where the names of its columns alone tell which a row has."""
+    yield from _reasons(old, new, parts)
+    if new.names == old.names and not _is_same(old, parts):
         yield "its columns have the names of others before: a row does not show which it has"
     # Rows from before an earlier change may have these names too, under columns that no look has shown.
     adds = tuple(parts[: len(old.columns)]) == tuple(map(Take, range(len(old.columns))))
@@ -100,10 +118,23 @@ def _differences(old: Column, new: Column) -> Iterator[str]:
 
 
 def _is_wider(old: Column, new: Column) -> bool:
-    """More digits in front: the same numbers, printed alike."""
-    if not (pa.types.is_decimal(old.type) and pa.types.is_decimal(new.type) and old.form == new.form):
+    """Tell whether each value of the old type is one of the new, which Arrow makes of it exactly."""
+    before, after = old.type, new.type
+    if (old.form, new.form) == ("int", "decimal"):
+        return bool(pa.types.is_decimal(after) and after.precision - after.scale >= _digits(before))
+    if old.form != new.form:
         return False
-    return bool(old.type.scale == new.type.scale and old.type.precision <= new.type.precision)
+    if pa.types.is_decimal(before) and pa.types.is_decimal(after):
+        more = after.precision - after.scale >= before.precision - before.scale
+        return bool(more and after.scale >= before.scale)
+    whole = pa.types.is_signed_integer(before) and pa.types.is_signed_integer(after)
+    floating = pa.types.is_floating(before) and pa.types.is_floating(after)
+    return bool((whole or floating) and before.bit_width <= after.bit_width)
+
+
+def _digits(type: pa.DataType) -> int:
+    """The digits of the greatest value of an integer type."""
+    return len(str(1 << type.bit_width - 1))
 
 
 def _list(names: tuple[str, ...]) -> str:

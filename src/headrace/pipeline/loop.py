@@ -51,9 +51,11 @@ from headrace.pipeline.stream.cut_places import CutPlaces
 from headrace.pipeline.stream.epoch import EpochRunner, catch_up, stream_epoch
 from headrace.pipeline.stream.rewriting import rewriting
 from headrace.pipeline.stream.source_clock import SourceClock
+from headrace.pipeline.stream.statements import Statements
 from headrace.pipeline.stream.widening import widening
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.session import Session
+from headrace.sources.contract.tables import Heard
 from headrace.spool.places import Places
 
 POLL_SECONDS = 0.02
@@ -89,6 +91,7 @@ class Run:
     withdrawal: Withdrawal = field(default_factory=Withdrawal)
     clock: SourceClock = field(default_factory=SourceClock)
     cadence: Cadence = field(default_factory=lambda: Cadence(0.0))
+    statements: Statements = field(default_factory=Statements)
     caught_up_at: float | None = None
 
     # --- the loop -------------------------------------------------------------------------------
@@ -209,7 +212,7 @@ class Run:
         if not len(batch.transactions):
             self.cursor = batch.next_address  # nothing was found up to here, nor will be
         check = self.cadence.check_for(self, batch, attached)
-        if check is None:
+        if check is None or self.statements.wait(check, batch):
             return False
         if check.widened:
             self.publish(widening(self.ledger, check.widened))
@@ -232,11 +235,23 @@ class Run:
         return True
 
     def check_schema(self, records: Sequence[TableRecord]) -> schema_check.RecordsCheck:
-        """The look that every mark needs; objects upstream that were made again concern all tables."""
+        """A look at tables; objects upstream that were made again concern all of them."""
+        return self._checked(records, None)
+
+    def check_heard(self, records: Sequence[TableRecord], batch: batches.Batch) -> schema_check.RecordsCheck:
+        """The look that every mark needs, held against the statements that its batch brings."""
+        return self._checked(records, self.statements.heard(self.ledger, self.runner, batch, records))
+
+    def _checked(self, records: Sequence[TableRecord], heard: Heard | None) -> schema_check.RecordsCheck:
         assert self.ledger.source is not None
         tables = self.session.tables(self.ledger.source.upstream)
         check = schema_check.check_records(
-            tables, records, self.ledger.position, widen=self.place.config.on_ddl == "follow"
+            tables,
+            records,
+            self.ledger.position,
+            widen=self.place.config.on_ddl == "follow",
+            heard=heard,
+            awaited=self.statements.awaited,
         )
         if check.broken is not None:
             raise check.broken

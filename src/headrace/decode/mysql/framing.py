@@ -287,6 +287,17 @@ def begins(data: Bytes, events: Events) -> Begins:
 
 def table_named(data: Bytes, at: int, stop: int) -> tuple[str, str]:
     """The database and the table that stand in a TRUNCATE, or behind the reason of an ALTERED."""
+    first, second, _ = _names(data, at, stop)
+    return first, second
+
+
+def behind_names(data: Bytes, at: int, stop: int) -> bytes:
+    """The bytes of a frame behind those two names."""
+    return data[_names(data, at, stop)[2] : stop].tobytes()
+
+
+def _names(data: Bytes, at: int, stop: int) -> tuple[str, str, int]:
+    """Two names, and where they end."""
     found = []
     for _ in range(2):
         length = int.from_bytes(data[at : at + 2].tobytes(), "little")
@@ -294,4 +305,4 @@ def table_named(data: Bytes, at: int, stop: int) -> tuple[str, str]:
             raise _damaged("a name runs past its frame")
         found.append(data[at + 2 : at + 2 + length].tobytes().decode("utf-8", "surrogateescape"))
         at += 2 + length
-    return found[0], found[1]
+    return found[0], found[1], at

@@ -16,7 +16,8 @@ each of its own, as is a row that does not end where its event ends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from numba import types
 from headrace.core.change_batch import BAD, TIMESTAMP, Image, Op, change_schema
 from headrace.core.errors import Definite
 from headrace.core.schema import Column, TableSchema
-from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, filled, given, kernel, several
 from headrace.decode.mysql.forms import bad_texts, decode_image
 from headrace.decode.mysql.framing import DELETES, HEADER, INSERTS, PARTIAL_UPDATE, UPDATES, Events
 from headrace.decode.mysql.table_map import Layout, LayoutColumn
@@ -68,6 +69,14 @@ class Changes:
 
     batch: Any
     bad: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The rows from before a change of the table's columns, by the schema's positions."""
+
+    columns: Mapping[int, Column] = field(default_factory=dict)  # what one was, by which it is decoded
+    values: Mapping[int, pa.Scalar] = field(default_factory=dict)  # of one that the layout does not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +129,13 @@ def changes(
     schema: TableSchema,
     found: Ints,
     meta: ChangeMeta,
+    before: Before | None = None,
 ) -> Changes:
     """Decode events of one layout, whose `counts` are known.
 
     `positions[i]` is the schema's position of the layout's column `i`, or -1 where it is not mirrored.
     """
+    before = before or Before()
     total, kinds = int(found.sum()), events.kind[rows]
     has_old, has_new = not _IS_INSERT[kinds].all(), not _IS_DELETE[kinds].all()
     width = len(schema.columns)
@@ -145,9 +156,12 @@ def changes(
         events.start[rows],
     )
     layouts = _by_position(layout, positions)
-    news, new_bad = _decode(new, "n", data, schema, layouts, meta)
-    olds, old_bad = _decode(old, "o", data, schema, layouts, meta)
+    then = replace(schema, columns=tuple(before.columns.get(i, c) for i, c in enumerate(schema.columns)))
+    news, new_bad = _decode(new, "n", data, then, layouts, meta)
+    olds, old_bad = _decode(old, "o", data, then, layouts, meta)
     each = np.repeat(kinds, found)
+    news = _as_now(news, schema, before, _IS_DELETE[each] == 0)
+    olds = _as_now(olds, schema, before, _IS_INSERT[each] == 0)
     arrays = [
         pa.array(meta.time, pa.int64()),
         pa.array(meta.ordinal, pa.int64()),
@@ -216,6 +230,19 @@ def _decode(
         if texts is not None:
             bad.append(_bad(name, position, rows, texts, meta))
     return arrays, bad
+
+
+def _as_now(arrays: list[Any], schema: TableSchema, before: Before, there: Flags) -> list[Any]:
+    """Columns of then as those of now, in the rows that are there."""
+    held = {i: pa.repeat(value, 1).take(_first_where(there)) for i, value in before.values.items()}
+    return [
+        held[i] if i in held else array.cast(column.type) if array.type != column.type else array
+        for i, (array, column) in enumerate(zip(arrays, schema.columns, strict=True))
+    ]
+
+
+def _first_where(there: Flags) -> pa.Array:
+    return pa.array(np.zeros(len(there), np.int64), mask=~there)
 
 
 def _column(values: TextColumn, column: Column, layout: LayoutColumn | None) -> tuple[Any, Ints, Any | None]:

@@ -9,7 +9,9 @@ mirrored table with what was recorded when it was copied.
     rewritten its rows from before become others by a function of each: they are written again in the lake
               (`stream.rewriting`)
     locked    DDL may be in the stream already while no look can see it yet; the table sits this mark out and
-              is in the next
+              is in the next. So does one that was altered by a statement which the stream has yet to bring
+              (`Awaited`)
+    half told the stream has brought some of the statements that altered it
     denied    the same, for as long as we may not see what the table is
     the same  the mark may name it; what is new about it and means nothing is recorded (`renewed`)
 
@@ -32,7 +34,7 @@ from headrace.lake.format.schemas import has_local_times
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.remedies import way_back
 from headrace.pipeline.state.table_state import State
-from headrace.sources.contract.tables import Change, TableDef, Tables
+from headrace.sources.contract.tables import Change, Heard, TableDef, Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,22 @@ class Rewritten:
 
     now: TableDef
     conversion: Conversion
+
+
+@dataclass(slots=True)
+class Awaited:
+    """The tables of which a look showed more than the stream had said by then, and how far it has to come.
+
+    The first look that shows it says so: a later one would say it of later statements.
+    """
+
+    by: dict[str, Position] = field(default_factory=dict)  # by the record's key
+
+    def among(self, changes: Mapping[str, Change], heard: Heard) -> frozenset[str]:
+        """The tables whose change the stream may still explain; of the others nothing is kept in mind."""
+        asked = {key: change.told_by for key, change in changes.items() if change.told_by is not None}
+        self.by = {key: self.by.get(key, by) for key, by in asked.items()}
+        return frozenset(key for key, by in self.by.items() if heard.until < by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +74,7 @@ class RecordsCheck:
     denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)  # of the locked, with the reason
     widened: Mapping[TableName, TableDef] = field(default_factory=dict)
     rewritten: Mapping[TableName, Rewritten] = field(default_factory=dict)
+    half_told: frozenset[TableName] = frozenset()  # of the changed: the stream may explain it soon
 
     def changed(self, records: Iterable[TableRecord]) -> dict[TableName, HeadraceError]:
         """Those of the records whose tables are not what was recorded."""
@@ -68,14 +87,21 @@ class RecordsCheck:
 
 
 def check_records(
-    tables: Tables, records: Iterable[TableRecord], after: Position, *, widen: bool = False
+    tables: Tables,
+    records: Iterable[TableRecord],
+    after: Position,
+    *,
+    widen: bool = False,
+    heard: Heard | None = None,
+    awaited: Awaited | None = None,
 ) -> RecordsCheck:
     """Look at the source and at these tables; `after` is the position of the mark before.
 
-    With `widen` a table whose rows become new ones has not changed.
+    With `widen` a table whose rows become new ones has not changed. Nor has one, for now, that the stream
+    may explain: what was heard since the last mark says which statements it has brought.
     """
     known = {record.key: record for record in records}
-    check = tables.check({key: record.definition for key, record in known.items()})
+    check = tables.check({key: record.definition for key, record in known.items()}, heard)
     span = (after, check.end)
     copied = {record.name for record in known.values() if record.copy_id is not None}
     steps = {
@@ -84,16 +110,22 @@ def check_records(
         if widen and known[key].name not in copied
         if (step := _converted(known[key], change, after)) is not None
     }
+    hopeful = (
+        awaited.among(check.changes, heard) if awaited is not None and heard is not None else frozenset()
+    )
+    silent = frozenset(key for key in hopeful if heard is None or not heard.told.get(key))
+    over = steps.keys() | silent
     return RecordsCheck(
         reference=check.reference,
         end=check.end,
-        errors={k: _changed(known[k], c, span) for k, c in check.changes.items() if k not in steps},
-        locked=frozenset(record.name for key, record in known.items() if key in check.locked),
+        errors={k: _changed(known[k], c, span) for k, c in check.changes.items() if k not in over},
+        locked=frozenset(record.name for key, record in known.items() if key in check.locked | silent),
         broken=check.broken,
         news=check.news,
         denied={known[key].name: error for key, error in check.denied.items()},
         widened={known[key].name: each.now for key, (step, each) in steps.items() if not step.rewrites},
         rewritten={known[key].name: each for key, (step, each) in steps.items() if step.rewrites},
+        half_told=frozenset(known[key].name for key in hopeful - silent),
     )
 
 
@@ -105,7 +137,9 @@ def _converted(record: TableRecord, change: Change, after: Position) -> tuple[Co
     now, proven = change.now, change.derived
     if now is None or proven is None or record.state is not State.LIVE:
         return None
-    step = evolve(record.schema.reached(after.time), now.schema, proven.parts, proven.until.time)
+    step = evolve(
+        record.schema.reached(after.time), now.schema, proven.parts, proven.until.time, proven.between
+    )
     names = [layout.lake_column(name).lower() for name in now.schema.names]
     if not isinstance(step, Converts) or len(set(names)) < len(names):
         return None

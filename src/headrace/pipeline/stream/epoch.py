@@ -162,8 +162,8 @@ def _applied(
 
 
 def _task(ledger: Ledger, record: TableRecord, check: RecordsCheck) -> TableTask:
-    """The table as it is recorded, and how the source defines it by now."""
-    return replace(ledger.task(record), details=check.renewed(record).details)
+    """The table as it is recorded, with what is new of how the source defines it by now."""
+    return ledger.task(check.renewed(record))
 
 
 _Found = dict[TableName, Outcome]

@@ -32,6 +32,7 @@ from headrace.core.schema import Column, TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
 from headrace.sources.contract.record import Json
+from headrace.sources.contract.statements import Told
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -111,6 +112,10 @@ class Decoder(Protocol):
     def names(self) -> TransactionId:
         """The way in which its transactions are named."""
 
+    @property
+    def tells_statements(self) -> bool:
+        """Tell whether the stream has the statements that alter tables, each at its place."""
+
     def between(self, layouts: Iterable[bytes]) -> Context:
         """The context of bytes that begin between two transactions, behind these layouts of tables."""
 
@@ -137,6 +142,11 @@ class Decoder(Protocol):
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
         """Find where the tables (and from which time on it matters) are emptied; no row is decoded."""
+
+    def statements(
+        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
+    ) -> dict[int, list[Told]]:
+        """Find the statements on the tables that matter, in their order; no row is decoded."""
 
     def decode(
         self, data: Bytes, context: Context, tables: Mapping[int, Wanted]

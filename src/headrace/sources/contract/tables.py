@@ -16,12 +16,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.core.conversion import Part
+from headrace.core.conversion import Conversion, Part
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.record import Json
+from headrace.sources.contract.statements import Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Derived:
 
     parts: tuple[Part, ...]
     until: Position  # behind the change: from there on the stream brings no row from before it
+    between: tuple[Conversion, ...] | None = None  # of the columns in between; None: by their names alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Change:
     now: TableDef | None  # the same table as it is now, by whatever name; None: it is gone
     mend: str | None = None  # what has to be done at the source before anything else
     derived: Derived | None = None  # where its columns alone are others, and it is proven what old rows hold
+    told_by: Position | None = None  # the stream may say up to here what it was; None: it says no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,18 @@ class SchemaCheck:
     locked: frozenset[str]  # somebody may be changing it, and no look can see that yet; or it is denied
     broken: HeadraceError | None = None  # the objects upstream are others now: it concerns all tables
     denied: Mapping[str, HeadraceError] = field(default_factory=dict)  # we may not see what it is by now
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """All that the stream says of tables from the last mark to a position: of each its statements, in order.
+
+    By the keys of the tables; what a table's details know already is none of it.
+    """
+
+    after: Position
+    until: Position
+    told: Mapping[str, Sequence[Told]] = field(default_factory=dict)
 
 
 class Tables(Protocol):
@@ -119,11 +134,12 @@ class Tables(Protocol):
         Those of which not all is captured come with an error.
         """
 
-    def check(self, known: Mapping[str, TableDef]) -> SchemaCheck:
-        """Compare tables with what was recorded of them.
+    def check(self, known: Mapping[str, TableDef], heard: Heard | None = None) -> SchemaCheck:
+        """Compare tables with what was recorded of them, and with what was heard since, if anybody listened.
 
         Whatever the stream brings of a table up to the `end` was made under the definition that is known, or
-        the table is among the changes or locked.
+        the table is among the changes or locked; or the stream says it by a statement, which its decoder
+        meets.
         """
 
     def unmirrored(

@@ -20,6 +20,7 @@ from headrace.sources.contract.decoder import (
     Wanted,
 )
 from headrace.sources.contract.record import Json
+from headrace.sources.contract.statements import Told
 from headrace.sources.mysql import decoding, slicing, values
 from headrace.sources.mysql.context import OpenTransaction, StreamContext, own
 from headrace.sources.mysql.decoding import Stretch
@@ -38,6 +39,10 @@ class MysqlDecoder:
     @property
     def names(self) -> TransactionId:
         return TransactionId.GTID
+
+    @property
+    def tells_statements(self) -> bool:
+        return True
 
     def between(self, layouts: Iterable[bytes]) -> StreamContext:
         # Each transaction writes the maps of its tables before their rows.
@@ -61,6 +66,11 @@ class MysqlDecoder:
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
         return decoding.truncations(self._stretch(data, context), tables)
+
+    def statements(
+        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
+    ) -> dict[int, list[Told]]:
+        return decoding.statements(self._stretch(data, context), tables)
 
     def decode(
         self, data: Bytes, context: Context, tables: Mapping[int, Wanted]

@@ -9,6 +9,9 @@ the BEGIN before it, and its ordinal: its number within its transaction and tabl
 
 A TRUNCATE is no row change, but takes an ordinal; `truncations` finds them without reading a row.
 
+Rows from before a statement that was followed come under the columns of then. Which these are says the time
+of the statement, never a name: each stretch of rows between two statements has one layout, or fails.
+
 A table map that no longer says what was recorded, a change that was logged without its rows, an image that
 lacks columns: a failure of its table at its time, a value and not an exception, so that the other tables of
 the slice go on. Of a table that fails, what came before it is still taken. What can't be read at all is
@@ -25,17 +28,29 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.conversion import Conversion
 from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.names import TableName
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.mysql import table_map
-from headrace.decode.mysql.framing import ALTERED, HEADER, TRUNCATE, Events, begins, scan, table_named
-from headrace.decode.mysql.rows import ChangeMeta, changes, counts
+from headrace.decode.mysql.framing import (
+    ALTERED,
+    HEADER,
+    TRUNCATE,
+    Events,
+    begins,
+    behind_names,
+    scan,
+    table_named,
+)
+from headrace.decode.mysql.rows import Before, ChangeMeta, changes, counts
 from headrace.decode.mysql.table_map import Layout
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
+from headrace.sources.contract.statements import Told
 from headrace.sources.mysql.context import OpenTransaction, StreamContext, number_of
-from headrace.sources.mysql.layouts import positions
+from headrace.sources.mysql.known_statements import columns_before, passed
+from headrace.sources.mysql.layouts import positions, positions_in
 from headrace.sources.mysql.table_number import table_number
 
 
@@ -87,6 +102,14 @@ class Stretch:
     def _named(self, row: int, at: int) -> tuple[str, str]:
         return table_named(self.data, int(self.events.body[row]) + at, int(self.events.stop[row]))
 
+    def steps(self, row: int) -> bytes | None:
+        """The steps behind the names of an ALTERED, if its statement has them."""
+        return behind_names(self.data, int(self.events.body[row]) + 1, int(self.events.stop[row])) or None
+
+    def time(self, row: int) -> int:
+        """The time of the transaction that an event is of."""
+        return int(self.heads.time[self.events.transaction[row] + 1])
+
     def sizes(self, rows: Ints) -> tuple[Ints, dict[int, Definite]]:
         """Count the ordinals that each event takes, and find the layouts whose events cannot be read."""
         sizes = np.ones(len(rows), np.int64)
@@ -129,6 +152,26 @@ def decode(stretch: Stretch, tables: Mapping[int, Wanted]) -> Iterator[TableChan
     """All changes of the wanted tables."""
     for number, wanted in tables.items():
         yield from _Table(stretch, number, wanted).decoded()
+
+
+def statements(stretch: Stretch, tables: Mapping[int, Wanted]) -> dict[int, list[Told]]:
+    """Find the statements on these tables, and on all, of which nobody knows yet."""
+    found: dict[int, list[Told]] = {}
+    for row, _, database, table in stretch.altered:
+        time = stretch.time(row)
+        for number, wanted in tables.items():
+            if concerns(wanted, database, table) and _counts(wanted, time):
+                found.setdefault(number, []).append(Told(time, stretch.steps(row)))
+    return found
+
+
+def _counts(wanted: Wanted, time: int) -> bool:
+    return time >= max(wanted.since, wanted.joined) and time not in passed(wanted.details)
+
+
+def concerns(wanted: Wanted, database: str, table: str) -> bool:
+    """Tell whether an event that names these is of the table; an empty name stands for all."""
+    return database in ("", wanted.name.schema) and table in ("", wanted.name.name)
 
 
 def truncations(stretch: Stretch, tables: Mapping[int, int]) -> dict[int, Truncations]:
@@ -191,8 +234,7 @@ class _Table:
         end, failure = self._end()
         new &= rows < end
         rows, first, sizes = rows[new], first[new], sizes[new]
-        edges = np.flatnonzero(np.diff(events.map[rows], prepend=-2, append=-2))
-        for low, high in pairwise(edges):
+        for low, high in self._runs(rows):
             number = int(events.map[rows[low]])
             found = self._run(rows[low:high], first[low:high], sizes[low:high], number, failed.get(number))
             yield found
@@ -201,16 +243,34 @@ class _Table:
         if failure is not None:
             yield failure
 
+    def _runs(self, rows: Ints) -> Iterator[tuple[int, int]]:
+        """The events that share a layout, and a version of the table."""
+        maps = self.stretch.events.map[rows]
+        versions = np.searchsorted(self._ends, self._time(rows), "right")
+        edges = [np.diff(each, prepend=-2, append=-2) != 0 for each in (maps, versions)]
+        return pairwise(map(int, np.flatnonzero(edges[0] | edges[1]))) if len(rows) else iter(())
+
+    @cached_property
+    def _earlier(self) -> list[Conversion]:
+        return sorted(self.wanted.schema.earlier, key=lambda known: known.until)
+
+    @cached_property
+    def _ends(self) -> Ints:
+        return np.array([known.until for known in self._earlier], np.int64)
+
+    def _version(self, time: int) -> Conversion | None:
+        """The way from the columns of a time to those of now; None where they are these."""
+        place = int(np.searchsorted(self._ends, time, "right"))
+        return self._earlier[place] if place < len(self._earlier) else None
+
     def _time(self, rows: Ints) -> Ints:
         return self.stretch.heads.time[self.stretch.events.transaction[rows] + 1]
 
     def _end(self) -> tuple[int, TableFailure | None]:
         """The event from which on nothing of the table holds, and why."""
-        name = self.wanted.name
         for row, reason, database, table in self.stretch.altered:
-            concerns = database in ("", name.schema) and table in ("", name.name)
-            time = int(self._time(np.array([row]))[0])
-            if concerns and time >= self.since:
+            time = self.stretch.time(row)
+            if concerns(self.wanted, database, table) and _counts(self.wanted, time):
                 return row, TableFailure(self.number, _happened(self.wanted, reason, time))
         return len(self.stretch.events), None
 
@@ -226,8 +286,9 @@ class _Table:
             return TableFailure(self.number, _within(error, self.wanted, time))
         if not layout.is_full:
             return TableFailure(self.number, _bare(self.wanted, time))
-        found = positions(layout, self.wanted.schema)
-        if found is None:
+        version = self._version(time)
+        way = _way_of_now(layout, self.wanted) if version is None else _way(layout, self.wanted, version)
+        if way is None:
             return TableFailure(self.number, _altered(self.wanted, time))
         try:
             taken = changes(
@@ -235,10 +296,11 @@ class _Table:
                 self.stretch.events,
                 rows,
                 layout,
-                found,
+                way.positions,
                 self.wanted.schema,
                 sizes,
                 self._meta(rows, first, sizes),
+                way.before,
             )
         except Definite as error:  # of a value
             return TableFailure(self.number, _within(error, self.wanted, time))
@@ -255,6 +317,38 @@ class _Table:
             transaction=heads.name.take(pa.array(head)),
             commit_ts=heads.commit_ts[head],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """The way from rows of a layout to those of the table."""
+
+    positions: Ints
+    before: Before | None = None
+
+
+def _way_of_now(layout: Layout, wanted: Wanted) -> _Way | None:
+    found = positions(layout, wanted.schema)
+    return None if found is None else _Way(found)
+
+
+def _way(layout: Layout, wanted: Wanted, version: Conversion) -> _Way | None:
+    """The way from rows of a version: the layout has to be the one that the table had then."""
+    columns = columns_before(wanted.details, version.until)
+    if columns is None:
+        return None
+    taken = np.array(version.taken, np.int64)
+    schema = wanted.schema
+    key = [
+        name
+        for name, at in zip(version.names, taken, strict=True)
+        if at >= 0 and schema.names[at] in schema.key
+    ]
+    found = positions_in(layout, version.names, columns, key)
+    if found is None:
+        return None
+    known = {int(at): column for at, column in zip(taken, columns, strict=True) if at >= 0 and column}
+    return _Way(np.where(found >= 0, taken[found], -1), Before(known, version.values))
 
 
 # ── failures of a table ─────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ show: `DB_ROW_HASH_1`. Such columns are stepped over.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -58,16 +58,23 @@ _ADDRESSES: Mapping[str, int] = {"uuid": 16, "inet4": 4, "inet6": 16}
 
 def positions(layout: Layout, schema: TableSchema) -> Ints | None:
     """The position in the schema of each column of a layout, -1 if it is hidden; None: it does not fit."""
+    return positions_in(layout, schema.names, schema.columns, schema.key)
+
+
+def positions_in(
+    layout: Layout, names: Sequence[str], columns: Sequence[Column | None], key: Collection[str]
+) -> Ints | None:
+    """The same for columns of these names, of some of which nobody asks what they are."""
     if not layout.is_full:
         return None
-    hidden = [column.name not in schema.names and _is_hash(column) for column in layout.columns]
+    hidden = [column.name not in names and _is_hash(column) for column in layout.columns]
     shown = [column for column, is_hidden in zip(layout.columns, hidden, strict=True) if not is_hidden]
-    if tuple(column.name for column in shown) != schema.names:
+    if tuple(column.name for column in shown) != tuple(names):
         return None
-    if not all(map(_fits, schema.columns, shown)):
+    if not all(column is None or _fits(column, each) for column, each in zip(columns, shown, strict=True)):
         return None
-    key = {layout.columns[number].name for number in layout.key if number < len(layout.columns)}
-    if schema.key and key != set(schema.key):
+    known = {layout.columns[number].name for number in layout.key if number < len(layout.columns)}
+    if key and known != set(key):
         return None
     found = np.full(len(layout.columns), -1, np.int64)
     found[~np.array(hidden, np.bool_)] = np.arange(len(shown))

@@ -26,33 +26,43 @@ Called before each mark; it takes no lock, and waits a moment for those of other
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from dataclasses import replace
 
+from headrace.core.conversion import Conversion, Take
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.names import TableName
-from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
+from headrace.core.position import Position
+from headrace.core.schema import TableSchema
+from headrace.sources.contract.tables import Change, Derived, Heard, SchemaCheck, TableDef
 from headrace.sources.mysql.catalog.alteration import differs, is_news
 from headrace.sources.mysql.catalog.definitions import look_apart
 from headrace.sources.mysql.catalog.denials import denial
-from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, to_record
+from headrace.sources.mysql.catalog.evidence import explained
+from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, schema_of, to_record
+from headrace.sources.mysql.known_statements import with_statements
 from headrace.sources.mysql.session import log_end
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.steps import Alteration
 from headrace.sources.mysql.upstream import Upstream
 
 
-def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]) -> SchemaCheck:
+def check(
+    connection: Session, upstream: Upstream, known: Mapping[str, TableDef], heard: Heard | None = None
+) -> SchemaCheck:
     """Look how far the server is, then at these tables."""
     end = log_end.position(connection, upstream.log)
     looks, hidden = look_apart(connection, sorted({table.name for table in known.values()}))
-    changes, news, locked = _compared(known, looks, hidden)
+    changes, news, locked = _compared(known, looks, hidden, heard)
     denied: dict[str, PrivilegeMissing] = {}
     if changes:
         doubtful = {key: known[key] for key in changes}
         again, hidden, denied = _looked_again(connection, doubtful)
         _see_whether_stale(connection, doubtful, denied)
-        changes, more, still = _compared(doubtful, again, hidden)
+        changes, more, still = _compared(doubtful, again, hidden, heard)
         news, locked = news | more, locked | still
+        changes = _awaited(changes, heard, log_end.position(connection, upstream.log))
     return SchemaCheck(
         end=end,
         reference=0,
@@ -67,7 +77,9 @@ _Looks = Mapping[TableName, TableLook]
 _Compared = tuple[dict[str, Change], dict[str, TableDef], frozenset[str]]
 
 
-def _compared(known: Mapping[str, TableDef], looks: _Looks, hidden: Set[TableName]) -> _Compared:
+def _compared(
+    known: Mapping[str, TableDef], looks: _Looks, hidden: Set[TableName], heard: Heard | None
+) -> _Compared:
     """The changes, the news, and those that the server does not show."""
     changes, news = {}, {}
     for key, table in known.items():
@@ -76,11 +88,61 @@ def _compared(known: Mapping[str, TableDef], looks: _Looks, hidden: Set[TableNam
         last, seen = from_record(table.details), looks.get(table.name)
         if seen is None or not seen.columns:
             changes[key] = Change("it was dropped or renamed", None)
-        elif (what := differs(last, seen, table.schema.key)) is not None:
+            continue
+        what = differs(last, seen, table.schema.key)
+        if heard is not None and heard.told.get(key) and (found := _followed(table, last, seen, heard, key)):
+            if isinstance(found, TableDef):
+                news[key] = found
+            else:
+                changes[key] = replace(found, what=what or "a statement altered it")
+        elif what is not None:
             changes[key] = Change(what, _defined(seen))
         elif is_news(last, seen):
-            news[key] = TableDef(table.name, table.number, table.schema, to_record(seen))
+            news[key] = replace(table, details=with_statements(to_record(seen), table.details, (), 0))
     return changes, news, frozenset(key for key, table in known.items() if table.name in hidden)
+
+
+def _followed(
+    table: TableDef, last: TableLook, seen: TableLook, heard: Heard, key: str
+) -> TableDef | Change | None:
+    """The table as it goes on behind statements: news where no row is another, else a change; or not proven."""
+    told = heard.told[key]
+    if any(each.steps is None for each in told):
+        return None
+    statements = [(each.time, Alteration.parse(each.steps or b"")) for each in told]
+    found = explained(last, seen, table.schema.key, statements)
+    if found is None:
+        return None
+    rows = [(version.conversion.until, version.columns) for version in found.versions]
+    details = with_statements(to_record(seen), table.details, rows, heard.after.time)
+    schema = replace(schema_of(seen), key=found.key, version=table.schema.version)
+    first, *between = (version.conversion for version in found.versions)
+    if _holds_the_same(first, table.schema, schema):
+        earlier = (*table.schema.reached(heard.after.time).earlier, first, *between)
+        return TableDef(table.name, table.number, replace(schema, earlier=earlier), details)
+    until = Position(first.until, "")
+    now = TableDef(table.name, table.number, schema, details)
+    return Change("", now, derived=Derived(first.parts, until, tuple(between)))
+
+
+def _holds_the_same(step: Conversion, old: TableSchema, new: TableSchema) -> bool:
+    """Tell whether each column is where it was, called as it was, and the same in the lake."""
+    before = [(column.name, column.type, column.form) for column in old.columns]
+    after = [(column.name, column.type, column.form) for column in new.columns]
+    return before == after and step.parts == tuple(map(Take, range(len(before))))
+
+
+def _awaited(changes: Mapping[str, Change], heard: Heard | None, end: Position) -> dict[str, Change]:
+    """The changes, of which the stream may say more up to the end of a log that was read behind the look."""
+    hopeless = {
+        key for key in changes if heard is None or any(told.steps is None for told in heard.told.get(key, ()))
+    }
+    return {
+        key: change
+        if key in hopeless or change.now is None or change.derived
+        else replace(change, told_by=end)
+        for key, change in changes.items()
+    }
 
 
 def _looked_again(

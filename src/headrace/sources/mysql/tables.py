@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.contract.tables import Examined, SchemaCheck, TableDef
+from headrace.sources.contract.tables import Examined, Heard, SchemaCheck, TableDef
 from headrace.sources.mysql import capture, schema_check
 from headrace.sources.mysql.session.statements import Session
 from headrace.sources.mysql.upstream import Upstream
@@ -33,8 +33,8 @@ class MysqlTables:
     def define(self, tables: Iterable[TableDef]) -> Examined:
         return capture.define(self.connection, self.upstream, tables)
 
-    def check(self, known: Mapping[str, TableDef]) -> SchemaCheck:
-        return schema_check.check(self.connection, self.upstream, known)
+    def check(self, known: Mapping[str, TableDef], heard: Heard | None = None) -> SchemaCheck:
+        return schema_check.check(self.connection, self.upstream, known, heard)
 
     def unmirrored(
         self, patterns: Sequence[str], mirrored: Collection[TableName]

@@ -32,6 +32,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address as AnyAddress
 from headrace.sources.contract.session import Health, Origin, Reading, Successor
 from headrace.sources.contract.source import Source
+from headrace.sources.contract.statements import Told
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres import capture, decoding, slicing, spark_casts
 from headrace.sources.postgres import upstream as upstreams
@@ -90,6 +91,15 @@ class PostgresDecoder:
 
     def select(self, data: Bytes, context: Context, tables: Collection[int]) -> Selected | None:
         return slicing.select(data, own(context), tables)
+
+    @property
+    def tells_statements(self) -> bool:
+        return False
+
+    def statements(
+        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
+    ) -> dict[int, list[Told]]:
+        return {}
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
         return decoding.truncations(data, own(context), tables, self.reference)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.contract.tables import Examined, SchemaCheck, TableDef
+from headrace.sources.contract.tables import Examined, Heard, SchemaCheck, TableDef
 from headrace.sources.postgres import capture, schema_check
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight import PostgresWish, unmirrored
@@ -34,7 +34,7 @@ class PostgresTables:
     def define(self, tables: Iterable[TableDef]) -> Examined:
         return capture.define(self.connection, self.upstream, tables)
 
-    def check(self, known: Mapping[str, TableDef]) -> SchemaCheck:
+    def check(self, known: Mapping[str, TableDef], heard: Heard | None = None) -> SchemaCheck:
         return schema_check.check(self.connection, self.upstream, known)
 
     def unmirrored(

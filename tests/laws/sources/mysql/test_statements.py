@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,7 +65,7 @@ def written(draw: st.DrawFn) -> tuple[str, list[Effect]]:
 def test_spelling_changes_nothing(case: tuple[str, list[Effect]], server: Server, mode: int) -> None:
     text, expected = case
     found = effects(Query(text.encode(), b"shop", mode, 255, None), server)
-    assert list(found) == expected
+    assert [replace(each, steps=b"") for each in found] == expected
     assert SECRET not in str(found)
 
 

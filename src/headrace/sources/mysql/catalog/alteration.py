@@ -35,7 +35,11 @@ def differs(last: TableLook, now: TableLook, key: Sequence[str]) -> str | None:
 
 def is_news(last: TableLook, now: TableLook) -> bool:
     """Tell whether a look that does not differ shows anything that the next one must be compared with."""
-    return (last.keys, last.primary, last.cascades) != (now.keys, now.primary, now.cascades)
+    return _passing(last) != _passing(now)
+
+
+def _passing(look: TableLook) -> tuple[object, ...]:
+    return look.keys, look.primary, look.cascades, look.counting
 
 
 def _columns_differ(last: Sequence[ColumnRow], now: Sequence[ColumnRow]) -> str | None:

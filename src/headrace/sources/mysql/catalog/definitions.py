@@ -30,6 +30,7 @@ SELECT table_schema, table_name, column_name, ordinal_position, column_type, dat
        datetime_precision, {srs_id}, FIND_IN_SET('select', privileges) > 0
   FROM information_schema.columns WHERE {{named}}
 """
+_EXTRA = 7  # among what is said behind the names of a table
 _KEYS = """
 SELECT table_schema, table_name, index_name, seq_in_index,
        IF(index_name = 'PRIMARY' OR (sub_part IS NULL AND index_type = 'BTREE'), column_name, NULL)
@@ -62,7 +63,7 @@ def look(connection: Session, names: Iterable[TableName]) -> dict[TableName, Tab
     """Look at these tables; those that are gone, or are views, are absent."""
     wanted = list(names)
     tables = dict(of_tables(connection, _TABLES, wanted))
-    columns, hidden = _columns(connection, tables)
+    columns, hidden, counting = _columns(connection, tables)
     keys = _keys(connection, columns)
     cascades = _cascades(connection, columns)
     return {
@@ -74,6 +75,7 @@ def look(connection: Session, names: Iterable[TableName]) -> dict[TableName, Tab
             primary=name in keys and keys[name].primary,
             keys=keys[name].unique if name in keys else (),
             cascades=cascades.get(name, ()),
+            counting=counting.get(name, ""),
             readable=name in columns and name not in hidden,
         )
         for name, (kind, engine) in tables.items()
@@ -99,18 +101,21 @@ def look_apart(
 
 def _columns(
     connection: Session, names: Iterable[TableName]
-) -> tuple[dict[TableName, list[ColumnRow]], set[TableName]]:
-    """The columns of each table in order; the tables of which we may not read one."""
+) -> tuple[dict[TableName, list[ColumnRow]], set[TableName], dict[TableName, str]]:
+    """The columns of each table in order; the tables of which we may not read one; those that count."""
     columns: dict[TableName, list[ColumnRow]] = defaultdict(list)
     hidden: set[TableName] = set()
+    counting: dict[TableName, str] = {}
     asked = _COLUMNS.format(srs_id="NULL" if connection.release.is_mariadb else "srs_id")
     for name, (*said, readable) in of_tables(connection, asked, names):
         columns[name].append(_column(said, inner=connection.release.flavour is Flavour.MYSQL))
+        if "auto_increment" in str(said[_EXTRA]).lower():
+            counting[name] = str(said[0])
         if not readable:
             hidden.add(name)
     for found in columns.values():
         found.sort(key=lambda column: column.ordinal)
-    return columns, hidden
+    return columns, hidden, counting
 
 
 def _column(values: Sequence[Value], *, inner: bool) -> ColumnRow:

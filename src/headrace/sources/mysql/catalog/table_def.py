@@ -47,6 +47,7 @@ class TableLook:
     keys: tuple[tuple[str, ...], ...]  # unique, of columns that cannot be NULL; the primary key first
     primary: bool = False  # the first of them is the primary key, if it has one
     cascades: tuple[str, ...] = ()  # foreign keys that change or remove rows of this table, unlogged
+    counting: str = ""  # the column that is AUTO_INCREMENT; older records do not say
     readable: bool = True  # we may SELECT every column
 
     @property
@@ -88,6 +89,7 @@ def from_record(record: Mapping[str, Any]) -> TableLook:
         keys=tuple(tuple(key) for key in record["keys"]),
         primary=record["primary"],
         cascades=tuple(record["cascades"]),
+        counting=record.get("counting", ""),
     )
 
 

@@ -26,6 +26,7 @@ class Effect:
     reason: Reason | None  # None: it was emptied
     database: str | None = None
     table: str | None = None
+    steps: bytes = b""  # of an ALTER TABLE in a closed form: what it did (`closed_form`)
 
     def within(self, database: str) -> Effect:
         """The same, where a table that was named without its database is of this one."""
@@ -89,13 +90,12 @@ def _clause(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
     if first in ("EXCHANGE", "CONVERT"):
         yield from _exchange(words, name)
         return
-    reason = _reason(words)
-    if reason is not None:
-        yield Effect(reason, *name)
-    _pass_over(words)
+    if (found := reason(words)) is not None:
+        yield Effect(found, *name)
+    pass_over(words)
 
 
-def _reason(words: Words) -> Reason | None:
+def reason(words: Words) -> Reason | None:
     """Find what a clause does to its table; it is read at least so far that this is known."""
     first = words.next.keyword
     if first in _OPTIONS or first in ("ENGINE", "TYPE", "DEFAULT", "CHARACTER"):
@@ -104,9 +104,9 @@ def _reason(words: Words) -> Reason | None:
     second = words.next.keyword
     match first:
         case "ADD":
-            return _of_addition(words)
+            return of_addition(words)
         case "DROP":
-            return _of_removal(words)
+            return of_removal(words)
         case "ALTER":
             return _of_default(words)
         case "TRUNCATE" | "IMPORT" | "DISCARD":
@@ -124,7 +124,7 @@ def _reason(words: Words) -> Reason | None:
     return None if first in _UPKEEP and second == "PARTITION" else Reason.ALTERED
 
 
-def _of_addition(words: Words) -> Reason | None:
+def of_addition(words: Words) -> Reason | None:
     """Keys leave rows as they are, but the primary one, which tells them apart, and those that cascade."""
     kind = words.next.keyword
     if not kind:
@@ -148,7 +148,7 @@ def _cascades(words: Words) -> bool:
     """Tell whether a foreign key may change rows of its own table: some servers don't log those changes."""
     while words.next.sign is not END and words.next != (Sign.OTHER, ","):
         if words.sign("("):
-            _close(words)
+            close(words)
         elif words.read().keyword == "ON":
             words.read()
             if words.read().keyword in ("CASCADE", "SET"):
@@ -156,7 +156,7 @@ def _cascades(words: Words) -> bool:
     return False
 
 
-def _close(words: Words) -> None:
+def close(words: Words) -> None:
     """Read up to the parenthesis that closes one that was read."""
     depth = 1
     while depth:
@@ -167,7 +167,7 @@ def _close(words: Words) -> None:
             depth += {"(": 1, ")": -1}.get(token.value, 0)
 
 
-def _of_removal(words: Words) -> Reason | None:
+def of_removal(words: Words) -> Reason | None:
     kind = words.read().keyword
     if kind == "PARTITION":
         return Reason.PARTITIONS
@@ -217,10 +217,10 @@ def _options(words: Words) -> Reason | None:
 def _rename(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
     words.read()
     if words.next.keyword in ("INDEX", "KEY"):
-        _pass_over(words)
+        pass_over(words)
     elif words.next.keyword == "COLUMN":
         yield Effect(Reason.ALTERED, *name)
-        _pass_over(words)
+        pass_over(words)
     else:
         words.sign("=")
         words.skip_any("TO", "AS")
@@ -240,10 +240,10 @@ def _exchange(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
     if reason is Reason.PARTITIONS:
         words.read()
         yield Effect(reason, *table(words))
-    _pass_over(words)
+    pass_over(words)
 
 
-def _pass_over(words: Words) -> None:
+def pass_over(words: Words) -> None:
     """Read the rest of a clause, up to the comma behind it."""
     depth = 0
     while words.next.sign is not END:

@@ -92,6 +92,7 @@ class Query(NamedTuple):
     sql_mode: int
     charset: int  # the number of the collation that its text is in; 0 where it is not said
     databases: tuple[bytes, ...] | None  # those in which it changed something; None where it is not said
+    error: int = 0  # that it ended with
 
 
 class Prepared(NamedTuple):
@@ -277,7 +278,7 @@ def _tagged(body: memoryview) -> Named:
 def query(event: Event) -> Query:
     """The statement of an event, compressed if the event is."""
     body = event.body
-    _, _, length, _, variables = _QUERY.unpack_from(body)
+    _, _, length, error, variables = _QUERY.unpack_from(body)
     start = _QUERY.size
     if event.kind == EXECUTE_LOAD:
         start += 13  # the file, where its name stands in the statement, and what happens to double rows
@@ -286,7 +287,7 @@ def query(event: Event) -> Query:
         raise errors.damaged("a statement is shorter than it says")
     mode, charset, databases = _variables(bytes(body[start:at]))
     database = bytes(body[at : at + length])
-    return Query(body[at + length + 1 :], database, mode, charset, databases)
+    return Query(body[at + length + 1 :], database, mode, charset, databases, error)
 
 
 # The status variables of a statement that come before or between those that are read, with their lengths;

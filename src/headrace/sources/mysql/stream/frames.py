@@ -3,10 +3,12 @@
     event       timestamp u32, kind u8, server id u32, size u32, position u32, flags u16; then the body
     BEGIN       time i64, commit_ts i64 (microseconds since 1970), length u16, GTID in ASCII
     TRUNCATE    length u16, database, length u16, table: emptied here
-    ALTERED     reason u8, length u16, database, length u16, table: something happened that rows do not tell
+    ALTERED     reason u8, length u16, database, length u16, table: something happened that rows do not tell;
+                behind that what an ALTER TABLE did, where its statement is of a closed form (`steps`)
 
 All numbers are little endian, names are utf8mb4. Written by `transactions`, read by the source's decoder. No
-statement and no annotation ever stands in a frame: they hold passwords and values.
+statement and no annotation ever stands in a frame: they hold passwords and values. (A column's constant
+default is a value of the table, and may.)
 """
 
 from __future__ import annotations
@@ -49,9 +51,9 @@ def truncate(database: str, table: str) -> bytes:
     return _name(database) + _name(table)
 
 
-def altered(reason: Reason, database: str, table: str) -> bytes:
+def altered(reason: Reason, database: str, table: str, steps: bytes = b"") -> bytes:
     """The body of an ALTERED."""
-    return bytes([reason]) + _name(database) + _name(table)
+    return bytes([reason]) + _name(database) + _name(table) + steps
 
 
 def _name(name: str) -> bytes:

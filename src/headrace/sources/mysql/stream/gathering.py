@@ -123,13 +123,15 @@ class Gathering:
         self._ended = []
         self._data += memoryview(run.data)  # type: ignore[arg-type]
 
-    def mark(self, group: Group, event: Event, reason: Reason | None, table: Table) -> None:
-        """Write down that a table was emptied, or what else happened to it."""
+    def mark(
+        self, group: Group, event: Event, reason: Reason | None, table: Table, steps: bytes = b""
+    ) -> None:
+        """Write down that a table was emptied, or what else happened to it, and by which steps."""
         if reason is None:
             kind, body = frames.TRUNCATE, frames.truncate(*table)
-            group.truncates += 1
         else:
-            kind, body = frames.ALTERED, frames.altered(reason, *table)
+            kind, body = frames.ALTERED, frames.altered(reason, *table, steps)
+        group.truncates += 1
         out = self._out(group)
         out += frames.frame(kind, event.timestamp, event.server, body, flags=event.flags)
         group.changes += 1

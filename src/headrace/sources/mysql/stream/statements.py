@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from headrace.sources.mysql.stream import alterations
+from headrace.sources.mysql.stream import alterations, closed_form
 from headrace.sources.mysql.stream.alterations import Effect
 from headrace.sources.mysql.stream.charsets import text_of
 from headrace.sources.mysql.stream.events import Query
@@ -69,7 +69,20 @@ def effects(query: Query, server: Server, *, temporary: bool = False) -> tuple[E
             each.check_names()
     except (Unreadable, UnicodeError):
         return _ANYTHING
-    return tuple(_unclear(each) if temporary else each for each in found)
+    if temporary:
+        return tuple(map(_unclear, found))
+    return _with_steps(found, Words(text, dialect)) if query.error == 0 else tuple(found)
+
+
+def _with_steps(found: list[Effect], words: Words) -> tuple[Effect, ...]:
+    """The one effect of an ALTER TABLE of a closed form, with its steps; else what was found."""
+    if len(set(found)) != 1 or found[0].reason is not Reason.ALTERED:
+        return tuple(found)
+    try:
+        steps = closed_form.alteration(words).packed()
+    except Unreadable:
+        return tuple(found)
+    return (replace(found[0], steps=steps),)
 
 
 def _unclear(effect: Effect) -> Effect:

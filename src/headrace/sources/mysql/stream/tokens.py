@@ -40,7 +40,7 @@ class Sign(Enum):
 
 
 class Token(NamedTuple):
-    """One token; a text has no value, since nobody asks for it."""
+    """One token; the value of a text is what stands between its quotes, as it is written there."""
 
     sign: Sign
     value: str = ""
@@ -179,7 +179,8 @@ def _token(text: str, at: int, dialect: Dialect) -> tuple[Token, int]:
         end = _closed(text, at, escapes=False)
         return Token(Sign.NAME, text[at + 1 : end - 1].replace(first * 2, first)), end
     if first in "'\"":
-        return Token(Sign.TEXT), _closed(text, at, escapes=dialect.backslashes)
+        end = _closed(text, at, escapes=dialect.backslashes)
+        return Token(Sign.TEXT, text[at + 1 : end - 1]), end
     word = _WORD.match(text, at)
     if word:
         if _NO_BREAK in word[0]:

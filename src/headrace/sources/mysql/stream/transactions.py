@@ -252,13 +252,12 @@ class TransactionFinder:
 
     def _alter(self, group: Group, event: Event, query: Query) -> None:
         temporary = bool(event.flags & _THREAD_SPECIFIC)
-        marks = {
-            concerned: None
-            for effect in statements.effects(query, self._server, temporary=temporary)
-            for concerned in self._wanted.concerned(effect)
-        }
-        for reason, table in marks:
-            self.gathering.mark(group, event, reason, table)
+        marks: dict[tuple[Reason | None, Table], bytes] = {}
+        for effect in statements.effects(query, self._server, temporary=temporary):
+            for reason, table in self._wanted.concerned(effect):
+                marks.setdefault((reason, table), effect.steps if reason is effect.reason else b"")
+        for (reason, table), steps in marks.items():
+            self.gathering.mark(group, event, reason, table, steps)
         if group.alone or not group.opened:
             self._commit(group)
 

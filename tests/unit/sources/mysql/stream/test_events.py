@@ -53,7 +53,7 @@ def test_mariadbs_name_says_the_domain_and_the_server_of_the_header() -> None:
 def test_a_statement_comes_with_what_its_reading_needs() -> None:
     query = events.query(event(logged.query("DROP TABLE t", "crm", mode=4, charset=28, changed=["crm", "a"])))
     assert bytes(query.text) == b"DROP TABLE t"
-    assert query[1:] == (b"crm", 4, 28, (b"crm", b"a"))
+    assert query[1:] == (b"crm", 4, 28, (b"crm", b"a"), 0)
     assert events.query(event(logged.query("x"))).databases is None
 
 

@@ -150,7 +150,7 @@ def test_statements_mark_the_tables_that_they_are_on() -> None:
         *("BEGIN 14", "crm.people unclear", "shop.Items unclear", "shop.orders unclear"),
         *("BEGIN 15", "crm.people by_statement"),
     ]
-    assert [each[1:] for each in ends(received)] == [(2, 0), (1, 1), (2, 0), (3, 0), (1, 0)]
+    assert [each[1:] for each in ends(received)] == [(2, 2), (1, 1), (2, 2), (3, 3), (1, 1)]
 
 
 def test_names_are_matched_as_the_server_matches_them() -> None:

@@ -1,0 +1,77 @@
+"""The statements of the stream that altered tables, for the look before a mark.
+
+    batch ─► its statements on each table ─► with the look: explained, or not yet, or never
+
+A source whose stream has them at their own places (`Decoder.tells_statements`) proves by both together what
+became of rows. The look is later than the batch, so it may show what the stream has yet to bring:
+
+    nothing of it is in the batch    the table sits the mark out (`state.schema_check.Awaited`)
+    a part of it is                  the mark waits, for a moment, so that one batch has all of it; else the
+                                     table is copied
+
+Called by the loop (`loop`). A batch without such statements costs nothing: its transactions say so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.pipeline.state.ledger import Ledger
+from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.schema_check import Awaited, RecordsCheck
+from headrace.pipeline.stream import batches
+from headrace.pipeline.stream.batches import Batch
+from headrace.pipeline.stream.epoch import EpochRunner
+from headrace.sources.contract.statements import Told
+from headrace.sources.contract.tables import Heard
+
+PATIENCE_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class Statements:
+    """The statements of one attempt, and those that are waited for."""
+
+    awaited: Awaited = field(default_factory=Awaited)
+    _since: float | None = None  # a mark waits
+
+    def heard(
+        self, ledger: Ledger, runner: EpochRunner, batch: Batch, records: Sequence[TableRecord]
+    ) -> Heard | None:
+        """All that the batch says of these tables; None of a source whose stream has no statements."""
+        decoder = runner.source.decoder(0)
+        if not decoder.tells_statements:
+            return None
+        told = _told(ledger, runner, batch, records) if batch.truncates else {}
+        return Heard(ledger.position, batch.frontier, told)
+
+    def wait(self, check: RecordsCheck, batch: Batch) -> bool:
+        """Tell whether the mark waits until the stream has brought the rest."""
+        if not check.half_told or batch.more:
+            self._since = None
+            return False
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since < PATIENCE_SECONDS:
+            return True
+        self._since = None
+        return False
+
+
+def _told(
+    ledger: Ledger, runner: EpochRunner, batch: Batch, records: Sequence[TableRecord]
+) -> Mapping[str, Sequence[Told]]:
+    """The statements on each record's table, by its key; a table and its new copy hear the same."""
+    decoder = runner.source.decoder(0)
+    slices = list(batches.slices(runner.reader, batch.transactions, decoder))
+    found: dict[str, list[Told]] = {}
+    for are_copies in (False, True):
+        some = {record.number: record for record in records if (record.copy_id is not None) == are_copies}
+        wanted = {number: ledger.outline(record).wanted() for number, record in some.items()}
+        for each in slices if wanted else ():
+            told = each.decoder.statements(each.read(runner.reader), each.context, wanted)
+            for number, brought in told.items():
+                found.setdefault(some[number].key, []).extend(brought)
+    return {key: sorted(told, key=lambda each: each.time) for key, told in found.items()}

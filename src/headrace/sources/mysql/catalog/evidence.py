@@ -1,0 +1,254 @@
+"""Evidence: whether the statements of the stream explain all that lies between two looks at a table.
+
+    last look ── A1 ── A2 ──► now       every ALTER TABLE of it since then, in its order, by its steps
+                                        (`steps`), played on the columns of the last look
+
+The stream brings each statement at its own place, so it is known which rows lie before it and which behind;
+what the catalog shows now is what the server made of it. Only both together prove anything: the names and
+their order as the steps make them have to be those of the catalog; a column that no step defined anew has to
+be what it was; one that a step did may be so once, and only as `widenings` lists it; one that was added has
+in rows from before the value that `constants` knows. Whatever else is between the two looks: not proven.
+
+A statement that did something else than it says (IF EXISTS, another table of that name, DDL that is in no log)
+does not fit. Two that undo each other between two looks fit, and are right as well: rows from between them
+come under the columns of then.
+
+A stored column is computed anew by some ways of an ALTER, by the settings of its session: of a table that has
+one nothing is proven.
+
+Called by the look before each mark (`mysql.schema_check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.core.conversion import Conversion, Part, Take, Value
+from headrace.sources.mysql.catalog.column_row import ColumnRow
+from headrace.sources.mysql.catalog.constants import value_before
+from headrace.sources.mysql.catalog.table_def import TableLook
+from headrace.sources.mysql.catalog.widenings import is_pure
+from headrace.sources.mysql.steps import FIRST, Add, Alteration, Drop, Recode, Rename, Retype, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The columns of a table up to a statement, and how its rows become those of now."""
+
+    conversion: Conversion
+    columns: tuple[ColumnRow | None, ...]  # None: no look shows what it was
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """All that lies between two looks, from the last one on."""
+
+    versions: tuple[Version, ...]  # the oldest first
+    key: tuple[str, ...]  # that rows are known by, under its names of now
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return self.versions[0].conversion.parts
+
+
+class _Unproven(Exception):
+    """The statements do not explain it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column while the statements are played: the same one under whatever name."""
+
+    name: str
+    number: int  # among all that ever were
+    add: Add | None = None
+    retyped: int = 0  # how often it was defined anew
+    strict: bool = True  # by sessions that refuse what they can't keep
+    counts: bool = False  # AUTO_INCREMENT was said
+
+
+_Columns = tuple[_Column, ...]
+
+
+def explained(
+    last: TableLook, now: TableLook, key: Sequence[str], told: Sequence[tuple[int, Alteration]]
+) -> Explained | None:
+    """Explain a look by the last one and the statements in between, each with its time; None: not proven."""
+    try:
+        return _explained(last, now, key, told)
+    except _Unproven:
+        return None
+
+
+def _explained(
+    last: TableLook, now: TableLook, key: Sequence[str], told: Sequence[tuple[int, Alteration]]
+) -> Explained:
+    shapes = [tuple(_Column(row.name, number) for number, row in enumerate(last.columns))]
+    for step, (_, alteration) in enumerate(told):
+        shapes.append(_altered(shapes[-1], alteration, first=(step + 1) * 10_000))
+    if tuple(column.name for column in shapes[-1]) != tuple(row.name for row in now.columns):
+        raise _Unproven
+    rows = {column.number: row for column, row in zip(shapes[-1], now.columns, strict=True)}
+    parts = dict(_parts(last, now, shapes[-1]))
+    _check_table(last, now, shapes[-1])
+    times = [time for time, _ in told]
+    versions = [_version(*each, parts, rows, last) for each in zip(shapes[:-1], times, strict=True)]
+    return Explained(tuple(versions), _key_now(last, now, key, shapes[-1]))
+
+
+# ── what the statements make of the columns ─────────────────────────────────────────────────────────
+
+
+def _altered(columns: _Columns, alteration: Alteration, *, first: int) -> _Columns:
+    """The columns behind a statement, as the server puts them in order."""
+    steps = [step for step in alteration.steps if not _does_nothing(columns, step)]
+    taken = [_place(columns, step.old if isinstance(step, Rename | Retype) else step.name) for step in steps
+             if isinstance(step, Rename | Retype | Drop)]  # fmt: skip
+    if len(set(taken)) < len(taken):
+        raise _Unproven
+    after = [each for column in columns for each in _kept(columns, column, steps, alteration)]
+    for number, step in enumerate(steps):
+        if isinstance(step, Add):
+            _put(after, _Column(step.name, first + number, step), step.after)
+        elif isinstance(step, Retype) and step.after is not None:
+            _put(after, _retyped(columns[_place(columns, step.old)], step, alteration), step.after)
+    names = [column.name.lower() for column in after]
+    if len(set(names)) < len(names) or not after:
+        raise _Unproven
+    return tuple(after)
+
+
+def _does_nothing(columns: _Columns, step: Step) -> bool:
+    """Tell whether IF EXISTS or IF NOT EXISTS made nothing of a step."""
+    if isinstance(step, Recode) or not step.lenient:
+        return False
+    if isinstance(step, Add):
+        return _find(columns, step.name) is not None
+    return _find(columns, step.name if isinstance(step, Drop) else step.old) is None
+
+
+def _kept(
+    columns: _Columns, column: _Column, steps: Sequence[Step], alteration: Alteration
+) -> Iterator[_Column]:
+    """The column under its name behind the statement, unless it went, or was put elsewhere."""
+    if any(isinstance(step, Recode) for step in steps):
+        column = replace(column, retyped=column.retyped + 1, strict=column.strict and alteration.strict)
+    for step in steps:
+        match step:
+            case Drop() if columns[_place(columns, step.name)].number == column.number:
+                return
+            case Rename() if columns[_place(columns, step.old)].number == column.number:
+                yield replace(column, name=step.new)
+                return
+            case Retype() if columns[_place(columns, step.old)].number == column.number:
+                if step.after is None:
+                    yield _retyped(column, step, alteration)
+                return
+    yield column
+
+
+def _retyped(column: _Column, step: Retype, alteration: Alteration) -> _Column:
+    return replace(
+        column,
+        name=step.new,
+        retyped=column.retyped + 1,
+        strict=column.strict and alteration.strict,
+        counts=column.counts or step.counts,
+    )
+
+
+def _put(columns: list[_Column], column: _Column, after: str | None) -> None:
+    if after is None:
+        columns.append(column)
+    else:
+        columns.insert(0 if after == FIRST else _place(tuple(columns), after) + 1, column)
+
+
+def _place(columns: _Columns, name: str) -> int:
+    found = _find(columns, name)
+    if found is None:
+        raise _Unproven
+    return found
+
+
+def _find(columns: _Columns, name: str) -> int | None:
+    """The place of a column: by its very name, or by one that differs in the case of plain letters."""
+    names = [column.name for column in columns]
+    if name in names:
+        return names.index(name)
+    if not name.isascii():
+        return None
+    return next((place for place, known in enumerate(names) if known.lower() == name.lower()), None)
+
+
+# ── what the two looks show of them ─────────────────────────────────────────────────────────────────
+
+
+def _parts(last: TableLook, now: TableLook, columns: _Columns) -> Iterator[tuple[int, Part]]:
+    """What each column of now is made of in the oldest rows, by its number."""
+    for column, row in zip(columns, now.columns, strict=True):
+        if column.add is None:
+            _check_column(last.columns[column.number], row, column, last)
+            yield column.number, Take(column.number)
+            continue
+        value = None if column.retyped else value_before(column.add, row)
+        if value is None:
+            raise _Unproven
+        yield column.number, Value.of(value)
+
+
+def _check_column(before: ColumnRow, after: ColumnRow, column: _Column, last: TableLook) -> None:
+    called = replace(before, name=after.name, ordinal=after.ordinal, invisible=after.invisible)
+    if called == after and not column.retyped:
+        return
+    counted = not column.counts or last.counting == before.name
+    denied = before.nullable and not after.nullable and not column.strict
+    plain = not (before.generated or after.generated) and before.srs_id == after.srs_id
+    if column.retyped != 1 or denied or not (counted and plain and is_pure(before, after)):
+        raise _Unproven
+
+
+def _check_table(last: TableLook, now: TableLook, columns: _Columns) -> None:
+    """What else of the table has to be the same: who stores it, and what is computed of its columns."""
+    rows = (*last.columns, *now.columns)
+    computed = any(row.generated for row in rows)
+    if any(row.generated == "s" for row in rows):
+        raise _Unproven
+    if computed and any(column.retyped for column in columns):
+        raise _Unproven
+    if (last.kind, last.engine) != (now.kind, now.engine) or not set(now.cascades) <= set(last.cascades):
+        raise _Unproven
+
+
+def _key_now(last: TableLook, now: TableLook, key: Sequence[str], columns: _Columns) -> tuple[str, ...]:
+    """The key that rows are known by, as it is called now; it has to be one still."""
+    if not key:
+        return ()
+    names = {last.columns[column.number].name: column.name for column in columns if column.add is None}
+    if any(name not in names for name in key):
+        raise _Unproven
+    called = tuple(names[name] for name in key)
+    if called not in now.keys or last.primary != now.primary:
+        raise _Unproven
+    return called
+
+
+def _version(
+    columns: _Columns, until: int, parts: dict[int, Part], rows: dict[int, ColumnRow], last: TableLook
+) -> Version:
+    """The columns of then, and how rows under them become rows of now."""
+    places = {column.number: place for place, column in enumerate(columns)}
+    step = Conversion(
+        tuple(column.name for column in columns),
+        tuple(Take(places[number]) if number in places else part for number, part in parts.items()),
+        until,
+    )
+    return Version(step, tuple(_row_then(column, rows.get(column.number), last) for column in columns))
+
+
+def _row_then(column: _Column, now: ColumnRow | None, last: TableLook) -> ColumnRow | None:
+    """What a column was then: what it had been, until it was defined anew."""
+    if column.add is None and not column.retyped:
+        return last.columns[column.number]
+    return now

@@ -1,0 +1,87 @@
+"""The steps of an ALTER TABLE whose statement is of a closed form: what it did to columns, and in which order.
+
+    ALTER TABLE t ADD n int NOT NULL DEFAULT 7 AFTER id, DROP COLUMN s, CHANGE a b bigint
+                  Add("n", "7", is_null=False, after="id")  Drop("s")   Retype("a", "b")
+
+Made by the stream where it reads the statement (`stream.closed_form`), carried by the frame that stands at its
+place, held against two looks at the catalog (`catalog.evidence`). Names are as they were typed. No type is
+said: what a column is the catalog tells. Values only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+FIRST = ""  # in the place of a column's name: before all others
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A column that came."""
+
+    name: str
+    default: str | None = None  # its constant, as a number or the inside of a text; None: none, or NULL
+    is_text: bool = False
+    says_null: bool = False  # DEFAULT NULL: no other value stands in old rows
+    after: str | None = None  # None: at the end
+    lenient: bool = False  # IF NOT EXISTS
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A column that went."""
+
+    name: str
+    lenient: bool = False  # IF EXISTS
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """A column that has another name."""
+
+    old: str
+    new: str
+    lenient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retype:
+    """A column that was defined anew, maybe under another name and at another place."""
+
+    old: str
+    new: str
+    after: str | None = None  # None: where it was
+    counts: bool = False  # AUTO_INCREMENT
+    lenient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recode:
+    """All texts got another charset or collation."""
+
+
+Step = Add | Drop | Rename | Retype | Recode
+_KINDS: Mapping[str, type[Step]] = {"a": Add, "d": Drop, "r": Rename, "t": Retype, "c": Recode}
+_LETTERS = {kind: letter for letter, kind in _KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """One statement. `strict` says that its session refused values that it could not keep."""
+
+    steps: tuple[Step, ...]
+    strict: bool = False
+
+    def packed(self) -> bytes:
+        """The bytes of it that a frame carries."""
+        steps = [[_LETTERS[type(step)], asdict(step)] for step in self.steps]
+        return json.dumps({"steps": steps, "strict": self.strict}).encode("ascii")
+
+    @classmethod
+    def parse(cls, packed: bytes) -> Alteration:
+        """Read what `packed` makes."""
+        record: Any = json.loads(packed)
+        return cls(tuple(_KINDS[kind](**values) for kind, values in record["steps"]), record["strict"])

@@ -1,0 +1,240 @@
+"""ALTER TABLE in a closed form: statements whose every clause says all that it does to columns.
+
+    ADD [COLUMN] [IF NOT EXISTS] name TYPE [NOT NULL] [DEFAULT constant] [FIRST | AFTER name]
+    DROP [COLUMN] [IF EXISTS] name
+    RENAME COLUMN name TO name
+    CHANGE name name TYPE ...,  MODIFY name TYPE ...
+    CONVERT TO CHARACTER SET name
+    whatever `alterations` knows to be harmless
+
+Called by `statements` with a statement that alters one table. A clause, type, attribute or default that is
+not listed here has no closed form, and then the statement has none: DEFAULT (an expression), GENERATED,
+REFERENCES, ON UPDATE, SERIAL, IGNORE. What the words mean for rows is not decided here but where the catalog
+is known (`catalog.evidence`); so nothing is promised about types, which hang on modes, defaults of the
+table and the server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from headrace.sources.mysql.steps import FIRST, Add, Alteration, Drop, Recode, Rename, Retype, Step
+from headrace.sources.mysql.stream import alterations
+from headrace.sources.mysql.stream.tokens import Sign, Token, Unreadable, Words
+
+_STRICT = (1 << 21) | (1 << 22)  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES: InnoDB knows no difference
+_OWN_MODES = ~0xFFFFFFFF  # MariaDB's, by which the empty text may be NULL
+_TYPES = frozenset(
+    """BIGINT BINARY BIT BLOB BOOL BOOLEAN CHAR CHARACTER DATE DATETIME DEC DECIMAL DOUBLE ENUM FIXED FLOAT
+    FLOAT4 FLOAT8 GEOMETRY GEOMETRYCOLLECTION INET4 INET6 INT INT1 INT2 INT3 INT4 INT8 INTEGER JSON LINESTRING
+    LONGBLOB LONGTEXT MEDIUMBLOB MEDIUMINT MEDIUMTEXT MULTILINESTRING MULTIPOINT MULTIPOLYGON NUMERIC POINT
+    POLYGON REAL SET SMALLINT TEXT TIME TIMESTAMP TINYBLOB TINYINT TINYTEXT UUID VARBINARY VARCHAR VECTOR
+    YEAR""".split()
+)
+_FACETS = frozenset("ASCII BINARY PRECISION SIGNED UNICODE UNSIGNED VARYING ZEROFILL".split())
+_NUMBER = re.compile(r"\d{1,65}", re.ASCII)
+_PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")  # printed ASCII without quotes and backslashes
+_NOT_A_COLUMN = frozenset(
+    "INDEX KEY UNIQUE FULLTEXT SPATIAL FOREIGN CONSTRAINT CHECK PRIMARY PARTITION".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """How a column is defined, as far as its words are known."""
+
+    default: str | None = None
+    is_text: bool = False
+    says_null: bool = False
+    counts: bool = False
+    after: str | None = None
+
+
+def alteration(words: Words) -> Alteration:
+    """Read an ALTER TABLE to its end; `Unreadable` where it has no closed form."""
+    words.expect("ALTER")
+    words.skip("ONLINE")
+    words.expect("TABLE")
+    words.skip("IF", "EXISTS")
+    alterations.table(words)
+    alterations.skip_wait(words)
+    steps: list[Step] = []
+    while words.next.sign is not Sign.END:
+        steps += _clause(words)
+        if not words.sign(","):
+            break
+    words.end()
+    return Alteration(tuple(steps), strict=bool(words.dialect.sql_mode & _STRICT))
+
+
+def _clause(words: Words) -> Iterator[Step]:
+    match words.next.keyword:
+        case "ADD":
+            yield from _added(words)
+        case "DROP":
+            yield from _dropped(words)
+        case "RENAME":
+            yield from _renamed(words)
+        case "CHANGE" | "MODIFY":
+            yield _retyped(words)
+        case "CONVERT":
+            yield _recoded(words)
+        case "EXCHANGE":
+            raise Unreadable
+        case _:
+            _pass_harmless(words, alterations.reason(words) is None)
+
+
+def _pass_harmless(words: Words, is_harmless: bool) -> None:
+    if not is_harmless:
+        raise Unreadable
+    alterations.pass_over(words)
+
+
+def _added(words: Words) -> Iterator[Step]:
+    words.expect("ADD")
+    if not words.skip("COLUMN") and words.next.keyword in _NOT_A_COLUMN | {"VECTOR"}:
+        _pass_harmless(words, alterations.of_addition(words) is None)
+        return
+    lenient = words.skip("IF", "NOT", "EXISTS")
+    name, found = words.name(), _definition(words)
+    if found.counts:
+        raise Unreadable
+    yield Add(name, found.default, found.is_text, found.says_null, found.after, lenient)
+
+
+def _dropped(words: Words) -> Iterator[Step]:
+    words.expect("DROP")
+    if not words.skip("COLUMN") and words.next.keyword in _NOT_A_COLUMN:
+        _pass_harmless(words, alterations.of_removal(words) is None)
+        return
+    lenient = words.skip("IF", "EXISTS")
+    yield Drop(words.name(), lenient)
+    words.skip_any("RESTRICT", "CASCADE")
+
+
+def _renamed(words: Words) -> Iterator[Step]:
+    words.expect("RENAME")
+    if words.next.keyword in ("INDEX", "KEY"):
+        alterations.pass_over(words)
+        return
+    words.expect("COLUMN")
+    lenient = words.skip("IF", "EXISTS")
+    old = words.name()
+    words.expect("TO")
+    yield Rename(old, words.name(), lenient)
+
+
+def _retyped(words: Words) -> Step:
+    changes = words.read().keyword == "CHANGE"
+    words.skip("COLUMN")
+    lenient = words.skip("IF", "EXISTS")
+    old = words.name()
+    new = words.name() if changes else old
+    found = _definition(words)
+    return Retype(old, new, found.after, found.counts, lenient)
+
+
+def _recoded(words: Words) -> Step:
+    words.expect("CONVERT")
+    words.expect("TO")
+    _charset(words)
+    if words.skip("COLLATE"):
+        words.name()
+    return Recode()
+
+
+def _charset(words: Words) -> None:
+    if not words.skip("CHARSET"):
+        words.expect("CHARACTER")
+        words.expect("SET")
+    words.name()
+
+
+def _definition(words: Words) -> _Definition:
+    """A type, its facets, and the attributes behind it."""
+    if words.read().keyword not in _TYPES:
+        raise Unreadable
+    if words.sign("("):
+        alterations.close(words)
+    words.skip_any(*_FACETS)
+    if words.sign("("):  # CHAR VARYING (10)
+        alterations.close(words)
+    found = _Definition()
+    while not _is_end(words.next):
+        found = _attribute(words, found)
+    return found
+
+
+def _is_end(token: Token) -> bool:
+    return token.sign is Sign.END or token in ((Sign.OTHER, ","), (Sign.OTHER, ";"))
+
+
+def _attribute(words: Words, found: _Definition) -> _Definition:
+    match words.next.keyword:
+        case "NOT":
+            words.skip("NOT", "NULL")
+        case "DEFAULT":
+            return _default(words, found)
+        case "AUTO_INCREMENT":
+            words.read()
+            return replace(found, counts=True)
+        case "UNIQUE":
+            words.read()
+            words.skip("KEY")
+        case "COMMENT":
+            words.read()
+            if words.read().sign is not Sign.TEXT:
+                raise Unreadable
+        case "COLLATE":
+            words.read()
+            words.name()
+        case "CHARACTER" | "CHARSET":
+            _charset(words)
+        case "FIRST":
+            words.read()
+            return replace(found, after=FIRST)
+        case "AFTER":
+            words.read()
+            return replace(found, after=words.name())
+        case "NULL" | "VISIBLE" | "INVISIBLE":
+            words.read()
+        case _:
+            raise Unreadable
+    return found
+
+
+def _default(words: Words, found: _Definition) -> _Definition:
+    """A constant whose meaning hangs on no charset, escape or mode."""
+    words.expect("DEFAULT")
+    if found.says_null or found.default is not None:
+        raise Unreadable
+    token = words.next
+    if token.sign is Sign.TEXT:
+        words.read()
+        own = words.dialect.mariadb and words.dialect.sql_mode & _OWN_MODES
+        if _PLAIN.fullmatch(token.value) is None or (own and not token.value):
+            raise Unreadable
+        return replace(found, default=token.value, is_text=True)
+    if words.skip("NULL"):
+        return replace(found, says_null=True)
+    if token.keyword in ("TRUE", "FALSE"):
+        words.read()
+        return replace(found, default="1" if token.keyword == "TRUE" else "0")
+    return replace(found, default=_number(words))
+
+
+def _number(words: Words) -> str:
+    sign = "-" if words.sign("-") else ""
+    words.sign("+")
+    text = _digits(words)
+    return sign + (f"{text}.{_digits(words)}" if words.sign(".") else text)
+
+
+def _digits(words: Words) -> str:
+    token = words.read()
+    if token.sign is not Sign.WORD or _NUMBER.fullmatch(token.value) is None:
+        raise Unreadable
+    return token.value
