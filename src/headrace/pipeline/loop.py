@@ -55,7 +55,6 @@ from headrace.pipeline.stream.statements import Statements
 from headrace.pipeline.stream.widening import widening
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.session import Session
-from headrace.sources.contract.tables import Heard
 from headrace.spool.places import Places
 
 POLL_SECONDS = 0.02
@@ -234,16 +233,16 @@ class Run:
         failpoint("late.replay.after")
         return True
 
-    def check_schema(self, records: Sequence[TableRecord]) -> schema_check.RecordsCheck:
-        """A look at tables; objects upstream that were made again concern all of them."""
-        return self._checked(records, None)
+    def check_schema(
+        self, records: Sequence[TableRecord], batch: batches.Batch | None = None
+    ) -> schema_check.RecordsCheck:
+        """The look that every mark needs; objects upstream that were made again concern all tables.
 
-    def check_heard(self, records: Sequence[TableRecord], batch: batches.Batch) -> schema_check.RecordsCheck:
-        """The look that every mark needs, held against the statements that its batch brings."""
-        return self._checked(records, self.statements.heard(self.ledger, self.runner, batch, records))
-
-    def _checked(self, records: Sequence[TableRecord], heard: Heard | None) -> schema_check.RecordsCheck:
+        It is held against the statements that the mark's batch brings.
+        """
         assert self.ledger.source is not None
+        statements = self.statements
+        heard = None if batch is None else statements.heard(self.ledger, self.runner, batch, records)
         tables = self.session.tables(self.ledger.source.upstream)
         check = schema_check.check_records(
             tables,
@@ -251,7 +250,7 @@ class Run:
             self.ledger.position,
             widen=self.place.config.on_ddl == "follow",
             heard=heard,
-            awaited=self.statements.awaited,
+            awaited=statements.awaited,
         )
         if check.broken is not None:
             raise check.broken

@@ -4,6 +4,7 @@
     batches       which transactions the next epoch takes, and how they are cut into slices
     cut_places    where in the stream a mark may be made
     splits        new rows of a large epoch, spread over its tasks
+    statements    those that altered tables, held against the look before a mark
     widening      columns that were added, and are NULL in all rows from before
     rewriting     tables whose rows of the lake are written again under other columns
     truncations   the TRUNCATEs that its tasks must know of

@@ -60,7 +60,7 @@ class MarkRun(Owner, Protocol):
     def published_at(self) -> float: ...
     @property
     def clock(self) -> SourceClock: ...
-    def check_heard(self, records: Sequence[TableRecord], batch: Batch) -> RecordsCheck: ...
+    def check_schema(self, records: Sequence[TableRecord], batch: Batch | None = None) -> RecordsCheck: ...
     def room(self, time: int) -> int: ...
     def read_clock(self) -> None: ...
 
@@ -106,12 +106,12 @@ class Cadence:
         """The look for the next mark, begun after its batch was received; None where there is to be none."""
         if len(batch.transactions) or _due(run, batch.frontier):
             run.read_clock()
-            return run.check_heard(attached, batch)
+            return run.check_schema(attached, batch)
         live = (name for name, record in run.ledger.tables.items() if record.state.is_named)
         left_out = frozenset(name for name in live if str(name) not in run.ledger.mark.versions)
         if not self._worth_a_check(left_out):
             return None
-        check = run.check_heard(attached, batch)
+        check = run.check_schema(attached, batch)
         if left_out <= check.locked:
             self._pause = min(2 * self._pause, LOCKED_MOST_SECONDS)
             self._again = time.monotonic() + self._pause

@@ -8,6 +8,7 @@
     findings    what a check finds before anything is made: a wish, findings, their report
     stream      the stream, as a receiver reads it, and the half of a source that it needs
     arrival     what a read of the stream brings
+    statements  what a stream says of tables otherwise than by rows
     waiting     how a wait for others is borne
     errors      those that are reacted to by their class
     record      `Json`

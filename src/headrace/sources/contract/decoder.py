@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -108,13 +108,11 @@ class Selected:
 class Decoder(Protocol):
     """The bytes of one source, understood. Pure; used in the driver and in tasks alike."""
 
+    tells_statements: ClassVar[bool]  # the stream has those that alter tables, each at its place
+
     @property
     def names(self) -> TransactionId:
         """The way in which its transactions are named."""
-
-    @property
-    def tells_statements(self) -> bool:
-        """Tell whether the stream has the statements that alter tables, each at its place."""
 
     def between(self, layouts: Iterable[bytes]) -> Context:
         """The context of bytes that begin between two transactions, behind these layouts of tables."""

@@ -7,6 +7,7 @@
     mariadb_position   the place that a MariaDB server has reached: the last transaction of each domain
     options            those that a mirror has beside those of every source
     table_number       the integer by which records name a table
+    steps              what an ALTER TABLE of a closed form did to columns
     catalog/           tables as information_schema describes them
     preflight/         everything that would go wrong later, found before anything is made
     stream_source      the half of the contract that a receiver needs
@@ -24,6 +25,7 @@
       slicing            where bytes may be cut, and what they have for some tables
       decoding           from frames to changes
       layouts            whether the stream describes a table as it was recorded
+      known_statements   the statements that a table was followed through, in its record
       context            what bytes must be told to be decoded
       values             values of the lake as text, and back
     binlog_position    the place that a stream has reached: what it has brought, and our times of that

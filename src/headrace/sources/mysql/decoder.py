@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -34,15 +35,13 @@ _BEGIN_HEAD = frames.HEADER.size + 18
 class MysqlDecoder:
     """Binlog events, as the spool keeps them, of one kind of server."""
 
+    tells_statements: ClassVar[bool] = True
+
     flavour: Flavour
 
     @property
     def names(self) -> TransactionId:
         return TransactionId.GTID
-
-    @property
-    def tells_statements(self) -> bool:
-        return True
 
     def between(self, layouts: Iterable[bytes]) -> StreamContext:
         # Each transaction writes the maps of its tables before their rows.

@@ -1,11 +1,11 @@
-"""The statements that a table was followed through, as its record knows them: which, and its columns of then.
+"""The statements that a table was followed through, as its record knows them, and its columns of then.
 
-    "passed"     [41, 57]       the times of statements that altered it, and are explained (`catalog.evidence`)
+    "passed"     [41, 57]       the times of statements that altered it, and are explained (`evidence`)
     "versions"   {"41": [["id", "int", null], ...], ...}     its columns before each: name, type, charset
 
-They stand in the table's details beside the last look, so that whoever decodes the stream has them. Written by
-the look (`schema_check`), read by `decoding`. A column of which no look shows what it was has no entry of its
-own: nothing is taken out of it. Values only.
+They stand in the table's details beside the last look, so that whoever decodes the stream has them. Written
+by the look (`schema_check`), read by `decoding`. A column of which no look shows what it was has no entry
+of its own: nothing is taken out of it. Values only.
 """
 
 from __future__ import annotations

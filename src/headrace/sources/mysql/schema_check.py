@@ -105,7 +105,7 @@ def _compared(
 def _followed(
     table: TableDef, last: TableLook, seen: TableLook, heard: Heard, key: str
 ) -> TableDef | Change | None:
-    """The table as it goes on behind statements: news where no row is another, else a change; or not proven."""
+    """The table behind statements: news where no row is another, else a change; None: not proven."""
     told = heard.told[key]
     if any(each.steps is None for each in told):
         return None

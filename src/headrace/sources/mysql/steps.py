@@ -1,11 +1,11 @@
-"""The steps of an ALTER TABLE whose statement is of a closed form: what it did to columns, and in which order.
+"""The steps of an ALTER TABLE whose statement is of a closed form: what it did to columns, in its order.
 
     ALTER TABLE t ADD n int NOT NULL DEFAULT 7 AFTER id, DROP COLUMN s, CHANGE a b bigint
-                  Add("n", "7", is_null=False, after="id")  Drop("s")   Retype("a", "b")
+                  Add("n", "7", after="id")  Drop("s")   Retype("a", "b")
 
-Made by the stream where it reads the statement (`stream.closed_form`), carried by the frame that stands at its
-place, held against two looks at the catalog (`catalog.evidence`). Names are as they were typed. No type is
-said: what a column is the catalog tells. Values only.
+Made by the stream where it reads the statement (`stream.closed_form`), carried by the frame that stands at
+its place, held against two looks at the catalog (`catalog.evidence`). Names are as they were typed. No type
+is said: what a column is the catalog tells. Values only.
 """
 
 from __future__ import annotations

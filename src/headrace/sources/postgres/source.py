@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -59,6 +60,8 @@ from headrace.sources.postgres.tables import PostgresTables
 class PostgresDecoder:
     """pgoutput. `reference` is a recent transaction, by its 64 bits; 0: ids stay as the wire has them."""
 
+    tells_statements: ClassVar[bool] = False
+
     reference: int = 0
 
     @property
@@ -91,10 +94,6 @@ class PostgresDecoder:
 
     def select(self, data: Bytes, context: Context, tables: Collection[int]) -> Selected | None:
         return slicing.select(data, own(context), tables)
-
-    @property
-    def tells_statements(self) -> bool:
-        return False
 
     def statements(
         self, data: Bytes, context: Context, tables: Mapping[int, Wanted]

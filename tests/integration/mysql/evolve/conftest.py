@@ -1,4 +1,4 @@
-"""Mirrors of MySQL and of MariaDB whose tables are altered, without Spark, on the session's resident servers."""
+"""Mirrors of MySQL and of MariaDB whose tables are altered, without Spark, on resident servers."""
 
 from __future__ import annotations
 

@@ -29,9 +29,13 @@ pytestmark = pytest.mark.server
 BEFORE = 20  # rows of each table
 MADE = (
     "CREATE TABLE {t} (id int PRIMARY KEY, n int, s varchar(20), e enum('good','bad'), f float,"
-    " p decimal(8,2), u int unsigned, x text CHARACTER SET utf8mb3, at datetime, old varchar(9) CHARACTER SET latin1)"
+    " p decimal(8,2), u int unsigned, x text CHARACTER SET utf8mb3, at datetime,"
+    " old varchar(9) CHARACTER SET latin1)"
 )
-ROW = "({i}, {i} * 10, 'row {i}', 'good', {i} / 3, {i} / 4, 4294967295 - {i}, 'é{i}', '2026-01-01 00:00:{i:02}', 'ü{i}')"
+ROW = (
+    "({i}, {i} * 10, 'row {i}', 'good', {i} / 3, {i} / 4, 4294967295 - {i}, 'é{i}',"
+    " '2026-01-01 00:00:{i:02}', 'ü{i}')"
+)
 
 # What is done to a table, by the case's name; statements of one session, split at the semicolons.
 SAME = {
@@ -45,75 +49,91 @@ SAME = {
     "labelled": "ALTER TABLE {t} MODIFY e enum('good','bad','new'); UPDATE {t} SET e = 'new' WHERE id = 9",
     "longer": "ALTER TABLE {t} MODIFY s varchar(300); UPDATE {t} SET s = repeat('x', 299) WHERE id = 9",
     "unbounded": "ALTER TABLE {t} MODIFY s mediumtext; UPDATE {t} SET s = repeat('x', 70000) WHERE id = 9",
-    "finer": "ALTER TABLE {t} MODIFY at datetime(3); UPDATE {t} SET at = '2026-01-01 00:00:00.123' WHERE id = 9",
+    "finer": "ALTER TABLE {t} MODIFY at datetime(3); UPDATE {t} SET at = '2026-01-01 "
+    "00:00:00.123' WHERE id = 9",
     "recoded": "ALTER TABLE {t} MODIFY x text CHARACTER SET utf8mb4; UPDATE {t} SET x = '𝄞' WHERE id = 9",
     "collated": "ALTER TABLE {t} MODIFY s varchar(20) COLLATE utf8mb4_bin",
     "rebuilt": "ALTER TABLE {t} FORCE, ALGORITHM = COPY, MODIFY s varchar(21)",
     "came_and_went": "ALTER TABLE {t} ADD more int; UPDATE {t} SET more = id; ALTER TABLE {t} DROP more",
-    "renamed_back": "ALTER TABLE {t} RENAME COLUMN n TO m; UPDATE {t} SET m = 4 WHERE id < 5;"
-    " ALTER TABLE {t} RENAME COLUMN m TO n",
+    "renamed_back": "ALTER TABLE {t} RENAME COLUMN n TO m; UPDATE {t} SET m = 4 WHERE id < 5; "
+    "ALTER TABLE {t} RENAME COLUMN m TO n",
     "wider_signed": "ALTER TABLE {t} MODIFY u bigint; UPDATE {t} SET u = -1 WHERE id = 5",
     "truncated": "TRUNCATE {t}",
 }
 WIDENED = {
     "added": "ALTER TABLE {t} ADD COLUMN more int",
-    "added_several": "UPDATE {t} SET n = 1 WHERE id = 5; ALTER TABLE {t} ADD a text, ADD b json, ADD KEY (n);"
-    " ALTER TABLE {t} ADD c timestamp NULL DEFAULT NULL UNIQUE",
-    "added_and_filled": "DELETE FROM {t} WHERE id = 4; ALTER TABLE {t} ADD COLUMN more varchar(9) AFTER old;"
-    " UPDATE {t} SET more = 'x' WHERE id > 9",
-    "added_then_default": "ALTER TABLE {t} ADD more int NULL; ALTER TABLE {t} ALTER more SET DEFAULT 7;"
-    " INSERT INTO {t} (id) VALUES (100)",
-    "added_and_longer": "ALTER TABLE {t} ADD COLUMN more int, MODIFY s varchar(40); ALTER TABLE {t} MODIFY e enum('good','bad','so')",
-    "added_quoted": 'SET sql_mode = \'ANSI_QUOTES\'; ALTER TABLE "{t}" ADD "mo``r\'e" int; DELETE FROM {t} WHERE id = 3',
+    "added_several": "UPDATE {t} SET n = 1 WHERE id = 5; ALTER TABLE {t} ADD a text, ADD b json, "
+    "ADD KEY (n); ALTER TABLE {t} ADD c timestamp NULL DEFAULT NULL UNIQUE",
+    "added_and_filled": "DELETE FROM {t} WHERE id = 4; ALTER TABLE {t} ADD COLUMN more varchar(9) "
+    "AFTER old; UPDATE {t} SET more = 'x' WHERE id > 9",
+    "added_then_default": "ALTER TABLE {t} ADD more int NULL; ALTER TABLE {t} ALTER more SET DEFAULT 7; "
+    "INSERT INTO {t} (id) VALUES (100)",
+    "added_and_longer": "ALTER TABLE {t} ADD COLUMN more int, MODIFY s varchar(40); ALTER TABLE {t} "
+    "MODIFY e enum('good','bad','so')",
+    "added_quoted": 'SET sql_mode = \'ANSI_QUOTES\'; ALTER TABLE "{t}" ADD "mo``r\'e" int; DELETE '
+    "FROM {t} WHERE id = 3",
 }
 REWRITTEN = {
-    "added_django": "ALTER TABLE {t} ADD COLUMN more int DEFAULT 7 NOT NULL;"
-    " ALTER TABLE {t} ALTER COLUMN more DROP DEFAULT; INSERT INTO {t} (id, more) VALUES (100, 8)",
+    "added_django": "ALTER TABLE {t} ADD COLUMN more int DEFAULT 7 NOT NULL; ALTER TABLE {t} ALTER "
+    "COLUMN more DROP DEFAULT; INSERT INTO {t} (id, more) VALUES (100, 8)",
     "added_first": "ALTER TABLE {t} ADD COLUMN more int FIRST; UPDATE {t} SET more = 5 WHERE id = 5",
-    "added_constants": "ALTER TABLE {t} ADD a varchar(9) NOT NULL DEFAULT 'it is', ADD b enum('x','y') NOT NULL"
-    " DEFAULT 'y', ADD c decimal(9,3) DEFAULT -1.5, ADD d datetime DEFAULT '2026-05-06 07:08:09', ADD g date"
-    " DEFAULT '2026-05-06', ADD h double DEFAULT 0.5, ADD k bool DEFAULT true, ADD l char(5) DEFAULT 'a  ',"
-    " ADD m bigint unsigned DEFAULT 18446744073709551615; INSERT INTO {t} (id) VALUES (100)",
-    "added_implicit": "ALTER TABLE {t} ADD a int NOT NULL, ADD b varchar(9) NOT NULL, ADD c decimal(9,3) NOT NULL,"
-    " ADD d float NOT NULL, ADD g enum('x','y') NOT NULL, ADD h text NOT NULL, ADD k blob NOT NULL,"
-    " ADD l bit(3) NOT NULL, ADD m set('x','y') NOT NULL, ADD o bit(1) NOT NULL",
-    "less": "UPDATE {t} SET n = 7 WHERE id = 5; ALTER TABLE {t} DROP COLUMN n; UPDATE {t} SET s = 'x' WHERE id = 5",
-    "renamed": "UPDATE {t} SET n = 7 WHERE id = 5; ALTER TABLE {t} RENAME COLUMN n TO number;"
-    " UPDATE {t} SET number = 8 WHERE id = 6",
+    "added_constants": "ALTER TABLE {t} ADD a varchar(9) NOT NULL DEFAULT 'it is', ADD b "
+    "enum('x','y') NOT NULL DEFAULT 'y', ADD c decimal(9,3) DEFAULT -1.5, ADD d "
+    "datetime DEFAULT '2026-05-06 07:08:09', ADD g date DEFAULT '2026-05-06', ADD "
+    "h double DEFAULT 0.5, ADD k bool DEFAULT true, ADD l char(5) DEFAULT 'a  ', "
+    "ADD m bigint unsigned DEFAULT 18446744073709551615; INSERT INTO {t} (id) "
+    "VALUES (100)",
+    "added_implicit": "ALTER TABLE {t} ADD a int NOT NULL, ADD b varchar(9) NOT NULL, ADD c "
+    "decimal(9,3) NOT NULL, ADD d float NOT NULL, ADD g enum('x','y') NOT NULL, "
+    "ADD h text NOT NULL, ADD k blob NOT NULL, ADD l bit(3) NOT NULL, ADD m "
+    "set('x','y') NOT NULL, ADD o bit(1) NOT NULL",
+    "less": "UPDATE {t} SET n = 7 WHERE id = 5; ALTER TABLE {t} DROP COLUMN n; UPDATE {t} "
+    "SET s = 'x' WHERE id = 5",
+    "renamed": "UPDATE {t} SET n = 7 WHERE id = 5; ALTER TABLE {t} RENAME COLUMN n TO number; "
+    "UPDATE {t} SET number = 8 WHERE id = 6",
     "called": "ALTER TABLE {t} CHANGE N number int NULL COMMENT 'x'; UPDATE {t} SET number = 8 WHERE id = 6",
-    "renamed_key": "UPDATE {t} SET id = 50 WHERE id = 5; ALTER TABLE {t} CHANGE id number int NOT NULL;"
-    " UPDATE {t} SET number = 60 WHERE number = 6; DELETE FROM {t} WHERE number = 7",
-    "exchanged": "ALTER TABLE {t} RENAME COLUMN n TO u, RENAME COLUMN u TO n; UPDATE {t} SET n = 1 WHERE id < 5",
-    "wider": "UPDATE {t} SET n = -2147483648 WHERE id = 5; ALTER TABLE {t} MODIFY n bigint;"
-    " UPDATE {t} SET n = 9223372036854775807 WHERE id = 6",
-    "wider_key": "UPDATE {t} SET id = 2147483647 WHERE id = 5; ALTER TABLE {t} MODIFY id bigint NOT NULL;"
-    " UPDATE {t} SET id = 2147483648 WHERE id = 2147483647; DELETE FROM {t} WHERE id = 4",
-    "wider_unsigned": "ALTER TABLE {t} MODIFY u bigint unsigned; UPDATE {t} SET u = 18446744073709551615 WHERE id = 5",
-    "more_digits": "ALTER TABLE {t} MODIFY p decimal(20,5); UPDATE {t} SET p = 123456789012345.12345 WHERE id = 5",
-    "doubled": "UPDATE {t} SET f = 0.1 WHERE id = 6; ALTER TABLE {t} MODIFY f double; UPDATE {t} SET f = 0.1 WHERE id = 5",
+    "renamed_key": "UPDATE {t} SET id = 50 WHERE id = 5; ALTER TABLE {t} CHANGE id number int NOT "
+    "NULL; UPDATE {t} SET number = 60 WHERE number = 6; DELETE FROM {t} WHERE "
+    "number = 7",
+    "exchanged": "ALTER TABLE {t} RENAME COLUMN n TO u, RENAME COLUMN u TO n; UPDATE {t} SET n "
+    "= 1 WHERE id < 5",
+    "wider": "UPDATE {t} SET n = -2147483648 WHERE id = 5; ALTER TABLE {t} MODIFY n bigint; "
+    "UPDATE {t} SET n = 9223372036854775807 WHERE id = 6",
+    "wider_key": "UPDATE {t} SET id = 2147483647 WHERE id = 5; ALTER TABLE {t} MODIFY id bigint "
+    "NOT NULL; UPDATE {t} SET id = 2147483648 WHERE id = 2147483647; DELETE FROM "
+    "{t} WHERE id = 4",
+    "wider_unsigned": "ALTER TABLE {t} MODIFY u bigint unsigned; UPDATE {t} SET u = "
+    "18446744073709551615 WHERE id = 5",
+    "more_digits": "ALTER TABLE {t} MODIFY p decimal(20,5); UPDATE {t} SET p = "
+    "123456789012345.12345 WHERE id = 5",
+    "doubled": "UPDATE {t} SET f = 0.1 WHERE id = 6; ALTER TABLE {t} MODIFY f double; UPDATE "
+    "{t} SET f = 0.1 WHERE id = 5",
     "moved": "ALTER TABLE {t} MODIFY n int AFTER s; UPDATE {t} SET n = 5 WHERE id = 5",
     "once_again": "ALTER TABLE {t} DROP COLUMN n, ADD COLUMN n int; UPDATE {t} SET n = 5 WHERE id = 5",
-    "again_in_two": "ALTER TABLE {t} DROP COLUMN n; UPDATE {t} SET s = 'x' WHERE id = 5;"
-    " ALTER TABLE {t} ADD COLUMN n int AFTER id; UPDATE {t} SET n = 5 WHERE id = 5",
-    "chained": "ALTER TABLE {t} ADD a int; UPDATE {t} SET a = 1 WHERE id = 1; ALTER TABLE {t} RENAME COLUMN s TO t,"
-    " ADD s text; UPDATE {t} SET s = t WHERE id < 9; ALTER TABLE {t} DROP COLUMN n, ADD z int NOT NULL DEFAULT 5 FIRST;"
-    " INSERT INTO {t} (id, a, s) VALUES (100, 1, 's'); ALTER TABLE {t} MODIFY u bigint unsigned, RENAME COLUMN a TO n;"
-    " UPDATE {t} SET n = 8 WHERE id = 100; ALTER TABLE {t} MODIFY e enum('good','bad','ugly') FIRST;"
-    " UPDATE {t} SET e = 'ugly', id = 101 WHERE id = 100; DELETE FROM {t} WHERE id = 2",
+    "again_in_two": "ALTER TABLE {t} DROP COLUMN n; UPDATE {t} SET s = 'x' WHERE id = 5; ALTER "
+    "TABLE {t} ADD COLUMN n int AFTER id; UPDATE {t} SET n = 5 WHERE id = 5",
+    "chained": "ALTER TABLE {t} ADD a int; UPDATE {t} SET a = 1 WHERE id = 1; ALTER TABLE {t} "
+    "RENAME COLUMN s TO t, ADD s text; UPDATE {t} SET s = t WHERE id < 9; ALTER "
+    "TABLE {t} DROP COLUMN n, ADD z int NOT NULL DEFAULT 5 FIRST; INSERT INTO {t} "
+    "(id, a, s) VALUES (100, 1, 's'); ALTER TABLE {t} MODIFY u bigint unsigned, "
+    "RENAME COLUMN a TO n; UPDATE {t} SET n = 8 WHERE id = 100; ALTER TABLE {t} "
+    "MODIFY e enum('good','bad','ugly') FIRST; UPDATE {t} SET e = 'ugly', id = 101 "
+    "WHERE id = 100; DELETE FROM {t} WHERE id = 2",
     "elsewhere": "USE mysql; ALTER TABLE `{d}`.{t} DROP n; UPDATE `{d}`.{t} SET s = 'x' WHERE id = 9",
-    "under_lock": "LOCK TABLES {t} WRITE; UPDATE {t} SET n = 1 WHERE id = 1; ALTER TABLE {t} DROP s;"
-    " UPDATE {t} SET n = 2 WHERE id = 2; UNLOCK TABLES",
+    "under_lock": "LOCK TABLES {t} WRITE; UPDATE {t} SET n = 1 WHERE id = 1; ALTER TABLE {t} "
+    "DROP s; UPDATE {t} SET n = 2 WHERE id = 2; UNLOCK TABLES",
 }
 COPIED = {
     "computed_default": "ALTER TABLE {t} ADD COLUMN more int DEFAULT (id % 7)",
     "moment_default": "ALTER TABLE {t} ADD COLUMN more datetime DEFAULT CURRENT_TIMESTAMP",
     "stamped": "ALTER TABLE {t} ADD COLUMN more timestamp DEFAULT '2026-01-01 00:00:00'",
     "numbered": "ALTER TABLE {t} DROP PRIMARY KEY, ADD COLUMN more int AUTO_INCREMENT PRIMARY KEY",
-    "counting": "UPDATE {t} SET n = 0 WHERE id = 3; ALTER TABLE {t} ADD KEY (n), MODIFY n int NOT NULL AUTO_INCREMENT",
+    "counting": "UPDATE {t} SET n = 0 WHERE id = 3; ALTER TABLE {t} ADD KEY (n), MODIFY n int "
+    "NOT NULL AUTO_INCREMENT",
     "stored_one": "ALTER TABLE {t} ADD COLUMN more int AS (n + 1) STORED",
     "virtual_one": "ALTER TABLE {t} ADD COLUMN more int AS (n + 1)",
-    "made_zero": "UPDATE {t} SET n = NULL WHERE id = 3; SET sql_mode = ''; UPDATE {t} SET s = s;"
-    " ALTER IGNORE TABLE {t} MODIFY n int NOT NULL",
+    "made_zero": "UPDATE {t} SET n = NULL WHERE id = 3; SET sql_mode = ''; UPDATE {t} SET s = "
+    "s; ALTER IGNORE TABLE {t} MODIFY n int NOT NULL",
     "cut_off": "SET sql_mode = ''; ALTER TABLE {t} MODIFY s varchar(3)",
     "narrow": "ALTER TABLE {t} MODIFY n smallint",
     "reordered": "ALTER TABLE {t} MODIFY e enum('bad','good')",
@@ -127,11 +147,13 @@ COPIED = {
     "converted": "ALTER TABLE {t} CONVERT TO CHARACTER SET utf8mb4",
     "other_key": "ALTER TABLE {t} DROP PRIMARY KEY, ADD PRIMARY KEY (id, u)",
     "keyless": "ALTER TABLE {t} DROP PRIMARY KEY",
-    "made_again": "DROP TABLE {t}; CREATE TABLE {t} (id int PRIMARY KEY, other text); INSERT INTO {t} VALUES (5, 'five')",
-    "swapped_in": "CREATE TABLE _{t}_new LIKE {t}; ALTER TABLE _{t}_new ADD COLUMN more int;"
-    " INSERT INTO _{t}_new SELECT *, id FROM {t}; RENAME TABLE {t} TO _{t}_old, _{t}_new TO {t}",
-    "unlogged": "SET sql_log_bin = 0; ALTER TABLE {t} ADD COLUMN more int; SET sql_log_bin = 1;"
-    " ALTER TABLE {t} RENAME COLUMN n TO number",
+    "made_again": "DROP TABLE {t}; CREATE TABLE {t} (id int PRIMARY KEY, other text); INSERT "
+    "INTO {t} VALUES (5, 'five')",
+    "swapped_in": "CREATE TABLE _{t}_new LIKE {t}; ALTER TABLE _{t}_new ADD COLUMN more int; "
+    "INSERT INTO _{t}_new SELECT *, id FROM {t}; RENAME TABLE {t} TO _{t}_old, "
+    "_{t}_new TO {t}",
+    "unlogged": "SET sql_log_bin = 0; ALTER TABLE {t} ADD COLUMN more int; SET sql_log_bin = "
+    "1; ALTER TABLE {t} RENAME COLUMN n TO number",
 }
 CASES = {**SAME, **WIDENED, **REWRITTEN, **COPIED}
 KEYS = {"renamed_key": "number", "numbered": "more"}  # as they are called in the end
@@ -205,20 +227,20 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with request.getfixturevalue(f"{request.param}_server").database() as database:
         mirror = Mirror(MysqlPlace(database), tmp_path_factory.mktemp("evolve") / "lake")
         _make(database)
-        chosen = {"tables": [*mirror.patterns, f"!{database.name}.\\_*"]}
-        mirror.once(**chosen)
+        chosen = [*mirror.patterns, f"!{database.name}.\\_*"]
+        mirror.once(tables=chosen)
         _change(database, 1, {})
-        mark = mirror.once(**chosen).marks()[-1]
+        mark = mirror.once(tables=chosen).marks()[-1]
         before = {name: mirror.lake.at().arrow(name) for name in mark.versions}
         since = {name: record.since for name, record in _records(mirror).items()}
         files = _files(mirror, database)
         for case, statements in _cases(database).items():
             apart = statements.format(t=case, d=database.name).split("; ")
             _run(database, *(statement for statement in apart))
-        mirror.once(**chosen)
+        mirror.once(tables=chosen)
         widened = files, _files(mirror, database)
         _change(database, 2, KEYS)
-        mirror.once(**chosen)
+        mirror.once(tables=chosen)
         yield Scene(mirror, database, mark.epoch, before, since, _records(mirror), widened)
 
 

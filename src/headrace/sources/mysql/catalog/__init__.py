@@ -6,6 +6,9 @@
     denials       tables that are hidden from us for want of a privilege
     definitions   looking: tables as they are now
     alteration    what lies between two looks at a table, and whether it matters
+    evidence      whether the statements of the stream explain what lies between two looks
+    widenings     pairs of types of which each value is kept as it is
+    constants     the value of an added column in rows from before
     table_def     a look at a table, its record, and what of it the lake is told
     column_row    one column as the server describes it
     types         from that to a column of the lake, and how a copy selects it

@@ -9,9 +9,9 @@ their order as the steps make them have to be those of the catalog; a column tha
 be what it was; one that a step did may be so once, and only as `widenings` lists it; one that was added has
 in rows from before the value that `constants` knows. Whatever else is between the two looks: not proven.
 
-A statement that did something else than it says (IF EXISTS, another table of that name, DDL that is in no log)
-does not fit. Two that undo each other between two looks fit, and are right as well: rows from between them
-come under the columns of then.
+A statement that did something else than it says (IF EXISTS, another table of that name), and DDL that is in
+no log, do not fit. Two that undo each other between two looks fit, and are right as well: rows from between
+them come under the columns of then.
 
 A stored column is computed anew by some ways of an ALTER, by the settings of its session: of a table that has
 one nothing is proven.
@@ -186,7 +186,7 @@ def _find(columns: _Columns, name: str) -> int | None:
 
 
 def _parts(last: TableLook, now: TableLook, columns: _Columns) -> Iterator[tuple[int, Part]]:
-    """What each column of now is made of in the oldest rows, by its number."""
+    """Yield out of what each column of now comes in the oldest rows, by its number."""
     for column, row in zip(columns, now.columns, strict=True):
         if column.add is None:
             _check_column(last.columns[column.number], row, column, last)
@@ -210,7 +210,7 @@ def _check_column(before: ColumnRow, after: ColumnRow, column: _Column, last: Ta
 
 
 def _check_table(last: TableLook, now: TableLook, columns: _Columns) -> None:
-    """What else of the table has to be the same: who stores it, and what is computed of its columns."""
+    """Refuse where more of the table is another: who stores it, or what is computed of its columns."""
     rows = (*last.columns, *now.columns)
     computed = any(row.generated for row in rows)
     if any(row.generated == "s" for row in rows):
@@ -248,7 +248,7 @@ def _version(
 
 
 def _row_then(column: _Column, now: ColumnRow | None, last: TableLook) -> ColumnRow | None:
-    """What a column was then: what it had been, until it was defined anew."""
+    """The column as it was then: as it had been, until it was defined anew."""
     if column.add is None and not column.retyped:
         return last.columns[column.number]
     return now

@@ -2,8 +2,8 @@
 
     is_pure(before, after)   the server changes no value of such a column, whatever the mode of its session
 
-There is no USING: MODIFY and CHANGE convert by the server's own rules. Listed is what those keep, in bytes and
-in the lake; a test asks both servers for each pair, at the bounds of its values. All else is not listed:
+There is no USING: MODIFY and CHANGE convert by the server's own rules. Listed is what those keep, in bytes
+and in the lake; a test asks both servers for each pair, at the bounds of its values. All else is not listed:
 
     int to a narrower or unsigned one    cut off, or refused, by the session's mode
     char to varchar                      the mode PAD_CHAR_TO_FULL_LENGTH brings blanks with it
@@ -82,7 +82,7 @@ def _labels(column_type: str) -> list[str]:
 
 
 def _has_more_digits(given: str, wider: str) -> bool:
-    """As many in front of the point and behind it; beyond what the lake has a number for it holds the text."""
+    """Tell whether there are as many digits before the point and behind it, of a number of the lake."""
     (before, scale), (after, digits) = arguments(given), arguments(wider)
     return scale <= digits and before - scale <= after - digits and after <= MOST_DIGITS
 

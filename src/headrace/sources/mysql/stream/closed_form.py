@@ -43,7 +43,7 @@ _NOT_A_COLUMN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """How a column is defined, as far as its words are known."""
+    """The definition of a column, as far as its words are asked for."""
 
     default: str | None = None
     is_text: bool = False
