@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from headrace.sources.contract.decoder import (
     Wanted,
 )
 from headrace.sources.contract.record import Json
+from headrace.sources.contract.statements import Told
 from headrace.sources.postgres import spark_casts
 from headrace.sources.queue import decoding, slicing
 from headrace.sources.queue.context import OpenTick, StreamContext, own
@@ -30,6 +32,8 @@ from headrace.sources.queue.decoding import Stretch
 @dataclass(frozen=True, slots=True)
 class QueueDecoder:
     """Ticks, as the spool keeps them. None is ever sent before all of it has committed."""
+
+    tells_statements: ClassVar[bool] = False
 
     @property
     def names(self) -> TransactionId:
@@ -56,6 +60,11 @@ class QueueDecoder:
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
         return decoding.truncations(Stretch(data, own(context)), tables)
+
+    def statements(
+        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
+    ) -> dict[int, list[Told]]:
+        return {}
 
     def decode(
         self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
