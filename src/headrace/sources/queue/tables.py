@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.contract.tables import Examined, SchemaCheck, TableDef
+from headrace.sources.contract.tables import Examined, Heard, SchemaCheck, TableDef
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import capture, schema_check
 from headrace.sources.queue.objects import Upstream
@@ -34,7 +34,7 @@ class QueueTables:
     def define(self, tables: Iterable[TableDef]) -> Examined:
         return capture.define(self.connection, self.upstream, tables)
 
-    def check(self, known: Mapping[str, TableDef]) -> SchemaCheck:
+    def check(self, known: Mapping[str, TableDef], heard: Heard | None = None) -> SchemaCheck:
         return schema_check.check(self.connection, self.upstream, known)
 
     def unmirrored(
