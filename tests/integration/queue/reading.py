@@ -1,0 +1,89 @@
+"""Streams of a queue on a real server, read to a place, and what they brought."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.core.position import Position
+from headrace.decode.queue.framing import scan
+from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import identify
+from headrace.sources.postgres.session.statements import Session
+from headrace.sources.queue import readers
+from headrace.sources.queue import tick as ticks
+from headrace.sources.queue.identity import known
+from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.stream.queue_stream import QueueStream, Wanted
+from headrace.testing.postgres import Database
+from headrace.testing.postmaster import wait_for
+from tests.integration.queue.capturing import LAKE
+
+
+@dataclass
+class Reading:
+    """A stream, and all that it has brought: for each event its tick's time."""
+
+    stream: QueueStream
+    times: dict[int, int] = field(default_factory=dict)  # by the event's id
+    writers: dict[int, int] = field(default_factory=dict)  # by the event's id
+    complete: int = 0
+    clocks: list[int] = field(default_factory=list)
+
+    def once(self) -> None:
+        """Take what has come."""
+        received = self.stream.read(0.05)
+        if received is None:
+            return
+        events = scan(received.data)
+        # A tick that comes in parts has its head in the first of them.
+        times = np.append(events.heads.time, received.ended["time"])
+        for head, number, tx in zip(
+            events.head.tolist(), events.id.tolist(), events.tx.tolist(), strict=True
+        ):
+            assert number not in self.times, "an event came twice"
+            self.times[number], self.writers[number] = int(times[max(head, 0)]), tx
+        self.complete = max(self.complete, received.complete)
+        self.clocks += received.ended["commit_ts"].tolist()
+
+    def until(self, place: Position) -> None:
+        """Read up to a place."""
+
+        def reached() -> bool:
+            self.once()
+            return self.complete >= place.time
+
+        wait_for(reached, f"the stream's {place}")
+
+    def read_while(self, wanted: Callable[[], bool]) -> None:
+        while wanted():
+            self.once()
+
+
+@contextmanager
+def reading(database: Database, lakes: Sequence[Upstream] = (LAKE,)) -> Iterator[list[Reading]]:
+    """Streams from now on, one for each lake."""
+    address = Address.parse(database.url(user="app"))
+    opened: list[Reading] = []
+    try:
+        with connect(address, role="test") as session:
+            identity = identify(session)
+            for lake in lakes:
+                with ticks.taking(session, lake.objects) as tick:
+                    readers.register(session, lake, tick)
+                start = tick.position(lake.log)
+                stream = QueueStream.open(address, Wanted(lake, start, start, known(identity)))
+                opened.append(Reading(stream))
+        yield opened
+    finally:
+        for each in opened:
+            each.stream.close()
+
+
+def end_of(session: Session) -> Position:
+    """A place behind all that is committed by now."""
+    return ticks.take(session, LAKE.objects).position(LAKE.log)
