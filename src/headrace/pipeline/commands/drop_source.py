@@ -1,4 +1,4 @@
-"""Taking back what was made upstream: slot and publication, if they are ours.
+"""Taking back what was made upstream, if it is ours: slot and publication, or a reader of a queue.
 
 What the user brought is never touched. What a run was about to make when it was killed is looked for, too
 (`state.last_config`). A source that is being run is left alone, unless the user says that its run may be
@@ -30,6 +30,31 @@ STOP_WITHIN = 60.0
 def drop(path: str, *, url: str | None = None, only: str | None = None, stop: bool = False) -> Iterator[str]:
     """Remove the upstream objects of a lake's sources; says what it did."""
     store = Lake(path).store
+    known = _known(path, store, only)
+    for name, made in known.items():
+        _free(store, name, stop)
+        yield from _drop(name, url or made.address, made.record)
+    if not known:
+        yield _NOTHING
+
+
+def drop_reader(path: str, reader: str, *, url: str | None = None, only: str | None = None) -> Iterator[str]:
+    """Remove another mirror that reads through the same objects as this lake's; this one may be running."""
+    known = _known(path, Lake(path).store, only)
+    for name, made in known.items():
+        address = url or made.address
+        source = registry.by_address(address)
+        for each in source.drop_reader(source.address(address), made.record, reader):
+            yield f"{name}: dropped {each}"
+    if not known:
+        yield _NOTHING
+
+
+_NOTHING = "this lake has run no source: nothing was made upstream for it"
+
+
+def _known(path: str, store: Store, only: str | None) -> dict[str, _Upstream]:
+    """Find what the sources of the lake have upstream, or the one that is named."""
     known = _begun(store) | {name: _made(record) for name, record in last_config.sources(path).items()}
     if only is not None and only not in known:
         raise Misconfigured(
@@ -37,12 +62,7 @@ def drop(path: str, *, url: str | None = None, only: str | None = None, stop: bo
             f'this lake has no source "{only}"',
             hint=f"name one of: {', '.join(sorted(known))}" if known else "headrace run mirrors one",
         )
-    for name, made in known.items():
-        if only is None or name == only:
-            _free(store, name, stop)
-            yield from _drop(name, url or made.address, made.record)
-    if not known:
-        yield "this lake has run no source: nothing was made upstream for it"
+    return {name: made for name, made in known.items() if only in (None, name)}
 
 
 @dataclass(frozen=True, slots=True)

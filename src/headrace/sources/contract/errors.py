@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.core.errors import Transient
+from headrace.core.errors import Misconfigured, Transient
 
 
 class TableBusy(Transient):
@@ -19,3 +19,12 @@ class StepTooLong(TableBusy):
 
 class MomentMissed(Transient):
     """A moment was taken with none of its readers there: it is tried again, and nothing else waits for it."""
+
+
+def no_readers(title: str) -> Misconfigured:
+    """The error of a source of which each mirror has objects of its own."""
+    return Misconfigured(
+        "SOURCE_WITHOUT_READERS",
+        f"{title} has no readers that share anything: each mirror has its own",
+        hint="headrace drop --lake LAKE of the mirror that shall go",
+    )

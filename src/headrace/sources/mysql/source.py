@@ -16,6 +16,7 @@ from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Reader as AnyReader
 from headrace.sources.contract.declaration import Declaration
+from headrace.sources.contract.errors import no_readers
 from headrace.sources.contract.findings import Report, Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address as AnyAddress
@@ -166,6 +167,9 @@ class MysqlSource:
 
     def drop(self, address: AnyAddress, upstream: Json) -> list[str]:
         return []
+
+    def drop_reader(self, address: AnyAddress, upstream: Json, reader: str) -> list[str]:
+        raise no_readers(self.declaration.title)
 
     def at(self, upstream: Json, time: int) -> None:
         """A set of transactions does not follow from how many they are."""

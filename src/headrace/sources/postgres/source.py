@@ -28,6 +28,7 @@ from headrace.sources.contract.decoder import (
     TableFailure,
     Wanted,
 )
+from headrace.sources.contract.errors import no_readers
 from headrace.sources.contract.findings import Report, Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address as AnyAddress
@@ -246,6 +247,9 @@ class PostgresSource:
 
     def drop(self, address: AnyAddress, upstream: Json) -> list[str]:
         return upstreams.drop(Address(address.text), Upstream.of(upstream))
+
+    def drop_reader(self, address: AnyAddress, upstream: Json, reader: str) -> list[str]:
+        raise no_readers(self.declaration.title)
 
     def at(self, upstream: Json, time: int) -> Position:
         return Upstream.of(upstream).log.at(time)

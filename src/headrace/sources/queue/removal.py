@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
@@ -35,6 +36,18 @@ def drop(address: Address, upstream: Upstream) -> list[str]:
     """Remove a lake from the queue, and the queue behind the last one; what was removed, for people."""
     with closing(connect(address, role="drop")) as connection:
         return drop_reader(connection, upstream)
+
+
+def drop_other(address: Address, upstream: Upstream, lake: str) -> list[str]:
+    """Remove another lake, which the queue must know; whoever asks goes on."""
+    if lake == upstream.lake:
+        raise Misconfigured(
+            "QUEUE_READER_OWN",
+            f'"{lake}" is the reader of this very lake',
+            hint="headrace drop, without --reader",
+        )
+    with closing(connect(address, role="drop")) as connection:
+        return drop_reader(connection, replace(upstream, lake=lake), known=True)
 
 
 def drop_reader(connection: Session, upstream: Upstream, *, known: bool = False) -> list[str]:

@@ -160,6 +160,9 @@ class QueueSource:
     def drop(self, address: AnyAddress, upstream: Json) -> list[str]:
         return removal.drop(QueueAddress.parse(address.text).server, Upstream.of(upstream))
 
+    def drop_reader(self, address: AnyAddress, upstream: Json, reader: str) -> list[str]:
+        return removal.drop_other(QueueAddress.parse(address.text).server, Upstream.of(upstream), reader)
+
     def at(self, upstream: Json, time: int) -> None:
         """A tick is known by its nonce, which its number does not tell."""
 

@@ -59,7 +59,6 @@ def confirm(connection: Session, identity: Identity, upstream: Upstream, reached
         raise QueueLost(
             "QUEUE_REMADE", f'the queue "{upstream.queue}" was dropped and made again', hint=_RECONCILE
         )
-    found = _reached(connection, objects, reached)
     if not readers.is_registered(connection, upstream):
         raise QueueLost(
             "QUEUE_READER_GONE",
@@ -67,7 +66,7 @@ def confirm(connection: Session, identity: Identity, upstream: Upstream, reached
             detail=f'reader "{upstream.lake}" was dropped: what it had not read may be gone',
             hint=_RECONCILE,
         )
-    return found
+    return _reached(connection, objects, reached)
 
 
 def refuse_standby(identity: Identity) -> None:
