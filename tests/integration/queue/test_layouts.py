@@ -30,11 +30,12 @@ from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing
 pytestmark = pytest.mark.server
 
 T = TableName("public", "t")
+TABLE = "CREATE TABLE t (id serial PRIMARY KEY, a int DEFAULT 1, b text DEFAULT 'b')"
 
 
 @pytest.fixture
 def queue(database: Database) -> Iterator[Capturing]:
-    executed(database, ["CREATE TABLE t (id serial PRIMARY KEY, a int DEFAULT 1, b text DEFAULT 'b')"])
+    executed(database, [TABLE])
     with capturing(database) as opened:
         opened.capture("t")
         first = tick.take(opened.session, LAKE.objects)
@@ -72,22 +73,27 @@ DDL = {
 }
 
 
-@pytest.mark.parametrize("name", DDL)
 def test_a_look_sees_ddl_with_the_first_tick_that_could_show_its_rows(
-    database: Database, queue: Capturing, name: str
+    database: Database, queue: Capturing
 ) -> None:
-    known = {"t": defined(queue)}
-    statements, what = DDL[name]
-    assert (looked := check(queue.session, LAKE, known)).changes == {}
-    assert (looked.locked, looked.news, looked.broken) == (frozenset(), {}, None)
-    with database.connect(user="app") as connection:
-        with connection.transaction():
-            for statement in statements:
-                connection.execute(statement.encode())
-            tick.take(queue.session, LAKE.objects)
-            assert check(queue.session, LAKE, known).changes == {}, "nobody sees it yet, and no row of it"
+    for name, (statements, what) in DDL.items():
+        executed(database, [f"DROP TABLE IF EXISTS t, u; {TABLE}"])
+        queue.capture("t")
         tick.take(queue.session, LAKE.objects)
-        assert check(queue.session, LAKE, known).changes["t"].what.startswith(what)
+        known = {"t": defined(queue)}
+        looked = check(queue.session, LAKE, known)
+        assert (looked.changes, looked.locked, looked.news, looked.broken) == ({}, frozenset(), {}, None), (
+            name
+        )
+        with database.connect(user="app") as connection:
+            with connection.transaction():
+                for statement in statements:
+                    connection.execute(statement.encode())
+                tick.take(queue.session, LAKE.objects)
+                # Nobody sees it yet, and no row of it.
+                assert check(queue.session, LAKE, known).changes == {}, name
+            tick.take(queue.session, LAKE.objects)
+            assert check(queue.session, LAKE, known).changes["t"].what.startswith(what), name
 
 
 def test_maintenance_is_no_change(database: Database, queue: Capturing) -> None:
