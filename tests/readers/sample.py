@@ -3,7 +3,7 @@
 public.kinds          one column of each type, with the extremes of each
 "Sales Data"."Order"  names that need quoting, on disk and in Delta
 public.grown          a column that was added after the first file
-public.replaced       another schema altogether since mark 3
+public.replaced       another schema altogether since mark 3, of types that need a feature of Delta
 public.empty          no rows, no files
 public.stopped        in the marks up to 2 only
 """
@@ -70,7 +70,9 @@ _NOTHING: tuple[Any, ...] = (0, *[None] * (len(KINDS) - 1))
 QUOTED = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a b,c", pa.string())])
 GROWN = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int32())])
 GROWN_LATER = GROWN.append(pa.field("new at", pa.timestamp("us")))
-OTHER = pa.schema([pa.field("id", pa.string()), pa.field("z", pa.float64())])
+OTHER = pa.schema(
+    [pa.field("id", pa.string()), pa.field("z", pa.float64()), pa.field("at", pa.timestamp("us"))]
+)
 HISTORY = pa.schema([*QUOTED, *own_fields().values()])
 
 Table = list[dict[str, Any]]
@@ -118,7 +120,7 @@ class Sample:
 
     def _second_mark(self) -> None:
         grown = _rows(GROWN_LATER, (1, 10, None), (2, None, None), (3, 30, datetime(2026, 1, 2, 3, 4, 5, 6)))
-        replaced = _rows(OTHER, ("a", 0.5))
+        replaced = _rows(OTHER, ("a", 0.5, datetime(2026, 1, 2, 3, 4, 5, 6)))
         before = {name: self.expected[self._mark.epoch, name] for name in NAMES}
         path = _folder("public.replaced")
         dead = tuple(self._log_files(path))

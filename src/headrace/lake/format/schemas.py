@@ -62,12 +62,15 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def has_local_times(schema: pa.Schema) -> bool:
-    """Tell whether there is a timestamp without a time zone, for which Delta has a feature of its own."""
-    return any(map(_is_local_time, schema.types))
+def features(schema: pa.Schema) -> frozenset[str]:
+    """The features of Delta that a table's protocol must name if it has these columns."""
+    return frozenset({"timestampNtz"}) if any(map(_has_local_times, schema.types)) else frozenset()
 
 
-def _is_local_time(kind: pa.DataType) -> bool:
+def _has_local_times(kind: pa.DataType) -> bool:
+    """Tell whether there is a timestamp without a time zone."""
+    if pa.types.is_map(kind):
+        return _has_local_times(kind.key_type) or _has_local_times(kind.item_type)
     if pa.types.is_list(kind):
-        return _is_local_time(kind.value_type)
+        return _has_local_times(kind.value_type)
     return bool(pa.types.is_timestamp(kind) and kind.tz is None)

@@ -17,11 +17,9 @@ Called by the owner of the source where the newest line of a log is not its own,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from urllib.parse import quote
 
 from headrace.core.names import TableName
-from headrace.lake.format import layout
+from headrace.lake.format import delta_line, layout
 from headrace.lake.format.plan import TableStep, attempts
 from headrace.lake.log import log_lines
 from headrace.lake.log.marks import Marks
@@ -61,12 +59,12 @@ def undo(store: Store, source: str, folder: str) -> bool:
     if torn is None:
         return False
     log_lines.spare_checkpoints(store, folder, above=torn - 1)
-    log_lines.fill(store, folder, range(torn, newest + 1), log_lines.text())
+    log_lines.fill(store, folder, range(torn, newest + 1), delta_line.text())
     table = LakeTable(store, folder)
     table.refresh()
     step = table.restoration(torn - 1)
     if step is not None:
-        store.put_if_absent(line_key(folder, newest + 1), log_lines.text(*_actions(table, step, torn - 1)))
+        store.put_if_absent(line_key(folder, newest + 1), delta_line.text(*_actions(table, step, torn - 1)))
     return True
 
 
@@ -94,13 +92,11 @@ def _last_own(store: Store, source: str, folder: str, until: int | None = None) 
     return named.get(folder)
 
 
-def _actions(table: LakeTable, step: TableStep, base: int) -> Iterator[dict[str, object]]:
+def _actions(table: LakeTable, step: TableStep, base: int) -> Iterator[delta_line.Action]:
     """The same rows in other files."""
-    now = int(datetime.now(UTC).timestamp() * 1000)
     if step.schema is not None:
         yield {"metaData": columns(table.at(base))}
     for path in step.remove:
-        yield {"remove": {"path": quote(path), "deletionTimestamp": now, "dataChange": False}}
+        yield delta_line.remove(path, changes=False)
     for file in step.add:
-        said = {"path": quote(file.path), "size": file.size, "stats": file.stats, "partitionValues": {}}
-        yield {"add": said | {"modificationTime": now, "dataChange": False}}
+        yield delta_line.add(file, changes=False)

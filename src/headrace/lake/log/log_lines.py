@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from headrace.lake.log.table import PLAN_ID, line_key
@@ -79,12 +78,6 @@ def versions(store: Store, folder: str) -> list[int]:
 
 def log(store: Store, folder: str) -> tuple[str, ...]:
     return store.list(f"{folder}/_delta_log")
-
-
-def text(*actions: Mapping[str, object], **info: object) -> bytes:
-    """A line of a log; `info` is what it says of itself."""
-    said = {"timestamp": int(datetime.now(UTC).timestamp() * 1000), "operation": "WRITE", **info}
-    return "".join(f"{json.dumps(action)}\n" for action in ({"commitInfo": said}, *actions)).encode()
 
 
 def fill(store: Store, folder: str, versions: Iterable[int], filler: bytes) -> None:

@@ -40,7 +40,7 @@ from datetime import UTC, datetime
 from headrace.core.errors import Transient
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.lake.format import datafile, layout
+from headrace.lake.format import datafile, delta_line, layout
 from headrace.lake.format.plan import DataFile, Plan, TableStep, attempts
 from headrace.lake.log import durable, foreign, log_lines
 from headrace.lake.log.durable import Durable
@@ -275,7 +275,7 @@ def _put_columns(table: LakeTable, base: int, version: int, stamp: Stamp) -> Non
 def _line(stamp: Stamp, what: str, *actions: Mapping[str, object]) -> bytes:
     """A commit of ours that names no file."""
     txn = {"txn": {"appId": stamp.app, "version": stamp.epoch}}
-    return log_lines.text(*actions, txn, **{PLAN_ID: stamp.plan_id + what})
+    return delta_line.text(*actions, txn, **{PLAN_ID: stamp.plan_id + what})
 
 
 def _start_over(store: Store, source: str, plans: Mapping[int, list[Plan]]) -> None:

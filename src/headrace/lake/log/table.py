@@ -14,6 +14,8 @@ What delta-rs 1.6.6 does and doesn't do shapes `write` (measured, see the decisi
 * `mode="append"` ignores a schema that differs from the table's. So a changed schema is either added
   nullable columns alone (`alter.add_columns`, a commit without files) or a replacement of everything
   (`mode="overwrite"`, whose removals delta-rs derives itself, so the step must remove all live files).
+* A replacement does not raise the table's protocol where its columns need a feature, as added columns do.
+  Then the version's line of the log is put by hand (`_raise`).
 * A handle does not move to the version that it committed: refresh after each write.
 * It accepts the removal of dead files and older `txn` versions. The machine asks first.
 * It cleans up its logs after 30 days; marks pin versions for longer, so tables say that they are not to.
@@ -42,7 +44,7 @@ from deltalake.transaction import (
 )
 
 from headrace.core.errors import Definite, Transient
-from headrace.lake.format import datafile, schemas
+from headrace.lake.format import datafile, delta_line, schemas
 from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.store.contract import Store, locate
 
@@ -235,13 +237,15 @@ class LakeTable:
         """Try to commit the step as version `base + 1`; the handle must stand at `base`."""
         assert self.version == step.base, "refresh and compare before writing"
         try:
-            _commit(self, step, stamp)
+            done = _commit(self, step, stamp)
         except (DeltaError, OSError) as error:
             # Whether it happened is decided by what stands in the log, not by what the answer says.
             if self.refresh() <= step.base:
                 raise _failed(self.folder, error) from error
             return False
         self.refresh()
+        if not done:
+            return False
         self._ours = {step.base + 1: Entry(stamp.plan_id, rewrite=False, epoch=stamp.epoch)}
         return True
 
@@ -260,7 +264,8 @@ def line_key(folder: str, version: int) -> str:
     return f"{folder}/_delta_log/{version:020d}.json"
 
 
-def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> None:
+def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
+    """Make the commit; False if its place is taken."""
     properties = CommitProperties(
         custom_metadata={PLAN_ID: stamp.plan_id},
         max_commit_retries=0,
@@ -272,10 +277,13 @@ def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> None:
         _change_files(table._delta, step, table.files() if step.remove else {}, properties)
     elif columns := _added_columns(table._delta, step):
         table._delta.alter.add_columns(columns, commit_properties=properties)
-    elif set(step.remove) == table.live():
-        _replace(table._delta, step, properties)
-    else:
+    elif set(step.remove) != table.live():
         raise AssertionError("a step that replaces the schema removes every live file")
+    elif missing := _missing_features(table._delta, step.schema):
+        return _raise(table, step, stamp, missing)
+    else:
+        _replace(table._delta, step, properties)
+    return True
 
 
 def _create(url: str, options: dict[str, str], step: TableStep, properties: CommitProperties) -> None:
@@ -333,14 +341,27 @@ def _added_columns(delta: DeltaTable, step: TableStep) -> list[Field]:
     return added if alone and all(field.nullable for field in added) else []
 
 
-def takes(table: LakeTable, schema: pa.Schema) -> bool:
-    """Tell whether the table's protocol allows all of these columns; a replacement does not raise it.
+def _missing_features(delta: DeltaTable, schema: str) -> frozenset[str]:
+    """The features that these columns need and the table's protocol has not."""
+    return schemas.features(schemas.decode(schema)) - frozenset(delta.protocol().reader_features or ())
 
-    Columns that are added to those which are there do (`alter.add_columns`).
-    """
-    if table._delta is None or not schemas.has_local_times(schema):
-        return True
-    return "timestampNtz" in (table._delta.protocol().reader_features or ())
+
+def _raise(table: LakeTable, step: TableStep, stamp: Stamp, features: frozenset[str]) -> bool:
+    """Replace the columns and raise the protocol, in one commit; False if its place is taken."""
+    assert table._delta is not None
+    assert step.schema is not None
+    known = table._delta.protocol()
+    line = delta_line.text(
+        delta_line.protocol(
+            features.union(known.reader_features or ()), features.union(known.writer_features or ())
+        ),
+        {"metaData": columns(table) | {"schemaString": _delta_schema(step.schema).to_json()}},
+        *(delta_line.remove(path, changes=True) for path in step.remove),
+        *(delta_line.add(file, changes=True) for file in step.add),
+        {"txn": {"appId": stamp.app, "version": stamp.epoch}},
+        **{PLAN_ID: stamp.plan_id},
+    )
+    return table.store.put_if_absent(line_key(table.folder, step.base + 1), line)
 
 
 def columns(table: LakeTable) -> dict[str, Any]:

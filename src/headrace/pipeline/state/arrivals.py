@@ -21,11 +21,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import layout
-from headrace.lake.log.table import takes
 from headrace.pipeline.state import choice
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.history_version import alike, history_version
@@ -51,22 +49,10 @@ def arrival(ledger: Ledger, arriving: TableDef, start: Position) -> Arrival:
     record = replace(choice.chosen(arriving, start), late=True)
     name, table = arriving.name, ledger.live.table(layout.table_folder(ledger.name, arriving.name))
     other = table.version >= 0 and not alike(table.schema(), record.schema.arrow())
-    if other and not takes(table, record.schema.arrow()):
-        raise _first_timestamp(name)
     live = tuple(table.files())
     schema = replace(record.schema, version=history_version(ledger, name, record.schema))
     emptied = Outcome(name, remove=live) if live or other else None
     return Arrival(replace(record, schema=schema), emptied, other)
-
-
-def _first_timestamp(name: TableName) -> Definite:
-    return Definite(
-        "TABLE_FIRST_TIMESTAMP",
-        f"{name} has its first timestamp without time zone, and its folder in the lake has none",
-        detail="Delta Lake takes such a column into a table only where it is added to those that are there",
-        hint=f"ALTER TABLE {name} ADD COLUMN at timestamp, without a default, before anything else, and wait "
-        "for the next mark; or use timestamptz",
-    )
 
 
 def taken_up(ledger: Ledger, record: TableRecord, now: TableDef, start: Position) -> Arrival:

@@ -30,7 +30,6 @@ from headrace.core.evolve import Converts, evolve
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import layout
-from headrace.lake.format.schemas import has_local_times
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.remedies import way_back
 from headrace.pipeline.state.table_state import State
@@ -143,8 +142,7 @@ def _converted(record: TableRecord, change: Change, after: Position) -> tuple[Co
     names = [layout.lake_column(name).lower() for name in now.schema.names]
     if not isinstance(step, Converts) or len(set(names)) < len(names):
         return None
-    first_local = has_local_times(now.schema.arrow()) and not has_local_times(record.schema.arrow())
-    if step.rewrites and (record.raw_columns or first_local):
+    if step.rewrites and record.raw_columns:
         return None
     return step, Rewritten(replace(now, schema=step.schema), step.conversion)
 

@@ -11,9 +11,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
 import pytest
 
-from headrace.core.errors import ShapeChanged
 from headrace.testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.holding import Held, held_up
@@ -135,23 +135,20 @@ def test_a_value_without_a_lake_form_is_read_at_the_source_again(mirrors: Mirror
     assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []
 
 
-def test_a_first_local_timestamp_that_no_folder_takes_leaves_the_others_alone(mirrors: Mirrors) -> None:
-    """The way that its hint names goes."""
+def test_a_first_local_timestamp_that_was_added_with_a_value_is_followed(mirrors: Mirrors) -> None:
+    """Its feature of Delta is raised by the commit that gives the folder its columns, in the lake or by a copy."""
     mirrors.database.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)", user="app")
-    mirrors.database.execute("CREATE TABLE sound (id int PRIMARY KEY)", user="app")
-    mirrors.once()
+    mirrors.database.execute(
+        "CREATE TABLE copied (id int PRIMARY KEY, x text); INSERT INTO copied VALUES (1, '2026-01-01')",
+        user="app",
+    )
+    time = mirrors.once().at().mark.time
     mirrors.database.execute("ALTER TABLE t ADD COLUMN x timestamp DEFAULT '2026-01-01'", user="app")
-    mirrors.database.execute("INSERT INTO sound VALUES (1)", user="app")
-    with pytest.raises(ShapeChanged, match="TABLE_FIRST_TIMESTAMP"):
-        mirrors.once()
-    assert mirrors.lake.at().tables() == ["public.sound"]
-    assert mirrors.lake.at().arrow("public.sound").num_rows == 1
-    mirrors.database.execute("ALTER TABLE t DROP COLUMN x", user="app")
+    mirrors.database.execute("ALTER TABLE copied ALTER x TYPE timestamp USING x::timestamp", user="app")
+    mirrors.database.execute("INSERT INTO t VALUES (2); INSERT INTO copied VALUES (2)", user="app")
     mirrors.once()
-    mirrors.database.execute("ALTER TABLE t ADD COLUMN x timestamp", user="app")
-    mirrors.once()
-    mirrors.database.execute("ALTER TABLE t ADD COLUMN y timestamp DEFAULT '2026-01-01'", user="app")
-    mirrors.once()
+    assert mirrors.record("public.t").since == time + 1
+    assert mirrors.lake.at().arrow("public.t").schema.field("x").type == pa.timestamp("us")
     _exact(mirrors)
 
 

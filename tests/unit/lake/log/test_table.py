@@ -17,6 +17,7 @@ from headrace.lake.log.table import Entry, LakeTable, Stamp
 from headrace.lake.store.contract import Store, locate
 
 FOLDER = layout.table_folder("main", TableName("Sales Data", 'odd"né%me'))
+TIMES = pa.timestamp("us")
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a b", pa.string())])
 
 
@@ -103,6 +104,35 @@ def test_a_schema_is_replaced_with_all_files(any_store: Store) -> None:
     assert table.schema().equals(other)
     assert _ids(any_store) == [5]
     assert table.at(0).schema().equals(SCHEMA)
+
+
+@pytest.mark.parametrize("kind", [TIMES, pa.list_(TIMES), pa.map_(pa.string(), TIMES)], ids=str)
+def test_a_replacement_raises_the_protocol_in_its_own_commit(any_store: Store, kind: pa.DataType) -> None:
+    table, files = _made(any_store, [1])
+    table.checkpoint()
+    other = pa.schema([pa.field("id", pa.int64()), pa.field("at", kind)])
+    step = TableStep(FOLDER, 0, (_file(any_store, [5], other),), (files[0].path,), schemas.encode(other))
+    assert table.write(step, _stamp(2))
+    assert table.entry(1) == LakeTable(any_store, FOLDER).entry(1) == Entry("plan-2", rewrite=False, epoch=2)
+    assert _delta(any_store).protocol().reader_features == ["timestampNtz"]
+    assert _delta(any_store).transaction_version("headrace/main") == 2
+    assert table.schema().names == ["id", "at"]
+    assert _ids(any_store) == [5]
+    restored = table.restoration(0)
+    assert restored is not None
+    assert table.write(restored, _stamp(2))
+    assert (table.schema(), _ids(any_store)) == (SCHEMA, [1])
+
+
+def test_a_replacement_that_raises_the_protocol_comes_first_or_not_at_all(any_store: Store) -> None:
+    first, files = _made(any_store, [1])
+    second = LakeTable(any_store, FOLDER)
+    second.refresh()
+    assert first.write(TableStep(FOLDER, 0, (_file(any_store, [2]),)), _stamp(2))
+    other = schemas.encode(pa.schema([pa.field("at", TIMES)]))
+    assert not second.write(TableStep(FOLDER, 0, (), (files[0].path,), other), _stamp(3))
+    assert second.version == 1
+    assert _ids(any_store) == [1, 2]
 
 
 def test_a_replacement_that_would_forget_files_is_a_bug(local_store: Store) -> None:
