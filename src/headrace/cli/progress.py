@@ -21,7 +21,7 @@ from headrace.lake.format.status import CopyStatus, SourceStatus
 from headrace.status import sentences
 
 LINE_EVERY = 5.0
-_STATES = ("copying", "pending", "catching_up", "joining", "live", "stopped")
+_STATES = ("copying", "rewriting", "pending", "catching_up", "joining", "live", "stopped")
 
 
 class Progress:
@@ -75,10 +75,11 @@ class Progress:
         bars.update(self._copies[source], total=known, completed=done, visible=done < known)
 
     def _news(self, said: SourceStatus) -> None:
-        """Say once, a line each, which tables stopped, and which nobody mirrors."""
+        """Say once, a line each, which tables stopped or were altered, and which nobody mirrors."""
         source, tables = said.source, said.tables or {}
         stops = (sentences.stop(name, table) for name, table in tables.items())
-        lines = [*filter(None, stops), *sentences.unmirrored(said.unmirrored)]
+        altered = map(sentences.alteration, said.alterations)
+        lines = [*filter(None, stops), *sentences.unmirrored(said.unmirrored), *altered]
         for line in lines:
             if line not in self._said[source]:
                 self._console.print(f"{source}: {line}", highlight=False, markup=False, soft_wrap=True)

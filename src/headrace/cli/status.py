@@ -14,11 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from headrace.lake.format.status import CopyStatus
+    from headrace.lake.format.status import CopyStatus, TableStatus
     from headrace.status.picture import Source
 
 EVERY = 1.0
 _UNBOUND = 100_000
+SHOWN = 5  # of the alterations
 
 
 def register(subparsers: Any) -> None:
@@ -74,7 +75,7 @@ def _page(sources: list[Source]) -> Group:
 
 
 def _beside(source: Source) -> Iterator[str]:
-    """Say what a column is too narrow for: why tables stopped, and which nobody mirrors."""
+    """Say what a column is too narrow for: why tables stopped, and which nobody mirrors, the last changes."""
     # Imported late, as in every command.
     from headrace.status import sentences
 
@@ -83,6 +84,7 @@ def _beside(source: Source) -> Iterator[str]:
         if line is not None:
             yield line
     yield from sentences.unmirrored(source.unmirrored)
+    yield from map(sentences.alteration, source.said.alterations[-SHOWN:])
 
 
 def _head(source: Source) -> Iterator[str]:
@@ -114,17 +116,23 @@ def _head(source: Source) -> Iterator[str]:
 
 
 def _tables(source: Source) -> Table:
-    table = Table("table", "state", "join", "rows", "copied", "last change", box=None)
+    table = Table("table", "state", "columns", "join", "rows", "copied", "last change", box=None)
     for name, each in source.tables.items():
         table.add_row(
             name,
             each.state + (", copied anew" if each.copied_anew else ""),
+            _columns(each),
             f"{each.join}, {each.held_transactions} held",
             "" if each.rows is None else f"{each.rows:,}",
             _copied(each.copy),
             each.last_change or "",
         )
     return table
+
+
+def _columns(table: TableStatus) -> str:
+    since = table.schema_since
+    return f"{table.schema_version} since {since}" if table.schema_version and since is not None else ""
 
 
 def _copied(copy: CopyStatus | None) -> str:

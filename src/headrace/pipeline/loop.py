@@ -27,7 +27,7 @@ from headrace.core.position import Position
 from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.commands.upkeep import Upkeep
 from headrace.pipeline.completion import caught_up
-from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused, Site
+from headrace.pipeline.copy.context import Copied, Lost, Portion, Refused, Site
 from headrace.pipeline.copy.copied_parts import CopiedParts, awaited_folders
 from headrace.pipeline.copy.from_lake import Rewriting
 from headrace.pipeline.copy.scheduler import CopyScheduler
@@ -159,22 +159,13 @@ class Run:
         )
 
     def _rewriting(self, records: Sequence[TableRecord]) -> Rewriting:
-        session, ledger = self.session, self.ledger
-        assert ledger.source is not None
-        site = Site(
-            ledger.source.kind,
-            session.address,
-            session.identity,
-            ledger.address,
-            self.place.spark,
-            self.copies.room,
-            ledger.mark.epoch + 1,
-        )
+        ledger = self.ledger
+        site = Site(ledger.address, self.place.spark, self.copies.room, ledger.mark.epoch + 1)
         return Rewriting(site, records, ledger.task, self.runner.fit)
 
     def _take_copies(self) -> bool:
         for event in self.copies.events():
-            if isinstance(event, Copied | ChunkCopied):
+            if isinstance(event, Copied | Portion):
                 self.copied_parts.add(event)
             elif isinstance(event, Refused):
                 if awaited_folders(self.ledger).get(event.name) == event.folder:
@@ -214,7 +205,9 @@ class Run:
         if check is None or self.statements.wait(check, batch):
             return False
         if check.widened:
+            failpoint("evolve.add.before")
             self.publish(widening(self.ledger, check.widened))
+            failpoint("evolve.add.after")
         if check.rewritten:
             self.publish(rewriting(self.ledger, check.rewritten))
         self.publish(stream_epoch(self.ledger, self.runner, batch, check))

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +29,7 @@ from headrace.core.position import plain
 from headrace.lake.format import statusfile
 from headrace.lake.format.plan import Plan
 from headrace.lake.format.status import (
+    AlterationStatus,
     CopyStatus,
     EpochStatus,
     PositionStatus,
@@ -38,6 +41,7 @@ from headrace.lake.format.status import (
 from headrace.lake.log.marks import Mark
 from headrace.lake.read.positions import shown
 from headrace.lake.store.contract import Store
+from headrace.pipeline.state.alterations import Alteration
 from headrace.pipeline.state.ownership import ENDED, this_process
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.sources import registry
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 1.0
 LAST_WORD_SECONDS = 10.0
 BESIDE_SECONDS = 60.0
+TOLD_ALTERATIONS = 100
 
 Listener = Callable[[SourceStatus], None]
 
@@ -97,13 +102,18 @@ class Facts:
     copies: CopyScheduler | None = None
     # Tables in no mark, for want of a right.
     denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)
+    alterations: deque[AlterationStatus] = field(default_factory=partial(deque, maxlen=TOLD_ALTERATIONS))
     _last_change: dict[str, str] = field(default_factory=dict)
 
     def published(self, plan: Plan) -> None:
-        """An epoch got its mark: when its tables changed."""
+        """An epoch got its mark: when its tables changed, and which were altered."""
         for step in plan.steps:
             if step.path.startswith("tables/"):
                 self._last_change[step.path] = plan.upstream_commit_ts or _now()
+        for record in filter(None, plan.state.values()):
+            altered = record.get("alteration") if "alteration" in record else None
+            if altered is not None and altered["epoch"] == plan.epoch:
+                self.alterations.append(_alteration(record["name"], altered))
 
     def looked(self, denied: Mapping[TableName, HeadraceError], others: Collection[TableName]) -> None:
         """A look was denied these tables; of the others it asked nothing."""
@@ -259,6 +269,7 @@ class Reporter:
             error=None if self.error is None else self.error.as_record(),
             warnings={**self.warnings, **self.facts.waits()},
             unmirrored=self.beside.unmirrored,
+            alterations=tuple(self.facts.alterations),
         )
         if self.listener is not None:
             self.listener(said)
@@ -276,6 +287,11 @@ class Reporter:
     @property
     def owner(self) -> dict[str, Any]:
         return this_process(self.started_at)
+
+
+def _alteration(table: str, record: Mapping[str, Any]) -> AlterationStatus:
+    altered = Alteration.from_record(record)
+    return AlterationStatus(table, altered.epoch, str(altered.at), altered.way.value, altered.what)
 
 
 def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:
@@ -363,6 +379,10 @@ def _copy(progress: Progress) -> CopyStatus:
     return CopyStatus(progress.rows_known, progress.rows_done, progress.bytes_known, progress.bytes_done)
 
 
+def _copying(record: TableRecord) -> str:
+    return "copying" if record.old_rows is None else "rewriting"
+
+
 def _table(
     run: ReportedRun, reporter: Reporter, record: TableRecord, progress: Progress | None
 ) -> TableStatus:
@@ -370,7 +390,7 @@ def _table(
     anew = run.ledger.staged.get(record.name)
     reason = run.following.reason(record)
     return TableStatus(
-        state="copying" if copying else record.state.value,
+        state=_copying(record) if copying else record.state.value,
         join=record.join,
         held_transactions=record.held,
         copied_anew=None if anew is None else anew.state.value,
@@ -379,5 +399,7 @@ def _table(
         last_change=reporter.facts.last_change(run.ledger.task_folder(record.name)),
         error=None if reason is None else reason.as_record(),
         stopped_at=None if record.stopped_at is None else str(record.stopped_at),
+        schema_version=record.schema.version,
+        schema_since=None if record.alteration is None else str(record.alteration.at),
         copy=None if progress is None else _copy(progress),
     )

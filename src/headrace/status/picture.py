@@ -90,6 +90,10 @@ def _picture(lake: Lake, name: str) -> Source:
     return Source(said, None if status is None else status.age, epoch)
 
 
+def _altered_at(record: Mapping[str, Any] | None) -> str | None:
+    return None if record is None else str(Position.from_record(record["at"]))
+
+
 def _recorded(lake: Lake, name: str, newest: Mark) -> dict[str, TableStatus]:
     """Read of the tables from the catalog, where no run ever told more."""
     tables, records = {}, lake.catalog(name)
@@ -105,5 +109,7 @@ def _recorded(lake: Lake, name: str, newest: Mark) -> dict[str, TableStatus]:
                 since=None if since is None else shown(spelling, since, at or newest.position),
                 error=record["error"],
                 stopped_at=None if at is None else str(at),
+                schema_version=record["schema"]["version"],
+                schema_since=_altered_at(record.get("alteration")),
             )
     return tables

@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from headrace.lake.format.status import TableStatus
+from headrace.lake.format.status import AlterationStatus, TableStatus
 
 NOT_ADDED = "TABLE_NOT_ADDED"
 NAMED = 5
+_WAYS = {
+    "added": "no file is written",
+    "rewritten": "its rows are written again in the lake",
+    "copied": "it is copied anew",
+}
 
 
 def stop(name: str, table: TableStatus) -> str | None:
@@ -23,6 +28,11 @@ def stop(name: str, table: TableStatus) -> str | None:
     detail = f" ({error['detail']})" if error.get("detail") else ""
     where = f" at {at}" if at else ""
     return f"{name} stopped{where}: {error['code']}: {error['primary']}{detail}; {error['hint']}"
+
+
+def alteration(altered: AlterationStatus) -> str:
+    """Say which change of a table was followed, and how."""
+    return f"{altered.what}; {_WAYS.get(altered.way, altered.way)} (mark {altered.epoch} at {altered.at})"
 
 
 def unmirrored(codes: Mapping[str, str]) -> Iterator[str]:

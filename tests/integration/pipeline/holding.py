@@ -49,9 +49,15 @@ class Held:
 
 @contextmanager
 def held_up(
-    mirrors: Mirrors, where: str, table: str, monkeypatch: pytest.MonkeyPatch, **options: Any
+    mirrors: Mirrors,
+    where: str,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    ends_with: object = "",
+    **options: Any,
 ) -> Iterator[Held]:
-    """See the module's essay."""
+    """See the module's essay. `ends_with` is the code of the run's error, if it has one."""
     held, ended = Held(where, table), list[HeadraceError | None]()
 
     def run() -> None:
@@ -74,4 +80,4 @@ def held_up(
         finally:
             held.released.set()
             thread.join()
-    assert ended == [None], ended
+    assert [error.code if error else "" for error in ended] == [ends_with], ended

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.cli.status import _beside, _head
-from headrace.lake.format.status import RunningStatus, SourceStatus, TableStatus, UpstreamStatus
+from headrace.cli.status import SHOWN, _beside, _columns, _head
+from headrace.lake.format.status import (
+    AlterationStatus,
+    RunningStatus,
+    SourceStatus,
+    TableStatus,
+    UpstreamStatus,
+)
 from headrace.sources.postgres.slot import _said
 from headrace.status.picture import Source
 
@@ -71,3 +77,17 @@ def test_tables_that_nobody_mirrors_are_shown_by_the_reason() -> None:
         " and 2 more; headrace check says more",
         "not mirrored, TABLE_NOT_ADDED: public.n; headrace tables add mirrors them",
     ]
+
+
+def test_a_change_that_was_followed_is_a_line_and_the_newest_are_shown() -> None:
+    what = 'public.t: column "more" was added'
+    alterations = tuple(AlterationStatus("public.t", n, "0/7", "added", what) for n in range(9))
+    assert list(_beside(source(tables={}, alterations=alterations)))[-1] == (
+        'public.t: column "more" was added; no file is written (mark 8 at 0/7)'
+    )
+    assert len(list(_beside(source(tables={}, alterations=alterations)))) == SHOWN
+
+
+def test_columns_are_shown_with_the_position_from_which_on_the_table_has_them() -> None:
+    assert _columns(TableStatus("live", schema_version=3, schema_since="0/9")) == "3 since 0/9"
+    assert _columns(TableStatus("live", schema_version=1)) == ""

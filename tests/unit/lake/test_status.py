@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from headrace.lake.format.status import (
+    AlterationStatus,
     CopyStatus,
     EpochStatus,
     PositionStatus,
@@ -30,8 +31,11 @@ SAID = SourceStatus(
     copy=CopyStatus(10, 5, 100, 50),
     tables={
         "public.t": TableStatus("copying", "rewind", copy=CopyStatus(10, 5, 100, 50)),
-        "public.s": TableStatus("stopped", error=ERROR, stopped_at="0/9"),
+        "public.s": TableStatus(
+            "stopped", error=ERROR, stopped_at="0/9", schema_version=2, schema_since="0/7"
+        ),
     },
+    alterations=(AlterationStatus("public.s", 4, "0/7", "added", "public.s: column came"),),
 )
 
 

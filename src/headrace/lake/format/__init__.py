@@ -5,6 +5,7 @@
     datafile    Parquet files: written once, described for Delta's log
     statistics  bounds that let readers skip files, never wrongly
     plan        what an epoch will do, as it is written down before it is done
+    delta_line  a line of a Delta log, written by hand
     formatfile  what makes a directory a lake
     status      how a source is doing, as values
     statusfile  what the owner of a source last said

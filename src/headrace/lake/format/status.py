@@ -5,6 +5,7 @@
                   ├─ RunningStatus     transactions that are streamed while they run
                   ├─ EpochStatus       the work since the run began
                   ├─ CopyStatus        of all copies together
+                  ├─ AlterationStatus  changes of tables' shapes that this run has followed
                   └─ TableStatus       each table, and its copy
 
 Filled by a run (`pipeline.status_report`); read by `status.picture`, by a run's own progress lines, and by
@@ -98,6 +99,8 @@ class TableStatus:
     last_change: str | None = None
     error: Mapping[str, Any] | None = None
     stopped_at: Any = None
+    schema_version: int | None = None  # the number of the history that goes on under its columns
+    schema_since: Any = None
     copy: CopyStatus | None = None
 
     def as_record(self) -> Json:
@@ -107,6 +110,17 @@ class TableStatus:
     def of(cls, record: Mapping[str, Any]) -> TableStatus:
         """Read the record of a table."""
         return _value(cls, {**record, "copy": CopyStatus.of(record)})
+
+
+@dataclass(frozen=True, slots=True)
+class AlterationStatus:
+    """A change of a table's shape that was followed."""
+
+    table: str
+    epoch: int  # whose mark tells of it
+    at: str
+    way: str  # as the catalog says it: "added", "rewritten", "copied"
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +140,7 @@ class SourceStatus:
     epochs: EpochStatus | None = None
     copy: CopyStatus | None = None
     tables: Mapping[str, TableStatus] | None = None
+    alterations: tuple[AlterationStatus, ...] = ()  # that this run has followed, the newest last
 
     def as_record(self) -> Json:
         """The status as JSON holds it."""
@@ -147,6 +162,8 @@ class SourceStatus:
         for name, kind in _PARTS.items():
             known[name] = None if known.get(name) is None else _value(kind, known[name])
         known["copy"] = CopyStatus.of(known.pop("snapshot", None) or {})
+        altered = known.pop("alterations", ())
+        known["alterations"] = tuple(_value(AlterationStatus, each) for each in altered)
         known["upstream"] = None if upstream is None else UpstreamStatus(upstream, tuple(lines))
         known["tables"] = (
             None if tables is None else {name: TableStatus.of(table) for name, table in tables.items()}

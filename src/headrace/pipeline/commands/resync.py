@@ -24,7 +24,7 @@ from headrace.core.names import TableName, split_identifiers
 from headrace.core.schema import TableSchema
 from headrace.pipeline.commands.capture import Captured, SourcePlace
 from headrace.pipeline.resync import replacement
-from headrace.pipeline.state import arrivals
+from headrace.pipeline.state import alterations, arrivals
 from headrace.pipeline.state.arrivals import Arrival
 from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.ledger import Ledger
@@ -140,6 +140,8 @@ def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord
     table = there(record, found)
     replacement.refuse_other_columns(record.name, record.schema, table.schema)
     fresh = record.defined(replace(table, schema=_continuing(record.schema, table.schema)))
+    altered = alterations.copied(ledger.mark.epoch + 1, ledger.position, record.error) or record.alteration
+    fresh = replace(fresh, alteration=altered)
     return replacement.staged(fresh, stage_of(ledger, record.name), ledger.position)
 
 

@@ -20,7 +20,7 @@ from headrace.core.chunks import Bound, ByChunk, Chunk, Span
 from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.pipeline.copy.context import ChunkCopied, Postponed, Readers, Refused, Site
+from headrace.pipeline.copy.context import ChunkCopied, Postponed, Readers, Refused, SourceSite
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.tasks.copy import Answer, RangeDone
 from headrace.pipeline.tasks.table_task import TableTask
@@ -49,7 +49,7 @@ class Chunking:
 
     def __init__(
         self,
-        site: Site,
+        site: SourceSite,
         tables: Sequence[Wanted],
         chunk_bytes: int,
         is_wanted: Callable[[TableName], bool],

@@ -2,6 +2,7 @@
 
     Site ─► Copied         a table, whole
             ChunkCopied    a key range of one
+            Rewritten      a portion of the rows of one, out of the lake
             Refused        a table that can't be copied
             Postponed      a table that can't be copied just now: another copy tries it again
             Lost, Broken   the copy as a whole: the world, a bug
@@ -74,6 +75,17 @@ class ChunkCopied:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewritten:
+    """Rows of a table's old files up to `done`, by name: they wait to be committed, in this folder."""
+
+    name: TableName
+    folder: str
+    files: tuple[NewFile, ...]
+    rows: int
+    done: str
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A table that can't be copied, into this folder, for a reason of its own."""
 
@@ -104,7 +116,8 @@ class Broken:
     error: BaseException
 
 
-Event = Copied | ChunkCopied | Refused | Postponed | Lost | Broken
+Portion = ChunkCopied | Rewritten  # more of the table comes
+Event = Copied | Portion | Refused | Postponed | Lost | Broken
 
 
 class Room:
@@ -118,11 +131,8 @@ class Room:
 
 @dataclass(slots=True)
 class Site:
-    """The needs of every reader, and the place for its outcome."""
+    """The needs of every copy, and the place for its outcome."""
 
-    kind: str  # of the source
-    address: Address
-    identity: Json
     lake: LakeAddress
     jobs: Jobs
     room: Room
@@ -133,13 +143,26 @@ class Site:
     waits_for: Transient | None = None  # what keeps a snapshot from being taken
 
     @property
+    def progress(self) -> dict[TableName, Progress]:
+        return self.room.progress
+
+    def check_stop(self) -> None:
+        if self.stopping.is_set():
+            raise Transient("COPY_STOPPED", "the copy was stopped", hint="run again to copy what is missing")
+
+
+@dataclass(slots=True, kw_only=True)
+class SourceSite(Site):
+    """The needs of a copy that reads its source, too."""
+
+    kind: str  # of the source
+    address: Address
+    identity: Json
+
+    @property
     def connections(self) -> int:
         """The number of copies that may read at once."""
         return self.room.connections
-
-    @property
-    def progress(self) -> dict[TableName, Progress]:
-        return self.room.progress
 
     @contextmanager
     def connected(self) -> Iterator[None]:
@@ -164,16 +187,12 @@ class Site:
     def _wait_for(self, reason: Transient) -> None:
         self.waits_for = reason
 
-    def check_stop(self) -> None:
-        if self.stopping.is_set():
-            raise Transient("COPY_STOPPED", "the copy was stopped", hint="run again to copy what is missing")
-
 
 @dataclass(frozen=True, slots=True)
 class Readers:
     """Tasks that read pieces of tables by one ticket."""
 
-    site: Site
+    site: SourceSite
     access: SourceAccess
     key: Key
 

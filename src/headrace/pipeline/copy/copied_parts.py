@@ -1,7 +1,7 @@
 """The parts that copies have brought: gathered here, and made into one epoch.
 
-Whole tables are committed at once. Chunks are gathered for a moment, so that not each of them is an epoch of
-its own; those that were lost with the process are copied again.
+Whole tables are committed at once. Portions of one are gathered for a moment, so that not each of them is an
+epoch of its own; those that were lost with the process are copied again.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from headrace.core.chunks import AnyHandoff, ByChunk
+from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.pipeline.copy.context import ChunkCopied, Copied
+from headrace.pipeline.copy.context import ChunkCopied, Copied, Portion, Rewritten
 from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
@@ -29,28 +30,32 @@ class CopiedParts:
 
     tables: list[Copied] = field(default_factory=list)
     chunks: dict[TableName, list[ChunkCopied]] = field(default_factory=dict)
+    rewritten: dict[TableName, list[Rewritten]] = field(default_factory=dict)
     since: float = 0.0
 
-    def add(self, part: Copied | ChunkCopied) -> None:
+    def add(self, part: Copied | Portion) -> None:
         if not self:
             self.since = time.monotonic()
         if isinstance(part, Copied):
             self.tables.append(part)
+        elif isinstance(part, Rewritten):
+            self.rewritten.setdefault(part.name, []).append(part)
         else:
             self.chunks.setdefault(part.name, []).append(part)
 
     def __bool__(self) -> bool:
-        return bool(self.tables or self.chunks)
+        return bool(self.tables or self.chunks or self.rewritten)
 
     @property
     def names(self) -> frozenset[TableName]:
         """The tables of which something waits."""
-        return frozenset({*self.chunks, *(each.name for each in self.tables)})
+        return frozenset({*self.chunks, *self.rewritten, *(each.name for each in self.tables)})
 
     def forget(self, names: Collection[TableName]) -> None:
         """These tables left: nothing of them is wanted any more."""
         self.tables = [each for each in self.tables if each.name not in names]
         self.chunks = {name: parts for name, parts in self.chunks.items() if name not in names}
+        self.rewritten = {name: parts for name, parts in self.rewritten.items() if name not in names}
 
     def ripe(self, *, over: bool) -> bool:
         """Tell whether an epoch is due: a table is whole, nothing more will come, or something waits."""
@@ -64,20 +69,29 @@ class CopiedParts:
         awaited, folders = ledger.awaited, awaited_folders(ledger)
         tables = [each for each in self.tables if folders.get(each.name) == each.folder]
         chunks = {n: [p for p in parts if folders.get(n) == p.folder] for n, parts in self.chunks.items()}
-        self.tables, self.chunks = [], {}
-        records = [_copied(ledger, awaited[each.name], each) for each in tables]
-        outcomes = [Outcome(e.name, add=e.files, rows=e.rows, errors=e.errors) for e in tables]
+        written = {n: [p for p in parts if folders.get(n) == p.folder] for n, parts in self.rewritten.items()}
+        self.tables, self.chunks, self.rewritten = [], {}, {}
+        portions = [_portion(awaited[name], parts) for name, parts in written.items() if parts]
+        awaited |= {record.name: record for record, _ in portions}
+        copied = [_copied(ledger, awaited[each.name], each) for each in tables]
+        whole = {record.name for record in copied}
+        records = [*copied, *(record for record, _ in portions if record.name not in whole)]
+        outcomes = Outcomes()
+        for each in tables:
+            outcomes.take(Outcome(each.name, add=each.files, rows=each.rows, errors=each.errors))
+        for _, outcome in portions:
+            outcomes.take(outcome)
         for name in (name for name, parts in chunks.items() if parts):
             records.append(_with_chunks(ledger, awaited[name], chunks[name]))
-            outcomes.append(_outcome(chunks[name]))
+            outcomes.take(_outcome(chunks[name]))
         if not records:
             return None
         return Epoch(
             kind="copy",
             frontier=ledger.frontier,
             records=tuple(records),
-            outcomes=tuple(o for o in outcomes if awaited[o.table].copy_id is None),
-            staged=tuple(o for o in outcomes if awaited[o.table].copy_id is not None),
+            outcomes=tuple(o for o in outcomes.tables.values() if awaited[o.table].copy_id is None),
+            staged=tuple(o for o in outcomes.tables.values() if awaited[o.table].copy_id is not None),
             created=tuple(r.name for r in records if r.state.has_rows and _absent(ledger, r)),
         )
 
@@ -88,6 +102,8 @@ def awaited_folders(ledger: Ledger) -> dict[TableName, str]:
 
 
 def _copied(ledger: Ledger, record: TableRecord, copied: Copied) -> TableRecord:
+    if record.old_rows is not None:
+        failpoint("evolve.join.before", str(record.name))
     whole = replace(record, handoff=copied.handoff, raw_columns=copied.raw_columns, old_rows=None)
     return _complete(ledger, whole)
 
@@ -116,6 +132,14 @@ def _with_chunks(ledger: Ledger, record: TableRecord, parts: list[ChunkCopied]) 
     )
     after = replace(record, handoff=handoff, raw_columns=raw_columns)
     return _complete(ledger, after) if handoff.complete else after
+
+
+def _portion(record: TableRecord, parts: list[Rewritten]) -> tuple[TableRecord, Outcome]:
+    """The table with more of its rows written again."""
+    assert record.old_rows is not None
+    files = tuple(file for part in parts for file in part.files)
+    outcome = Outcome(record.name, add=files, rows=sum(part.rows for part in parts))
+    return replace(record, old_rows=replace(record.old_rows, done=parts[-1].done)), outcome
 
 
 def _outcome(parts: list[ChunkCopied]) -> Outcome:

@@ -3,8 +3,9 @@
     the old version of the folder ─► bundles of its files ─► `tasks.convert`, on Spark ─► files of the folder
 
 The rows are those of the epoch in which the table left the marks (`stream.rewriting`), so the stream holds
-all that came later, and nothing that came before. The source is not read. What was not finished when a run
-ends is begun again by the next; files of an unfinished table are orphans.
+all that came later, and nothing that came before. The source is not read. Files are taken by their names, in
+order, some bundles at a time, and each such portion is committed with the name of its last file
+(`OldRows.done`): there the next run goes on. Files of a portion that was not finished are orphans.
 
 A version that cannot be read any more (a retention of minutes) is no misfortune: the table is copied from
 its source then.
@@ -12,16 +13,16 @@ its source then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 
 from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.failpoint import failpoint
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
 from headrace.lake.log.table import LakeTable, LiveFile
-from headrace.pipeline.copy.context import Copied, Progress, Refused, Site
+from headrace.pipeline.copy.context import Copied, Progress, Refused, Rewritten, Site
 from headrace.pipeline.copy.thread import CopyThread
 from headrace.pipeline.state.records import OldRows, TableRecord
 from headrace.pipeline.tasks.convert import Converted, ConvertTask, convert
@@ -29,7 +30,7 @@ from headrace.pipeline.tasks.table_task import TableTask, pack, unpack
 from headrace.spark.jobs import Jobs
 
 BUNDLE_BYTES = 32 << 20  # of files, for one task
-ROUND_TASKS = 16  # between two rounds it can be stopped
+ROUND_TASKS = 8  # a portion: in between it can be stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,63 +63,84 @@ class Rewriting(CopyThread):
             name = table.record.name
             failpoint("evolve.rewrite.before", str(name))
             try:
-                copied = self._rewritten(table)
+                for portion in self._portions(table):
+                    self.site.finished.put(portion)
+                    failpoint("evolve.rewrite.between", str(name))
             except Definite as error:
                 self.site.finished.put(Refused(name, table.task.folder, _unreadable(name, error)))
                 continue
             failpoint("evolve.rewrite.after", str(name))
-            if copied is not None:
-                self.site.finished.put(copied)
+            if name in self.names:
+                self.site.finished.put(_copied(table))
 
-    def _rewritten(self, table: _Table) -> Copied | None:
-        """The table under its new columns; None where it is not wanted any more."""
+    def _portions(self, table: _Table) -> Iterator[Rewritten]:
+        """The portions that are missing of the table, under its new columns, as long as it is wanted."""
         files = LakeTable(self.site.lake.open(), table.task.folder).at(table.old.version).files().values()
-        count = sum(file.rows for file in files)
-        progress = Progress(count, sum(file.size for file in files))
+        missing = [file for file in files if file.path > table.old.done]
+        jobs, progress = self._fit(sum(file.rows for file in missing)), _progress(files)
         self.site.progress[table.record.name] = progress
-        jobs, found = self._fit(count), Converted((), 0)
-        old = replace(table.task, schema=table.old.schema)
-        tasks = (self._task(table, old, bundle) for bundle in _bundles(files))
-        while batch := list(islice(tasks, ROUND_TASKS)):
+        _advance(progress, [file for file in files if file.path <= table.old.done])
+        bundles = _bundles(missing)
+        while portion := list(islice(bundles, ROUND_TASKS)):
             self.site.check_stop()
             if table.record.name not in self.names:
-                return None
-            for answer in jobs.run(convert, [pack(task) for task in batch]):
-                done = unpack(answer, object)
-                if isinstance(done, Definite):
-                    raise done
-                assert isinstance(done, Converted)
-                found = Converted(found.files + done.files, found.rows + done.rows)
-            progress.rows_done = found.rows
-        progress.bytes_done = progress.bytes_known
-        return _copied(table, found)
+                return
+            yield self._portion(table, jobs, portion)
+            _advance(progress, chain(*portion))
+
+    def _portion(self, table: _Table, jobs: Jobs, bundles: Sequence[Sequence[LiveFile]]) -> Rewritten:
+        old = replace(table.task, schema=table.old.schema)
+        tasks = [self._task(table, old, tuple(file.path for file in bundle)) for bundle in bundles]
+        written: list[Converted] = []
+        for answer in jobs.run(convert, [pack(task) for task in tasks]):
+            done = unpack(answer, object)
+            if isinstance(done, Definite):
+                raise done
+            assert isinstance(done, Converted)
+            written.append(done)
+        return Rewritten(
+            name=table.record.name,
+            folder=table.task.folder,
+            files=tuple(file for each in written for file in each.files),
+            rows=sum(each.rows for each in written),
+            done=bundles[-1][-1].path,
+        )
 
     def _task(self, table: _Table, old: TableTask, paths: tuple[str, ...]) -> ConvertTask:
         site = self.site
         return ConvertTask(site.epoch, site.lake, old, table.task, table.old.conversion, paths)
 
 
-def _bundles(files: Iterable[LiveFile]) -> Iterator[tuple[str, ...]]:
+def _bundles(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
     """The files by their names' order, some megabytes at a time."""
-    paths: list[str] = []
-    size = 0
+    bundle: list[LiveFile] = []
     for file in sorted(files, key=lambda file: file.path):
-        if paths and size + file.size > BUNDLE_BYTES:
-            yield tuple(paths)
-            paths, size = [], 0
-        paths.append(file.path)
-        size += file.size
-    if paths:
-        yield tuple(paths)
+        if bundle and sum(each.size for each in bundle) + file.size > BUNDLE_BYTES:
+            yield bundle
+            bundle = []
+        bundle.append(file)
+    if bundle:
+        yield bundle
 
 
-def _copied(table: _Table, found: Converted) -> Copied:
+def _progress(files: Collection[LiveFile]) -> Progress:
+    return Progress(sum(file.rows for file in files), sum(file.size for file in files))
+
+
+def _advance(progress: Progress, files: Iterable[LiveFile]) -> None:
+    for file in files:
+        progress.rows_done += file.rows
+        progress.bytes_done += file.size
+
+
+def _copied(table: _Table) -> Copied:
+    """The end of it: all portions are told of."""
     assert table.record.applied is not None
     return Copied(
         name=table.record.name,
         folder=table.task.folder,
-        files=found.files,
-        rows=found.rows,
+        files=(),
+        rows=0,
         errors=(),
         raw_columns=(),
         handoff=ByPosition(table.record.applied),

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.names import TableName
-from headrace.pipeline.copy.context import ChunkCopied, Copied, Event, Postponed, Progress, Refused, Room
+from headrace.pipeline.copy.context import Copied, Event, Portion, Postponed, Progress, Refused, Room
 from headrace.pipeline.copy.thread import CopyThread
 from headrace.sources.contract.errors import TableDenied
 
@@ -94,17 +94,17 @@ class CopyScheduler:
         for copying in self._copies:
             while not copying.site.finished.empty():
                 event = copying.site.finished.get()
-                if isinstance(event, Copied | ChunkCopied | Refused | Postponed):
+                if isinstance(event, Copied | Portion | Refused | Postponed):
                     if event.name not in copying.names:
                         continue  # it left, and may be copied as it is by now
-                    if not isinstance(event, ChunkCopied):
+                    if not isinstance(event, Portion):
                         copying.names -= {event.name}
                 if isinstance(event, Postponed):
                     pause = self._pauses.get(event.name, AGAIN_SECONDS)
                     self._pauses[event.name] = min(2 * pause, AGAIN_MOST_SECONDS)
                     self._postponed[event.name] = _Later(event.error, time.monotonic() + pause)
                     continue
-                if isinstance(event, Copied | ChunkCopied | Refused):
+                if isinstance(event, Copied | Portion | Refused):
                     self._postponed.pop(event.name, None)
                     self._pauses.pop(event.name, None)
                 yield event

@@ -41,7 +41,7 @@ from headrace.pipeline.copy.context import (
     Readers,
     Refused,
     Room,
-    Site,
+    SourceSite,
 )
 from headrace.pipeline.copy.thread import CopyThread
 from headrace.pipeline.state import schema_check
@@ -80,6 +80,8 @@ class _Seen:
 class Copying(CopyThread):
     """One attempt to copy some tables under one snapshot."""
 
+    site: SourceSite
+
     def __init__(
         self,
         address: Address,
@@ -94,7 +96,7 @@ class Copying(CopyThread):
         room: Room,
         reached: Position,
     ) -> None:
-        site = Site(source.kind, address, identity, lake, jobs, room, epoch)
+        site = SourceSite(lake, jobs, room, epoch, kind=source.kind, address=address, identity=identity)
         super().__init__(site, frozenset(record.name for record in records))
         self._source = source
         self._records = {record.name: record for record in records}

@@ -4,6 +4,7 @@
     epoch         what an epoch changes; planner: the steps of its plan
     live_tables   the source's Delta tables, and what is known of their files
     records       what the catalog remembers of a source and its tables; table_state: the life of a table
+    alterations   changes of a table's shape that were followed
     history_version
                   the folder in which a table's history goes on
     kept_files    the stream for tables that are being copied, as the catalog names it

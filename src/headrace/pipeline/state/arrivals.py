@@ -21,10 +21,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import layout
-from headrace.pipeline.state import choice
+from headrace.pipeline.state import alterations, choice
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.history_version import alike, history_version
 from headrace.pipeline.state.ledger import Ledger
@@ -59,7 +58,8 @@ def taken_up(ledger: Ledger, record: TableRecord, now: TableDef, start: Position
     """A table as it is now, in the place of what it was."""
     ledger.live.forget(ledger.task_folder(record.name))  # another program may have changed its files
     new = arrival(ledger, now, start)
-    begun = replace(new.record, state=record.on(Event.TAKEN_UP).state)
+    altered = alterations.copied(ledger.mark.epoch + 1, start, record.error) or record.alteration
+    begun = replace(new.record, state=record.on(Event.TAKEN_UP).state, alteration=altered)
     gone = without_errors(ledger, record, ledger.frontier.time)
     if gone.errors:
         gone = gone if new.emptied is None else replace(new.emptied, errors=gone.errors)

@@ -22,6 +22,7 @@ from headrace.core.handoff import ByPosition, handoff_from_record
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
+from headrace.pipeline.state.alterations import Alteration
 from headrace.pipeline.state.table_state import Event, State, after
 from headrace.sources import registry
 from headrace.sources.contract.record import Json
@@ -83,23 +84,29 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class OldRows:
-    """The rows of a table under the columns that it had: what a version of its folder holds."""
+    """The rows of a table under the columns that it had: what a version of its folder holds.
+
+    `done` is the path of the last of its files, by name, whose rows are written again and committed.
+    """
 
     version: int
     schema: TableSchema
     conversion: Conversion  # to the columns that it has now
+    done: str = ""
 
     def as_record(self) -> dict[str, Any]:
         return {
             "version": self.version,
             "schema": self.schema.as_record(),
             "conversion": self.conversion.as_record(),
+            "done": self.done,
         }
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> OldRows:
         schema = TableSchema.from_record(record["schema"])
-        return cls(record["version"], schema, Conversion.from_record(record["conversion"]))
+        conversion = Conversion.from_record(record["conversion"])
+        return cls(record["version"], schema, conversion, record.get("done", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,8 @@ class TableRecord:
     none from before its copy (`told_from`). `stopped_at` is how far the stream had been followed when it
     stopped with `error`: the frontier of the mark before. `copy_id` names the folder of a new copy, which is
     to replace the table and is in no mark. Of a table that waits for its rows `old_rows` are those of the
-    lake that it is made of again; None: it is copied from its source.
+    lake that it is made of again; None: it is copied from its source. `alteration` is the last change of its
+    shape that was followed.
     """
 
     name: TableName
@@ -132,6 +140,7 @@ class TableRecord:
     late: bool = False
     copy_id: str | None = None
     old_rows: OldRows | None = None
+    alteration: Alteration | None = None
 
     @property
     def key(self) -> str:
@@ -191,6 +200,7 @@ class TableRecord:
             "added_live": self.late,
             "copy_id": self.copy_id,
             "old_rows": None if self.old_rows is None else self.old_rows.as_record(),
+            "alteration": None if self.alteration is None else self.alteration.as_record(),
         }
 
     @classmethod
@@ -211,6 +221,7 @@ class TableRecord:
             late=record["added_live"],
             copy_id=record["copy_id"],
             old_rows=None if (old := record.get("old_rows")) is None else OldRows.from_record(old),
+            alteration=None if (last := record.get("alteration")) is None else Alteration.from_record(last),
         )
 
 

@@ -37,11 +37,12 @@ from headrace.sources.contract.tables import Change, Heard, TableDef, Tables
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
-    """A table as it goes on, and what becomes of its rows."""
+class Altered:
+    """A table as it goes on, what becomes of its rows, and what was altered."""
 
     now: TableDef
     conversion: Conversion
+    what: str  # for a message
 
 
 @dataclass(slots=True)
@@ -71,8 +72,8 @@ class RecordsCheck:
     broken: HeadraceError | None = None  # the objects upstream are others: it concerns all tables
     news: Mapping[str, TableDef] = field(default_factory=dict)  # by the record's key
     denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)  # of the locked, with the reason
-    widened: Mapping[TableName, TableDef] = field(default_factory=dict)
-    rewritten: Mapping[TableName, Rewritten] = field(default_factory=dict)
+    widened: Mapping[TableName, Altered] = field(default_factory=dict)
+    rewritten: Mapping[TableName, Altered] = field(default_factory=dict)
     half_told: frozenset[TableName] = frozenset()  # of the changed: the stream may explain it soon
 
     def changed(self, records: Iterable[TableRecord]) -> dict[TableName, HeadraceError]:
@@ -122,13 +123,13 @@ def check_records(
         broken=check.broken,
         news=check.news,
         denied={known[key].name: error for key, error in check.denied.items()},
-        widened={known[key].name: each.now for key, (step, each) in steps.items() if not step.rewrites},
+        widened={known[key].name: each for key, (step, each) in steps.items() if not step.rewrites},
         rewritten={known[key].name: each for key, (step, each) in steps.items() if step.rewrites},
         half_told=frozenset(known[key].name for key in hopeful - silent),
     )
 
 
-def _converted(record: TableRecord, change: Change, after: Position) -> tuple[Converts, Rewritten] | None:
+def _converted(record: TableRecord, change: Change, after: Position) -> tuple[Converts, Altered] | None:
     """The step to the table as it goes on, where its schemas say too that old rows become new ones.
 
     A value without a lake form follows its row by its column: where there are any, rows are not converted.
@@ -144,7 +145,7 @@ def _converted(record: TableRecord, change: Change, after: Position) -> tuple[Co
         return None
     if step.rewrites and record.raw_columns:
         return None
-    return step, Rewritten(replace(now, schema=step.schema), step.conversion)
+    return step, Altered(replace(now, schema=step.schema), step.conversion, f"{record.name}: {change.what}")
 
 
 def _changed(record: TableRecord, change: Change, span: tuple[Position, Position]) -> Definite:

@@ -19,21 +19,24 @@ from dataclasses import replace
 
 from headrace.core.names import TableName
 from headrace.pipeline.state import arrivals
+from headrace.pipeline.state.alterations import Alteration, Way
 from headrace.pipeline.state.arrivals import Arrival
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import OldRows
-from headrace.pipeline.state.schema_check import Rewritten
+from headrace.pipeline.state.schema_check import Altered
 
 
-def rewriting(ledger: Ledger, rewritten: Mapping[TableName, Rewritten]) -> Epoch:
+def rewriting(ledger: Ledger, rewritten: Mapping[TableName, Altered]) -> Epoch:
     """The epoch in which tables begin to be written again under the columns that they have by now."""
     return arrivals.epoch("rewrite", ledger, [_begun(ledger, name, each) for name, each in rewritten.items()])
 
 
-def _begun(ledger: Ledger, name: TableName, rewritten: Rewritten) -> Arrival:
+def _begun(ledger: Ledger, name: TableName, rewritten: Altered) -> Arrival:
     known = ledger.tables[name]
     version = ledger.live.table(ledger.task_folder(name)).version
     old = OldRows(version, known.schema.reached(ledger.frontier.time), rewritten.conversion)
     arrival = arrivals.taken_up(ledger, known, rewritten.now, ledger.frontier)
-    return replace(arrival, record=replace(arrival.record, old_rows=old, since=ledger.frontier.time))
+    altered = Alteration(ledger.mark.epoch + 1, ledger.frontier, Way.REWRITTEN, rewritten.what)
+    record = replace(arrival.record, old_rows=old, since=ledger.frontier.time, alteration=altered)
+    return replace(arrival, record=record)

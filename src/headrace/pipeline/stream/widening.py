@@ -18,17 +18,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from headrace.core.names import TableName
+from headrace.pipeline.state.alterations import Alteration, Way
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.history_version import history_version
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.schema_check import Altered
 from headrace.pipeline.tasks.table_task import Outcome
-from headrace.sources.contract.tables import TableDef
 
 
-def widening(ledger: Ledger, wider: Mapping[TableName, TableDef]) -> Epoch:
+def widening(ledger: Ledger, wider: Mapping[TableName, Altered]) -> Epoch:
     """The epoch in which tables get the columns that they have at the source by now."""
-    records = tuple(_widened(ledger, ledger.tables[name], now) for name, now in wider.items())
+    records = tuple(_widened(ledger, ledger.tables[name], each) for name, each in wider.items())
     names = tuple(record.name for record in records)
     return Epoch(
         "widen",
@@ -40,6 +41,10 @@ def widening(ledger: Ledger, wider: Mapping[TableName, TableDef]) -> Epoch:
     )
 
 
-def _widened(ledger: Ledger, record: TableRecord, now: TableDef) -> TableRecord:
+def _widened(ledger: Ledger, record: TableRecord, wider: Altered) -> TableRecord:
+    now = wider.now
     schema = replace(now.schema, version=history_version(ledger, record.name, now.schema))
-    return replace(record.defined(replace(now, schema=schema)), since=ledger.frontier.time)
+    altered = Alteration(ledger.mark.epoch + 1, ledger.frontier, Way.ADDED, wider.what)
+    return replace(
+        record.defined(replace(now, schema=schema)), since=ledger.frontier.time, alteration=altered
+    )

@@ -136,7 +136,7 @@ def test_a_value_without_a_lake_form_is_read_at_the_source_again(mirrors: Mirror
 
 
 def test_a_first_local_timestamp_that_was_added_with_a_value_is_followed(mirrors: Mirrors) -> None:
-    """Its feature of Delta is raised by the commit that gives the folder its columns, in the lake or by a copy."""
+    """Its feature of Delta is raised by the commit that replaces the columns, in the lake or by a copy."""
     mirrors.database.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)", user="app")
     mirrors.database.execute(
         "CREATE TABLE copied (id int PRIMARY KEY, x text); INSERT INTO copied VALUES (1, '2026-01-01')",
