@@ -26,6 +26,7 @@ from headrace.pipeline.copy.context import Copied, Progress, Refused, Rewritten,
 from headrace.pipeline.copy.thread import CopyThread
 from headrace.pipeline.state.records import OldRows, TableRecord
 from headrace.pipeline.tasks.convert import Converted, ConvertTask, convert
+from headrace.pipeline.tasks.files import ROWS_PER_FILE
 from headrace.pipeline.tasks.table_task import TableTask, pack, unpack
 from headrace.spark.jobs import Jobs
 
@@ -112,10 +113,11 @@ class Rewriting(CopyThread):
 
 
 def _bundles(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
-    """The files by their names' order, some megabytes at a time."""
+    """The files by their names' order: those that make one together, and by itself what is as large."""
     bundle: list[LiveFile] = []
     for file in sorted(files, key=lambda file: file.path):
-        if bundle and sum(each.size for each in bundle) + file.size > BUNDLE_BYTES:
+        size, rows = sum(each.size for each in bundle), sum(each.rows for each in bundle)
+        if bundle and (size + file.size > BUNDLE_BYTES or rows + file.rows > ROWS_PER_FILE):
             yield bundle
             bundle = []
         bundle.append(file)

@@ -1,0 +1,251 @@
+"""What DDL costs that is followed: a column added, rows written again, a look at many tables, many versions.
+
+    python bench/evolve.py [--rows N] [--quarter N] [--tables N] [--versions N] [--marks N] [--only PART ...]
+
+    add       a table of so many rows gets a column that is NULL in all: from its commit to the mark that has
+              it, beside a mark's ordinary latency; no data file may come or go
+    rewrite   a column is added with a value: the rows are written again in the lake while another table is
+              written; rows a second, the other table's latency, and the peak of memory (PSS) of the whole
+              tree, at all rows and at a quarter
+    look      one look at so many tables, as each mark needs it
+    versions  a table that was altered so often reads at any mark as one that never was
+
+A latency is the time from a commit to when a reader finds it in a mark. The first and the last line say how
+busy the machine is beside this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from headrace.pipeline.state.records import source_of, tables_of
+from headrace.sources import registry
+from headrace.testing.memory import Peak
+from headrace.testing.mirror_process import Mirrored
+from headrace.testing.postgres import Database, postgres
+
+PARTS = ("add", "rewrite", "look", "versions")
+COLUMNS = "(id bigint PRIMARY KEY, a int, b text, c text, d numeric(12,2), e timestamptz, f boolean)"
+VALUES = "i, i % 1000, 'text ' || i, md5(i::text), i / 7.0, now(), i % 2 = 0"
+DEADLINE = 3600.0
+POLL = 0.01
+
+
+@dataclass
+class Pulse:
+    """A table that is written about five times a second, and how long each row took to be in a mark."""
+
+    mirror: Mirrored
+    database: Database
+    latencies: list[float] = field(default_factory=list)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def beat(self) -> None:
+        with self.database.connect(user="app") as connection:
+            connection.autocommit = True
+            while not self._over.wait(0.2):
+                connection.execute("INSERT INTO pulse DEFAULT VALUES")
+                begun = time.perf_counter()
+                [(place,)] = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchall()
+                wait(partial(reached, self.mirror, str(place)))
+                self.latencies.append(time.perf_counter() - begun)
+
+    @contextmanager
+    def beating(self) -> Iterator[list[float]]:
+        """The latencies of the rows that are written meanwhile."""
+        self.latencies, self._over = [], threading.Event()
+        thread = threading.Thread(target=self.beat, daemon=True)
+        thread.start()
+        try:
+            yield self.latencies
+        finally:
+            self._over.set()
+            thread.join()
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, "it takes too long"
+        time.sleep(POLL)
+
+
+def bytes_of(place: str) -> int:
+    high, low = place.split("/")
+    return (int(high, 16) << 32) + int(low, 16)
+
+
+def reached(mirror: Mirrored, place: str) -> bool:
+    return mirror.lake.marks()[-1].time + 1 >= bytes_of(place)
+
+
+def percentile(values: Sequence[float], part: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+
+
+def data_files(mirror: Mirrored) -> set[str]:
+    return {path.name for path in (mirror.lake_path / "tables/main/public/big").glob("*.parquet")}
+
+
+def has(mirror: Mirrored, column: str) -> bool:
+    """Tell whether the newest mark has the table with this column."""
+    cut = mirror.lake.at()
+    return "public.big" in cut.tables() and column in cut.schema("public.big").names
+
+
+def filled(database: Database, rows: int) -> None:
+    database.execute(f"CREATE TABLE big {COLUMNS}; CREATE TABLE pulse (id bigserial PRIMARY KEY)", user="app")
+    database.execute(f"INSERT INTO big SELECT {VALUES} FROM generate_series(1, {rows}) i", user="app")
+
+
+def altered(rows: int, parts: Sequence[str]) -> tuple[int, float]:
+    """What a table of so many rows costs; the peak of the rewrite, and its seconds."""
+    with ExitStack() as stack:
+        database = stack.enter_context(stack.enter_context(postgres()).database())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        filled(database, rows)
+        mirror = stack.enter_context(
+            closing(Mirrored(folder / "lake", database.url(user="app"), "public.*", options={"every": "0s"}))
+        )
+        mirror.start()
+        mirror.until_live(within=DEADLINE)
+        pulse = Pulse(mirror, database)
+        with pulse.beating() as calm:
+            time.sleep(15)
+        if "add" in parts:
+            add(mirror, database, rows, calm)
+        return rewrite(pulse, database, rows, calm) if "rewrite" in parts else (0, 0.0)
+
+
+def add(mirror: Mirrored, database: Database, rows: int, calm: Sequence[float]) -> None:
+    before = data_files(mirror)
+    database.execute("ALTER TABLE big ADD COLUMN more text; INSERT INTO pulse DEFAULT VALUES", user="app")
+    begun = time.perf_counter()
+    wait(lambda: has(mirror, "more"))
+    seconds = time.perf_counter() - begun
+    files = "no file written" if data_files(mirror) == before else "FILES WERE WRITTEN"
+    print(
+        f"add      {rows:>11,} rows  {seconds:6.2f} s to the mark (a mark: {statistics.median(calm):.2f} s), "
+        f"{files}",
+        flush=True,
+    )
+
+
+def rewrite(pulse: Pulse, database: Database, rows: int, calm: Sequence[float]) -> tuple[int, float]:
+    mirror = pulse.mirror
+    with Peak(mirror.pid) as peak, pulse.beating() as beside:
+        begun = time.perf_counter()
+        database.execute("ALTER TABLE big ADD COLUMN extra int DEFAULT 7", user="app")
+        wait(lambda: has(mirror, "extra"))
+        seconds = time.perf_counter() - begun
+        time.sleep(1)
+    quiet, busy = percentile(calm, 0.99), percentile(beside, 0.99)
+    print(
+        f"rewrite  {rows:>11,} rows  {seconds:6.1f} s, {rows / seconds / 1e6:.2f} M rows/s; another's p99 "
+        f"{busy:.2f} s, {busy / quiet:.1f} times {quiet:.2f}; peak {peak.bytes / 2**20:,.0f} MB",
+        flush=True,
+    )
+    return peak.bytes, seconds
+
+
+def look(count: int) -> None:
+    with ExitStack() as stack:
+        database = stack.enter_context(stack.enter_context(postgres()).database())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for number in range(count):
+            database.execute(f"CREATE TABLE t{number:04} {COLUMNS}", user="app")
+        url = database.url(user="app")
+        mirror = stack.enter_context(closing(Mirrored(folder / "lake", url, "public.*")))
+        assert mirror.once(within=DEADLINE) == 0, mirror.log()
+        records = mirror.lake.catalog()
+        source, known = source_of(records), tables_of(records)
+        assert source is not None
+        kind = registry.by_kind(source.kind)
+        session = stack.enter_context(closing(kind.connect(kind.address(url), role="bench")))
+        tables = session.tables(source.upstream)
+        taken = []
+        for _ in range(10):
+            begun = time.perf_counter()
+            check = tables.check({str(name): record.definition for name, record in known.items()})
+            taken.append(time.perf_counter() - begun)
+            assert not check.changes
+        print(f"look     {count:>11,} tables  {statistics.median(taken) * 1000:.0f} ms", flush=True)
+
+
+def versions(count: int, marks: int) -> None:
+    with ExitStack() as stack:
+        database = stack.enter_context(stack.enter_context(postgres()).database())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for name in ("altered", "plain"):
+            database.execute(f"CREATE TABLE {name} {COLUMNS}", user="app")
+            database.execute(
+                f"INSERT INTO {name} SELECT {VALUES} FROM generate_series(1, 1000) i", user="app"
+            )
+        url = database.url(user="app")
+        mirror = Mirrored(folder / "lake", url, "public.*", options={"every": "0s"})
+        stack.enter_context(closing(mirror)).start()
+        mirror.until_live()
+        for number in range(marks):
+            ddl = f"ALTER TABLE altered ADD COLUMN x{number} int;" if number % (marks // count) == 0 else ""
+            database.execute(
+                f"{ddl} UPDATE altered SET a = {number} WHERE id = {number % 1000 + 1};"
+                f" UPDATE plain SET a = {number} WHERE id = {number % 1000 + 1}",
+                user="app",
+            )
+            [(place,)] = database.execute("SELECT pg_current_wal_insert_lsn()")
+            wait(partial(reached, mirror, str(place)))
+        assert mirror.stop() == 0, mirror.log()
+        epochs = [mark.epoch for mark in mirror.lake.marks() if len(mark.versions) == 2]
+        sample = epochs[:: max(1, len(epochs) // 50)]
+        taken = {name: [opened(mirror, epoch, name) for epoch in sample] for name in ("plain", "altered")}
+        plain, more = (statistics.median(taken[name]) for name in ("plain", "altered"))
+        print(
+            f"versions {count:>11,} of a table, {len(epochs)} marks: at any of them {more * 1000:.0f} ms, "
+            f"{more / plain:.2f} times {plain * 1000:.0f} (worst {max(taken['altered']) * 1000:.0f}, "
+            f"{max(taken['plain']) * 1000:.0f})",
+            flush=True,
+        )
+
+
+def opened(mirror: Mirrored, epoch: int, name: str) -> float:
+    begun = time.perf_counter()
+    assert mirror.lake.at(epoch=epoch).arrow(f"public.{name}").num_rows == 1000
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="the cost of DDL that is followed")
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--quarter", type=int, help="rows of the smaller table; 0: none")
+    parser.add_argument("--tables", type=int, default=1000)
+    parser.add_argument("--versions", type=int, default=50)
+    parser.add_argument("--marks", type=int, default=500)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    args = parser.parse_args()
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
+    quarter = args.rows // 4 if args.quarter is None else args.quarter
+    if "rewrite" in args.only and quarter:
+        smaller, _ = altered(quarter, ["rewrite"])
+        whole, _ = altered(args.rows, args.only)
+        print(f"memory   {whole / smaller:.2f} times that of {quarter:,} rows", flush=True)
+    elif {"add", "rewrite"} & set(args.only):
+        altered(args.rows, args.only)
+    if "look" in args.only:
+        look(args.tables)
+    if "versions" in args.only:
+        versions(args.versions, args.marks)
+    print(f"load {os.getloadavg()[0]:.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
