@@ -14,15 +14,23 @@ import psycopg
 
 SLOTS = 12  # places in the tree, ten values of the partition key each
 
+_LEAVES = b"SELECT relid::text FROM pg_partition_tree(%s::regclass) WHERE isleaf"
+_LEAVING = (
+    b"SELECT inhrelid::regclass::text, inhdetachpending FROM pg_inherits WHERE inhparent = %s::regclass"
+)
+
 
 class TreeAuthor:
     """The author of one partitioned table."""
 
-    def __init__(self, connection: psycopg.Connection, table: str, seed: int) -> None:
+    def __init__(
+        self, connection: psycopg.Connection, table: str, seed: int, *, rows_only: bool = False
+    ) -> None:
         self.connection = connection
         self.table = table
         self.dice = random.Random(seed)
         self.script: list[str] = []
+        self.rows_only = rows_only
         self.number = 0
         self.full = False
         self._last = table
@@ -49,7 +57,7 @@ class TreeAuthor:
 
     def step(self) -> None:
         """A transaction of some statements."""
-        if self.dice.random() < 0.1:
+        if self.dice.random() < 0.1 and not self.rows_only:
             with suppress(psycopg.Error):
                 self.run(self._apart())
             return
@@ -67,10 +75,24 @@ class TreeAuthor:
                 self.run("RELEASE s")
         self.run("ROLLBACK" if self.dice.random() < 0.1 else "COMMIT")
 
+    def idle(self) -> None:
+        """Leave no transaction open, whatever the last step met."""
+        if self.connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+            self.run("ROLLBACK")
+
+    def mend(self) -> None:
+        """Give each partition the identity that its root asks for; end what DETACH CONCURRENTLY began."""
+        for name, leaving in self.connection.execute(_LEAVING, [self.table]).fetchall():
+            if leaving:
+                self.run(f"ALTER TABLE {self.table} DETACH PARTITION {name} FINALIZE")
+        leaves = self.connection.execute(_LEAVES, [self.table]).fetchall() if self.full else []
+        for (leaf,) in leaves:
+            self.run(f"ALTER TABLE {leaf} REPLICA IDENTITY FULL")
+
     # --- what it may do
 
     def _statements(self) -> Iterator[str]:
-        if self.dice.random() < 0.7:
+        if self.rows_only or self.dice.random() < 0.7:
             yield self._rows()
             return
         slot = self.dice.randrange(SLOTS)
