@@ -44,7 +44,13 @@ from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relatio
 from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
 from headrace.sources.postgres.catalog.partition_tree import Branch
-from headrace.sources.postgres.catalog.table_def_record import is_root, labels_of, tree_of, types_of
+from headrace.sources.postgres.catalog.table_def_record import (
+    is_listed,
+    is_root,
+    labels_of,
+    tree_of,
+    types_of,
+)
 from headrace.sources.postgres.catalog.types import is_same_form, is_wider
 from headrace.sources.postgres.context import OpenTransaction, StreamContext
 
@@ -206,12 +212,13 @@ def _of_table(
 
 def _foreign_rows(data: Bytes, messages: Messages, heads: _Heads, taken: _Taken) -> TableFailure | None:
     """The failure of a root some of whose rows are of a partition that is not known to be whole."""
-    tree = {branch.oid: branch for branch in tree_of(taken.wanted.details)}
+    details, schema = taken.wanted.details, taken.wanted.schema
+    tree, listed = {branch.oid: branch for branch in tree_of(details)}, is_listed(details)
     for row in partitions(messages, taken.rows):
         layout = relation(data, int(messages.body[row]), int(messages.stop[row]))
         if layout.oid == taken.oid:
             continue
-        what = _partition_flaw(tree.get(layout.oid), layout, taken.wanted.schema, int(heads.xid[row]))
+        what = _partition_flaw(tree.get(layout.oid), layout, schema, int(heads.xid[row]), listed)
         if what is not None:
             time = int(heads.time[row])
             return TableFailure(taken.oid, _altered(taken.wanted, time, f"{layout.name}: {what}"))
@@ -234,7 +241,9 @@ def partitions(messages: Messages, changes: Ints) -> Ints:
 _NEAR = 1 << 24  # transactions: no longer ago than that began the one that attached a partition
 
 
-def _partition_flaw(branch: Branch | None, layout: Relation, schema: TableSchema, xid: int) -> str | None:
+def _partition_flaw(
+    branch: Branch | None, layout: Relation, schema: TableSchema, xid: int, listed: bool
+) -> str | None:
     """Say why rows of a partition may not be all that the root has of it.
 
     It is not there any more: its rows went without a message. It was written to by the transaction that put
@@ -245,10 +254,12 @@ def _partition_flaw(branch: Branch | None, layout: Relation, schema: TableSchema
         return "it is no partition any more"
     if 0 <= (branch.attached - xid) & 0xFFFFFFFF < _NEAR:
         return "the transaction that made it a partition wrote to it, and may have truncated it"
+    if layout.identity == _FULL:
+        return None
+    # By a list the server chooses the columns of this layout by the numbers that they have in the root.
     key = {column.name for column in layout.columns if column.in_identity}
-    if layout.identity != _FULL and (schema.full or key != set(schema.key)):
-        return "its replica identity is another than that of its root"
-    return None
+    same = layout.identity == branch.identity if listed else key == set(schema.key)
+    return None if same and not schema.full else "its replica identity is another than that of its root"
 
 
 def _under(

@@ -7,11 +7,12 @@ without a message has the root copied anew, by itself; what brings no row does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
 
+from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators
@@ -117,16 +118,16 @@ class Scene:
         return self.mirrors.lake
 
 
-def _make(database: Database, names: Mapping[str, str]) -> None:
+def make(database: Database, names: Iterable[str]) -> None:
     for name in names:
         database.execute(TREE.format(t=name), user="app")
     database.execute("CREATE SCHEMA oracle")
-    _show(database, names)
 
 
-def _show(database: Database, names: Mapping[str, str]) -> None:
+def show(database: Database, names: Iterable[str]) -> None:
+    """Views of what the roots show by now: one that stood there before would keep DDL from them."""
     for name in names:
-        database.execute(f"CREATE OR REPLACE VIEW oracle.{name} AS SELECT * FROM public.{name}")
+        database.execute(f"CREATE VIEW oracle.{name} AS SELECT * FROM public.{name}")
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +135,7 @@ def scene(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> 
     with pytest.MonkeyPatch.context() as patch, postgres_server.database() as database:
         without_spark.jobs_in_process(patch)
         mirrors = Mirrors(database, tmp_path_factory.mktemp("roots") / "lake", None)
-        _make(database, {name: "" for name in CASES if name != "rewritten"})
-        database.execute(TREE.format(t="rewritten"), user="app")
+        make(database, CASES)
         mirrors.once()
         epoch = mirrors.lake.marks()[-1].epoch
         since = {name: mirrors.record(f"public.{name}").since for name in CASES}
@@ -149,7 +149,7 @@ def scene(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> 
                 f"DELETE FROM {name} WHERE id % 11 = 2; UPDATE {name} SET k = k WHERE id = 8", user="app"
             )
         mirrors.once()
-        _show(database, CASES)
+        show(database, CASES)
         yield Scene(mirrors, epoch, since)
 
 
@@ -174,3 +174,99 @@ def test_what_brings_no_row_leaves_a_root_in_its_marks(scene: Scene, case: str) 
     assert (record.state, record.error, record.since) == (State.LIVE, None, scene.since[case])
     marks = [mark for mark in scene.lake.marks() if mark.epoch >= scene.epoch]
     assert all(f"public.{case}" in mark.versions for mark in marks)
+
+
+# --- a publication of the user's, and what cannot be followed -------------------------------------
+
+PARTS = {
+    "filtered": "SELECT * FROM filtered WHERE k < 30",
+    "listed": "SELECT id, k, v FROM listed",
+    "halved": "SELECT id, k FROM halved WHERE id % 2 = 0",
+}
+
+
+def test_a_publication_of_roots_sends_parts_of_them(mirrors: Mirrors, database: Database) -> None:
+    make(database, PARTS)
+    for name, holds in PARTS.items():
+        database.execute(f"CREATE VIEW oracle.{name} AS {holds}")
+    database.execute(
+        "CREATE PUBLICATION p FOR TABLE filtered WHERE (k < 30), listed (id, v, k),"
+        " halved (k, id) WHERE (id % 2 = 0) WITH (publish_via_partition_root)",
+        user="app",
+    )
+    mirrors.options = {"publication": "p"}
+    mirrors.once()
+    assert differing(mirrors, PARTS) == {}
+    since = [mirrors.record(f"public.{name}").since for name in PARTS]
+    for name in PARTS:
+        do(database, MADE, name)
+        do(
+            database,
+            f"{SAME['moved']}; UPDATE {{t}} SET id = id + 1001, v = 'x', big = 'b' WHERE k < 9",
+            name,
+        )
+    mirrors.once()
+    assert differing(mirrors, PARTS) == {}
+    assert [mirrors.record(f"public.{name}").since for name in PARTS] == since
+    do(database, "TRUNCATE filtered_mid; UPDATE filtered SET k = 1 WHERE k > 30", "filtered")
+    mirrors.once()
+    assert differing(mirrors, PARTS) == {}
+    assert outcomes(verified(mirrors)) == {f"public.{name}": "equal" for name in PARTS}
+
+
+UNFIT = {
+    "unlogged": (f"{LIKE}; ALTER TABLE {{t}}_new SET UNLOGGED; {ATTACH}", "ALTER TABLE {t}_new SET LOGGED"),
+    "anonymous": (
+        "ALTER TABLE {t}_mid REPLICA IDENTITY NOTHING; INSERT INTO {t} VALUES (500, 12)",
+        "ALTER TABLE {t}_mid REPLICA IDENTITY DEFAULT",
+    ),
+}
+
+
+def test_a_partition_that_cannot_be_followed_stops_its_root_until_it_is_mended(
+    mirrors: Mirrors, database: Database
+) -> None:
+    make(database, [*UNFIT, "sound"])
+    mirrors.once()
+    for name, (statements, _) in UNFIT.items():
+        do(database, statements, name)
+    with pytest.raises(HeadraceError):
+        mirrors.once()
+    assert set(mirrors.lake.at().mark.versions) == {"public.sound"}
+    for name, (_, mend) in UNFIT.items():
+        do(database, mend, name)
+    mirrors.once()
+    show(database, UNFIT)
+    assert differing(mirrors, UNFIT) == {}
+
+
+def test_a_mirrored_table_that_becomes_a_partition_gives_its_rows_to_the_root(
+    mirrors: Mirrors, database: Database
+) -> None:
+    make(database, ["t"])
+    do(database, f"{LIKE}; {ROWS}", "t")
+    mirrors.once()
+    assert set(mirrors.lake.at().mark.versions) == {"public.t", "public.t_new"}
+    do(database, f"{ATTACH}; {INTO}; UPDATE {{t}} SET v = 'of the root' WHERE k = 41", "t")
+    with pytest.raises(HeadraceError) as stopped:
+        mirrors.once()
+    assert "PG_PARTITION_INSIDE" in str(stopped.value.detail)
+    show(database, ["t"])
+    assert differing(mirrors, ["t"]) == {}
+    assert mirrors.record("public.t_new").state is State.STOPPED
+
+
+def test_who_mirrors_partitions_by_themselves_goes_on_to_do_so(mirrors: Mirrors, database: Database) -> None:
+    make(database, ["t"])
+    patterns = ("public.*", "!public.t", "!public.t_deep")
+    mirrors.once(*patterns)
+    leaves = {f"public.t_{name}" for name in ("low", "mid", "deep_20", "deep_rest")}
+    assert set(mirrors.lake.at().mark.versions) == leaves
+    do(database, f"TRUNCATE {{t}}_low; UPDATE {{t}} SET k = 12 WHERE k > 20; {MADE}; {INTO}", "t")
+    for chosen in (patterns, ("public.*",)):
+        mirrors.once(*chosen)
+        assert set(mirrors.lake.at().mark.versions) == leaves
+    assert validators.exact(mirrors.lake, database.url(), values=True) == []
+    with pytest.raises(HeadraceError) as refused:
+        mirrors.once("public.*", "public.t")
+    assert refused.value.code == "TABLE_NOT_ADDED"

@@ -12,6 +12,7 @@ from headrace.testing.postgres import Database
 from tests import without_spark
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.parts.comparing import differing
+from tests.integration.pipeline.parts.test_roots import CASES, COPIED, SAME, do, make, show
 
 pytestmark = [pytest.mark.server, pytest.mark.full]
 
@@ -69,3 +70,24 @@ def test_parts_are_mirrored_and_followed(
     with pytest.raises(HeadraceError) as refused:
         mirrors.once()
     assert "REPLICA IDENTITY FULL" in refused.value.hint
+
+
+@pytest.mark.parametrize("handoff", ["slot", "chunks"])
+def test_roots_are_mirrored_whatever_becomes_of_their_trees(
+    any_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handoff: str
+) -> None:
+    without_spark.jobs_in_process(monkeypatch)
+    database = any_database
+    mirrors = Mirrors(database, tmp_path / "lake", None, {"handoff": handoff})
+    make(database, CASES)
+    mirrors.once()
+    since = {name: mirrors.record(f"public.{name}").since for name in CASES}
+    for name, statements in CASES.items():
+        do(database, statements, name)
+        database.execute(f"UPDATE {name} SET v = 'after' WHERE id % 4 = 0", user="app")
+    mirrors.once()
+    show(database, CASES)
+    assert differing(mirrors, CASES) == {}
+    now = {name: mirrors.record(f"public.{name}").since for name in CASES}
+    assert {name for name in CASES if now[name] != since[name]} == set(COPIED)
+    assert validators.definite(mirrors.lake, tables=[f"public.{name}" for name in SAME]) == []

@@ -66,6 +66,11 @@ def tree_of(record: Mapping[str, Any]) -> tuple[Branch, ...]:
     return tuple(Branch(**_fields(branch)) for branch in record.get("tree", ()))
 
 
+def is_listed(record: Mapping[str, Any]) -> bool:
+    """Tell whether a publication sent a list of the table's columns, by a look's record."""
+    return any(member["columns"] is not None for member in record.get("memberships", ()))
+
+
 def is_root(record: Mapping[str, Any]) -> bool:
     """Tell whether a look's record is of a partitioned table."""
     return bool(record.get("kind") == PARTITIONED)
