@@ -20,6 +20,10 @@ _LEAVING = (
 )
 
 
+def _bound(slot: int) -> str:
+    return f"FOR VALUES FROM ({slot * 10}) TO ({slot * 10 + 10})"
+
+
 class TreeAuthor:
     """The author of one partitioned table."""
 
@@ -126,15 +130,11 @@ class TreeAuthor:
 
     def _made(self, slot: int) -> str:
         self._last = self._name()
-        return f"CREATE TABLE {self._last} PARTITION OF {self.table} {self._bound(slot)}"
+        return f"CREATE TABLE {self._last} PARTITION OF {self.table} {_bound(slot)}"
 
     def _name(self) -> str:
         self.number += 1
         return f"{self.table}_{self.number}"
-
-    @staticmethod
-    def _bound(slot: int) -> str:
-        return f"FOR VALUES FROM ({slot * 10}) TO ({slot * 10 + 10})"
 
     def _identity(self) -> Iterator[str]:
         if self.full and self.dice.random() < 0.9:
@@ -148,7 +148,7 @@ class TreeAuthor:
         if self.dice.random() < 0.5:
             row = f"('b', 'brought', {slot * 10 + 3}, {self.dice.randrange(80)})"
             yield f"INSERT INTO {self._last} VALUES {row}"
-        yield f"ALTER TABLE {self.table} ATTACH PARTITION {self._last} {self._bound(slot)}"
+        yield f"ALTER TABLE {self.table} ATTACH PARTITION {self._last} {_bound(slot)}"
 
     def _taken(self, what: str, slot: int) -> Iterator[str]:
         found = self._partitions()
