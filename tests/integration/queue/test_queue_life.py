@@ -147,3 +147,19 @@ def test_a_table_whose_shape_changes_goes_on_under_the_new_one(
     executed(database, ["INSERT INTO t VALUES (4, 9)"])
     mirror.once()
     assert mirror.agrees("t")
+
+
+def test_a_queue_that_lost_a_table_is_refused_until_it_is_reconciled(
+    database: Database, mirrors: tuple[QueueMirror, QueueMirror]
+) -> None:
+    mirror, _ = mirrors
+    mirror.once()
+    executed(database, ["INSERT INTO t VALUES (2, 'two')", "DROP TABLE headrace.event_main_0"])
+    with pytest.raises(HeadraceError) as refused:
+        mirror.once()
+    assert refused.value.code == "QUEUE_REMADE"
+    mirror.once(heal=True)
+    assert mirror.agrees("t")
+    executed(database, ["INSERT INTO t VALUES (3, 'three')"])
+    mirror.once()
+    assert mirror.agrees("t")

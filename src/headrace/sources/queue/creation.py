@@ -13,7 +13,7 @@ from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.session.refusals import PrivilegeMissing
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.objects import VERSION, Objects
-from headrace.sources.queue.statements import queue_statements, schema_statements
+from headrace.sources.queue.statements import mending_statements, queue_statements, schema_statements
 
 _LOCK = 0x68656164  # of those that make or remove a queue
 
@@ -105,8 +105,24 @@ def ensure_queue(connection: Session, objects: Objects) -> Queue:
             for statement in creation_statements(schema, objects):
                 _execute(connection, statement)
             queue = read_queue(connection, objects)
+        elif not is_whole(connection, objects, queue):
+            for statement in mending_statements(schema.relations, objects):
+                _execute(connection, statement)
+            queue = read_queue(connection, objects)
     assert queue is not None
     return queue
+
+
+def is_whole(connection: Session, objects: Objects, queue: Queue) -> bool:
+    """Tell whether the event tables are those that the queue was made with."""
+    rows = query(
+        connection,
+        "SELECT count(*) FROM pg_catalog.pg_class c"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.oid = ANY (%s::oid[]) AND n.nspname = %s AND c.relkind = 'r'",
+        [list(queue.events), objects.schema],
+    )
+    return rows == [(len(queue.events),)]
 
 
 def creation_statements(schema: Schema, objects: Objects) -> list[str]:

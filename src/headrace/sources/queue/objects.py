@@ -72,7 +72,12 @@ class Objects:
     @property
     def events(self) -> tuple[str, ...]:
         """The event tables, in the order of their numbers."""
-        return tuple(self._in_schema(f"event_{self.name}_{number}") for number in range(EVENT_TABLES))
+        return tuple(self._in_schema(name) for name in self.event_names)
+
+    @property
+    def event_names(self) -> tuple[str, ...]:
+        """Their names, not quoted and without the schema."""
+        return tuple(f"event_{self.name}_{number}" for number in range(EVENT_TABLES))
 
     def trigger(self, operation: str) -> str:
         """The name, not quoted, of a trigger of a table."""

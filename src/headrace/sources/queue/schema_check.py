@@ -24,7 +24,7 @@ from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import from_record, to_record
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import tick
-from headrace.sources.queue.creation import read_queue, read_schema
+from headrace.sources.queue.creation import is_whole, read_queue, read_schema
 from headrace.sources.queue.definitions import QueuedTable, definition, read_tables
 from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.position import Place
@@ -82,20 +82,9 @@ def remade(connection: Session, upstream: Upstream) -> HeadraceError | None:
         return _lost(objects, "it is gone")
     if upstream.incarnation and queue.incarnation != upstream.incarnation:
         return _lost(objects, "it was dropped and made again, or came from a dump of another database")
-    if len(_there(connection, queue.events, objects)) < len(queue.events):
+    if not is_whole(connection, objects, queue):
         return _lost(objects, "a table of its events was dropped, or made again")
     return None
-
-
-def _there(connection: Session, oids: tuple[int, ...], objects: Objects) -> list[int]:
-    rows = query(
-        connection,
-        "SELECT c.oid::int8 FROM pg_catalog.pg_class c"
-        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE c.oid = ANY (%s::oid[]) AND n.nspname = %s AND c.relkind = 'r'",
-        [list(oids), objects.schema],
-    )
-    return [oid for (oid,) in rows]
 
 
 def _lost(objects: Objects, detail: str) -> QueueLost:

@@ -25,7 +25,7 @@ printed for a DBA.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from headrace.core.names import quote_identifier
@@ -62,15 +62,30 @@ def schema_statements(objects: Objects) -> list[str]:
 
 def queue_statements(objects: Objects) -> list[str]:
     """One queue: its event tables, its function, and its row last."""
-    oids = [f"{_literal(table)}::pg_catalog.regclass::oid" for table in objects.events]
     return [
         f"CREATE SEQUENCE {objects.sequence} CACHE 1",
         *(statement for table in objects.events for statement in _event_table(table)),
         capture_function(objects),
         f"INSERT INTO {objects.queue} (name, incarnation, current, version, made, switched, events)"
         f" VALUES ('{objects.name}', pg_catalog.gen_random_uuid(), 0, {VERSION}, pg_catalog.now(),"
-        f" pg_catalog.now(), array[{', '.join(oids)}])",
+        f" pg_catalog.now(), {_oids(objects)})",
     ]
+
+
+def mending_statements(schema: Collection[str], objects: Objects) -> list[str]:
+    """Make event tables that are not among the relations of the schema; the queue is another one then."""
+    missing = [
+        table for table, name in zip(objects.events, objects.event_names, strict=True) if name not in schema
+    ]
+    return [
+        *(statement for table in missing for statement in _event_table(table)),
+        f"UPDATE {objects.queue} SET incarnation = pg_catalog.gen_random_uuid(), current = 0,"
+        f" events = {_oids(objects)} WHERE name = '{objects.name}'",
+    ]
+
+
+def _oids(objects: Objects) -> str:
+    return f"array[{', '.join(f'{_literal(table)}::pg_catalog.regclass::oid' for table in objects.events)}]"
 
 
 def _event_table(table: str) -> Iterator[str]:

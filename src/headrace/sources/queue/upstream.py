@@ -22,7 +22,7 @@ from headrace.sources.postgres.session.identity import Identity
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import readers
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue.creation import read_queue, read_schema
+from headrace.sources.queue.creation import is_whole, read_queue, read_schema
 from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.position import Place
 from headrace.sources.queue.tick import Tick
@@ -58,6 +58,13 @@ def confirm(connection: Session, identity: Identity, upstream: Upstream, reached
     if upstream.incarnation and queue.incarnation != upstream.incarnation:
         raise QueueLost(
             "QUEUE_REMADE", f'the queue "{upstream.queue}" was dropped and made again', hint=_RECONCILE
+        )
+    if not is_whole(connection, objects, queue):
+        raise QueueLost(
+            "QUEUE_REMADE",
+            f'the queue "{upstream.queue}" is not the one that was read',
+            detail="a table of its events was dropped, or made again: events of it may be missing",
+            hint=_RECONCILE,
         )
     if not readers.is_registered(connection, upstream):
         raise QueueLost(
