@@ -182,7 +182,8 @@ def _made(objects: Objects, tables: Sequence[QueuedTable]) -> Finding:
 
 
 def _script(objects: Objects, table: QueuedTable) -> tuple[str, ...]:
-    return tuple(trigger_statements(objects, table.name, drop=table.triggers.names))
+    # Whoever writes a table waits behind whoever waits for its lock: what fails for it is run again.
+    return ("SET lock_timeout = '1s'", *trigger_statements(objects, table.name, drop=table.triggers.names))
 
 
 def _replica_role(objects: Objects, names: Sequence[TableName]) -> Finding:
