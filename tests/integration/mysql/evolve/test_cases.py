@@ -108,6 +108,8 @@ REWRITTEN = {
     "123456789012345.12345 WHERE id = 5",
     "doubled": "UPDATE {t} SET f = 0.1 WHERE id = 6; ALTER TABLE {t} MODIFY f double; UPDATE "
     "{t} SET f = 0.1 WHERE id = 5",
+    "counter": "ALTER TABLE {t} MODIFY id bigint NOT NULL AUTO_INCREMENT;"
+    " INSERT INTO {t} (id) VALUES (5000000001)",
     "moved": "ALTER TABLE {t} MODIFY n int AFTER s; UPDATE {t} SET n = 5 WHERE id = 5",
     "once_again": "ALTER TABLE {t} DROP COLUMN n, ADD COLUMN n int; UPDATE {t} SET n = 5 WHERE id = 5",
     "again_in_two": "ALTER TABLE {t} DROP COLUMN n; UPDATE {t} SET s = 'x' WHERE id = 5; ALTER "
@@ -198,7 +200,8 @@ def _run(database: Database, *statements: str) -> None:
 def _make(database: Database) -> None:
     rows = ", ".join(ROW.format(i=i) for i in range(1, BEFORE + 1))
     for name in [*_cases(database), "sound"]:
-        _run(database, MADE.format(t=name), f"INSERT INTO {name} VALUES {rows}")
+        made = MADE.replace("PRIMARY", "AUTO_INCREMENT PRIMARY") if name == "counter" else MADE
+        _run(database, made.format(t=name), f"INSERT INTO {name} VALUES {rows}")
 
 
 def _cases(database: Database) -> dict[str, str]:

@@ -1,0 +1,136 @@
+"""Two looks and the statements in between: what is explained, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from headrace.core.conversion import Take, Value
+from headrace.core.names import TableName
+from headrace.sources.mysql.catalog.column_row import ColumnRow
+from headrace.sources.mysql.catalog.evidence import Explained, explained
+from headrace.sources.mysql.catalog.table_def import TableLook
+from headrace.sources.mysql.steps import FIRST, Add, Alteration, Drop, Recode, Rename, Retype, Step
+
+NULL, SEVEN = Value.of(pa.scalar(None, pa.int32())), Value.of(pa.scalar(7, pa.int32()))
+
+
+def look(*columns: str, key: str = "id", counting: str = "") -> TableLook:
+    """A table of `name type` columns; a type in capitals cannot be NULL, `=` stands before an expression."""
+    rows = []
+    for number, column in enumerate(columns, 1):
+        name, _, of = column.partition(" ")
+        plain, _, expression = (of or "int").partition(" = ")
+        base = plain.partition("(")[0].lower()
+        charset = "utf8mb4" if base in ("varchar", "text") else None
+        kind = "v" if expression else ""
+        nullable = plain[0].islower() and name != key
+        rows.append(
+            ColumnRow(
+                *(name, number, plain.lower(), base, charset, charset, nullable, kind, expression, False),
+                *(None, None, None, None),
+            )
+        )
+    keys = ((key,),) if key else ()
+    table = TableName("shop", "t")
+    return TableLook(table, "BASE TABLE", "InnoDB", tuple(rows), keys, bool(key), counting=counting)
+
+
+def found(
+    last: TableLook, now: TableLook, *statements: Sequence[Step], key: str = "id", strict: bool = True
+) -> Explained | None:
+    told = [(10 * n, Alteration(tuple(steps), strict)) for n, steps in enumerate(statements, 1)]
+    return explained(last, now, (key,) if key else (), told)
+
+
+BEFORE = look("id", "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("now", "steps", "parts"),
+    [
+        (look("id", "a", "b", "n"), [Add("n")], [Take(0), Take(1), Take(2), NULL]),
+        (look("n", "id", "a", "b"), [Add("n", "7", after=FIRST)], [SEVEN, Take(0), Take(1), Take(2)]),
+        (look("id", "n", "a", "b"), [Add("n", after="ID")], [Take(0), NULL, Take(1), Take(2)]),
+        (look("id", "b"), [Drop("a")], [Take(0), Take(2)]),
+        (look("id", "b", "a"), [Rename("a", "b"), Rename("b", "a")], [Take(0), Take(1), Take(2)]),
+        (look("id", "b", "a"), [Drop("a"), Add("a")], [Take(0), Take(2), NULL]),
+        (look("id", "b", "a"), [Retype("a", "a", after="b")], [Take(0), Take(2), Take(1)]),
+        (look("id", "c bigint", "b"), [Retype("a", "c")], [Take(0), Take(1), Take(2)]),
+        (
+            look("id", "a", "b"),
+            [Drop("x", lenient=True), Add("b", "5", lenient=True)],
+            [*map(Take, range(3))],
+        ),
+    ],
+)
+def test_a_statement_says_out_of_what_each_column_comes(
+    now: TableLook, steps: Sequence[Step], parts: Sequence[object]
+) -> None:
+    told = found(BEFORE, now, steps)
+    assert told is not None
+    assert list(told.parts) == list(parts)
+
+
+def test_each_version_between_statements_is_known() -> None:
+    now = look("id", "c bigint", "n")
+    told = found(
+        BEFORE, now, [Add("n")], [Drop("b"), Add("x")], [Rename("a", "c"), Drop("x")], [Retype("c", "c")]
+    )
+    assert told is not None
+    names = [version.conversion.names for version in told.versions]
+    assert names == [("id", "a", "b"), ("id", "a", "b", "n"), ("id", "a", "n", "x"), ("id", "c", "n")]
+    assert [version.conversion.until for version in told.versions] == [10, 20, 30, 40]
+    assert [version.conversion.parts[1] for version in told.versions] == [Take(1)] * 4
+    assert [version.conversion.parts[2] for version in told.versions] == [NULL, Take(3), Take(2), Take(2)]
+    types = [[row and row.column_type for row in version.columns] for version in told.versions]
+    assert types[2] == ["int", "int", "int", None]
+    assert types[3] == ["int", "int", "int"]
+
+
+@pytest.mark.parametrize(
+    ("now", "statements"),
+    [
+        (look("id", "a", "b", "n"), []),
+        (look("id", "a", "b", "n"), [[Add("m")]]),
+        (look("id", "a", "b", "n"), [[Add("n", after=FIRST)]]),
+        (look("id", "a", "b", "n"), [[Add("n")], [Add("n")]]),
+        (look("id", "a", "b bigint", "n"), [[Add("n")]]),
+        (look("id", "a", "b smallint"), [[Retype("b", "b")]]),
+        (look("id", "a", "b"), [[Retype("b", "b")], [Retype("b", "b")]]),
+        (look("id", "a", "b bigint"), [[Retype("b", "b")], [Recode()]]),
+        (look("id", "a", "b"), [[Retype("b", "b", counts=True)]]),
+        (look("id", "a", "b", "n DATE"), [[Add("n")]]),
+        (look("id", "a", "b", "n"), [[Add("n", "8"), Retype("n", "n")]]),
+        (look("id", "a", "b", "n int = a"), [[Add("n")]]),
+        (look("id", "a", "b bigint", "v int = a"), [[Retype("b", "b")]]),
+        (look("id", "b"), [[Drop("a"), Drop("A")]]),
+        (look("id", "é", "b"), [[Rename("a", "É")]]),
+        (look("id", "a", "b", key="a"), [[Add("n")], [Drop("n")]]),
+    ],
+)
+def test_what_the_statements_do_not_explain_is_not_proven(
+    now: TableLook, statements: Sequence[Sequence[Step]]
+) -> None:
+    assert found(BEFORE, now, *statements) is None
+
+
+def test_a_column_that_may_not_be_null_any_more_is_the_same_where_the_session_was_strict() -> None:
+    now = look("id", "a INT", "b")
+    assert found(BEFORE, now, [Retype("a", "a")]) is not None
+    assert found(BEFORE, now, [Retype("a", "a")], strict=False) is None
+
+
+def test_a_counter_stays_one() -> None:
+    last, now = look("id", counting="id"), look("id BIGINT", counting="id")
+    assert found(last, now, [Retype("id", "id", counts=True)]) is not None
+
+
+def test_the_key_is_followed_through_its_names() -> None:
+    told = found(BEFORE, look("number", "a", "b", key="number"), [Rename("id", "number")])
+    assert told is not None
+    assert told.key == ("number",)
+    assert found(BEFORE, look("a", "b", key=""), [Drop("id")]) is None
+    assert found(look("a", "b", key=""), look("b", key=""), [Drop("a")], key="") is not None
