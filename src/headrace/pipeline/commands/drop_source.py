@@ -44,7 +44,7 @@ def drop_reader(path: str, reader: str, *, url: str | None = None, only: str | N
     for name, made in known.items():
         address = url or made.address
         source = registry.by_address(address)
-        for each in source.drop_reader(source.address(address), made.record, reader):
+        for each in source.drop(source.address(address), made.record, reader):
             yield f"{name}: dropped {each}"
     if not known:
         yield _NOTHING

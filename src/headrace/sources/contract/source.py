@@ -52,11 +52,12 @@ class Source(Protocol):
     def script(self, report: Report) -> list[str]:
         """The statements that mend what was found, in an order in which they can be run."""
 
-    def drop(self, address: Address, upstream: Json) -> list[str]:
-        """Remove what is ours of the objects upstream; what was removed, for people."""
+    def drop(self, address: Address, upstream: Json, other: str | None = None) -> list[str]:
+        """Remove what is ours of the objects upstream; what was removed, for people.
 
-    def drop_reader(self, address: Address, upstream: Json, reader: str) -> list[str]:
-        """Remove another mirror, by its name, that reads through the same objects; refused where none can."""
+        Or what is there for another mirror of that name, which reads through the same objects; refused where
+        none can.
+        """
 
     def at(self, upstream: Json, time: int) -> Position | None:
         """The position at a time, in the life that `upstream` is of; None where only its stream can tell."""

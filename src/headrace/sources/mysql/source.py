@@ -165,11 +165,10 @@ class MysqlSource:
 
     # --- its stream
 
-    def drop(self, address: AnyAddress, upstream: Json) -> list[str]:
+    def drop(self, address: AnyAddress, upstream: Json, other: str | None = None) -> list[str]:
+        if other is not None:
+            raise no_readers(self.declaration.title)
         return []
-
-    def drop_reader(self, address: AnyAddress, upstream: Json, reader: str) -> list[str]:
-        raise no_readers(self.declaration.title)
 
     def at(self, upstream: Json, time: int) -> None:
         """A set of transactions does not follow from how many they are."""

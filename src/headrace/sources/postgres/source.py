@@ -245,11 +245,10 @@ class PostgresSource:
 
     # --- its stream
 
-    def drop(self, address: AnyAddress, upstream: Json) -> list[str]:
+    def drop(self, address: AnyAddress, upstream: Json, other: str | None = None) -> list[str]:
+        if other is not None:
+            raise no_readers(self.declaration.title)
         return upstreams.drop(Address(address.text), Upstream.of(upstream))
-
-    def drop_reader(self, address: AnyAddress, upstream: Json, reader: str) -> list[str]:
-        raise no_readers(self.declaration.title)
 
     def at(self, upstream: Json, time: int) -> Position:
         return Upstream.of(upstream).log.at(time)

@@ -157,11 +157,9 @@ class QueueSource:
 
     # --- its stream
 
-    def drop(self, address: AnyAddress, upstream: Json) -> list[str]:
-        return removal.drop(QueueAddress.parse(address.text).server, Upstream.of(upstream))
-
-    def drop_reader(self, address: AnyAddress, upstream: Json, reader: str) -> list[str]:
-        return removal.drop_other(QueueAddress.parse(address.text).server, Upstream.of(upstream), reader)
+    def drop(self, address: AnyAddress, upstream: Json, other: str | None = None) -> list[str]:
+        server, ours = QueueAddress.parse(address.text).server, Upstream.of(upstream)
+        return removal.drop(server, ours) if other is None else removal.drop_other(server, ours, other)
 
     def at(self, upstream: Json, time: int) -> None:
         """A tick is known by its nonce, which its number does not tell."""
