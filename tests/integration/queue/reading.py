@@ -67,21 +67,28 @@ class Reading:
 @contextmanager
 def reading(database: Database, lakes: Sequence[Upstream] = (LAKE,)) -> Iterator[list[Reading]]:
     """Streams from now on, one for each lake."""
-    address = Address.parse(database.url(user="app"))
     opened: list[Reading] = []
     try:
-        with connect(address, role="test") as session:
-            identity = identify(session)
+        with connect(_address(database), role="test") as session:
             for lake in lakes:
                 with ticks.taking(session, lake.objects) as tick:
                     readers.register(session, lake, tick)
-                start = tick.position(lake.log)
-                stream = QueueStream.open(address, Wanted(lake, start, start, known(identity)))
-                opened.append(Reading(stream))
+                opened.append(open_at(database, lake, tick.position(lake.log)))
         yield opened
     finally:
         for each in opened:
             each.stream.close()
+
+
+def open_at(database: Database, lake: Upstream, start: Position) -> Reading:
+    """A stream from a place on."""
+    with connect(_address(database), role="test") as session:
+        identity = known(identify(session))
+    return Reading(QueueStream.open(_address(database), Wanted(lake, start, start, identity)))
+
+
+def _address(database: Database) -> Address:
+    return Address.parse(database.url(user="app"))
 
 
 def end_of(session: Session) -> Position:

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from headrace.core.errors import Transient
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.batch import Batch
 from headrace.sources.queue.stream.queue_stream import COLUMNS
@@ -19,7 +20,7 @@ from headrace.testing.binaries import ServerUser
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
 from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
-from tests.integration.queue.reading import Reading, end_of, reading
+from tests.integration.queue.reading import Reading, end_of, open_at, reading
 
 pytestmark = pytest.mark.server
 
@@ -150,6 +151,27 @@ def test_a_tick_waits_for_the_one_before_and_its_snapshot_is_younger(
     assert second.number == first.number + 1
     [xid] = _captured(database).values()
     assert Batch.between(first.snapshot, second.snapshot).holds(xid)
+
+
+@pytest.mark.parametrize("role", ["batches", ""])
+def test_a_connection_that_is_ended_is_noticed_and_what_it_had_not_brought_comes_again(
+    database: Database, table: Capturing, role: str
+) -> None:
+    with reading(database) as [stream]:
+        ended = database.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s",
+            [f"headrace receiver {LAKE.lake} {role}".strip()],
+        )
+        assert ended == [(True,)]
+        executed(database, ["INSERT INTO t VALUES (1, 1)"])
+        with pytest.raises(Transient):
+            stream.until(end_of(table.session))
+        again = open_at(database, LAKE, stream.stream.start)
+        try:
+            again.until(end_of(table.session))
+            _exact(again, database)
+        finally:
+            again.stream.close()
 
 
 def _scanned(plan: dict[str, Any]) -> int:

@@ -19,6 +19,7 @@ from psycopg import pq
 from headrace.core.errors import HeadraceError, Transient
 from headrace.decode.kernel import Bytes
 from headrace.decode.queue.framing import COPY_HEADER
+from headrace.sources.postgres.protocol.wire import lost
 from headrace.sources.postgres.snapshot.copy_out import stream_copy
 
 AHEAD = 4  # buffers, of about a megabyte each
@@ -42,7 +43,9 @@ class BatchCopy:
         try:
             found = self._buffers.get(timeout=max(timeout, 0.001))
         except queue.Empty:
-            return None
+            if self._thread.is_alive() or not self._buffers.empty():
+                return None
+            raise lost("it ended in the midst of a batch") from None
         if isinstance(found, HeadraceError):
             raise found
         return found
