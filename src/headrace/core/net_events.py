@@ -23,13 +23,16 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.core.columns import Flags, Ints, column, ints
+from headrace.core.columns import Flags, Ints, column, flags, ints
 from headrace.core.key_events import Event
 from headrace.core.keycode import keycode
 from headrace.core.row_groups import by_group, group
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncation, generations
+
+_UNLIKE = (pa.types.is_nested, pa.types.is_floating, pa.types.is_interval)  # of Arrow's comparison
 
 
 def net_events(schema: TableSchema, events: pa.Table, truncations: Sequence[Truncation] = ()) -> pa.Table:
@@ -41,8 +44,10 @@ def net_events(schema: TableSchema, events: pa.Table, truncations: Sequence[Trun
     many = np.bincount(moments)[moments] > 1
     if not many.any():
         return events
+    doubtful = many & ~_updated(events, moments, appears)[moments]
     left = np.ones(len(moments), np.bool_)
-    left[many] = _uneven(events, np.flatnonzero(many), moments, appears)
+    if doubtful.any():
+        left[doubtful] = _uneven(events, np.flatnonzero(doubtful), moments, appears)
     return _as_events(events, left, moments, appears)
 
 
@@ -57,6 +62,29 @@ def _moments(events: pa.Table, truncations: Sequence[Truncation]) -> Ints:
         if len(distinct) > 1:
             found = np.unique(found * len(distinct) + of_row, return_inverse=True)[1]
     return np.asarray(found, np.int64)
+
+
+def _updated(events: pa.Table, moments: Ints, appears: Flags) -> Flags:
+    """Tell of which moments one row went and another came: mostly a column's values tell them apart.
+
+    Only what Arrow compares as we do is asked; of the others it is told by all of their bits.
+    """
+    came, went = (
+        np.bincount(moments[each], minlength=int(moments.max()) + 1) for each in (appears, ~appears)
+    )
+    pairs = (came == 1) & (went == 1)
+    places = np.zeros((2, len(came)), np.int64)
+    places[appears.astype(np.int64), moments] = np.arange(len(moments))
+    alike = np.flatnonzero(pairs)
+    for name in filter(_is_value, events.column_names):
+        values = column(events, name)
+        if len(alike) and not any(unlike(values.type) for unlike in _UNLIKE):
+            old, new = (values.take(pa.array(side[alike])) for side in places)
+            same = pc.fill_null(pc.equal(old, new), False)
+            both_null = pc.and_(old.is_null(), new.is_null())
+            alike = alike[flags(pc.or_(same, both_null))]
+    pairs[alike] = False
+    return np.asarray(pairs, np.bool_)
 
 
 def _uneven(events: pa.Table, rows: Ints, moments: Ints, appears: Flags) -> Flags:
