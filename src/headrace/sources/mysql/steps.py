@@ -4,8 +4,9 @@
                   Add("n", "7", after="id")  Drop("s")   Retype("a", "b")
 
 Made by the stream where it reads the statement (`stream.closed_form`), carried by the frame that stands at
-its place, held against two looks at the catalog (`catalog.evidence`). Names are as they were typed. No type
-is said: what a column is the catalog tells. Values only.
+its place, held against two looks at the catalog (`catalog.evidence`). Names are as they were typed. What a
+column is the catalog tells; what the statement says of it proves that the catalog shows this statement's work
+and not a later one's (`Declared`). Values only.
 """
 
 from __future__ import annotations
@@ -19,6 +20,15 @@ FIRST = ""  # in the place of a column's name: before all others
 
 
 @dataclass(frozen=True, slots=True)
+class Declared:
+    """The definition that a statement gave to a column, as the catalog would show it; "": it is not known."""
+
+    type: str = ""
+    not_null: bool = False
+    charset: str = ""  # of the statement; without one it is the table's
+
+
+@dataclass(frozen=True, slots=True)
 class Add:
     """A column that came."""
 
@@ -28,6 +38,7 @@ class Add:
     says_null: bool = False  # DEFAULT NULL: no other value stands in old rows
     after: str | None = None  # None: at the end
     lenient: bool = False  # IF NOT EXISTS
+    declared: Declared = Declared()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +67,14 @@ class Retype:
     after: str | None = None  # None: where it was
     counts: bool = False  # AUTO_INCREMENT
     lenient: bool = False
+    declared: Declared = Declared()
 
 
 @dataclass(frozen=True, slots=True)
 class Recode:
     """All texts got another charset or collation."""
+
+    charset: str = ""
 
 
 Step = Add | Drop | Rename | Retype | Recode
@@ -84,4 +98,10 @@ class Alteration:
     def parse(cls, packed: bytes) -> Alteration:
         """Read what `packed` makes."""
         record: Any = json.loads(packed)
-        return cls(tuple(_KINDS[kind](**values) for kind, values in record["steps"]), record["strict"])
+        return cls(tuple(_step(kind, values) for kind, values in record["steps"]), record["strict"])
+
+
+def _step(kind: str, values: Mapping[str, Any]) -> Step:
+    if "declared" in values:
+        values = {**values, "declared": Declared(**values["declared"])}
+    return _KINDS[kind](**values)

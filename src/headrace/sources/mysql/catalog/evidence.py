@@ -9,6 +9,10 @@ their order as the steps make them have to be those of the catalog; a column tha
 be what it was; one that a step did may be so once, and only as `widenings` lists it; one that was added has
 in rows from before the value that `constants` knows. Whatever else is between the two looks: not proven.
 
+A look is later than the statements that were brought: it may show what further ones made of the table. So a
+column that a statement defines has to be what that very statement says (`_check_said`). By `MODIFY n tinyint`
+of which a later `MODIFY n int` leaves no trace but in the values, nothing is proven.
+
 A statement that did something else than it says (IF EXISTS, another table of that name), and DDL that is in
 no log, do not fit. Two that undo each other between two looks fit, and are right as well: rows from between
 them come under the columns of then.
@@ -28,8 +32,9 @@ from headrace.core.conversion import Conversion, Part, Take, Value
 from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.catalog.constants import value_before
 from headrace.sources.mysql.catalog.table_def import TableLook
-from headrace.sources.mysql.catalog.widenings import is_pure
-from headrace.sources.mysql.steps import FIRST, Add, Alteration, Drop, Recode, Rename, Retype, Step
+from headrace.sources.mysql.catalog.types import base_of, is_unsigned
+from headrace.sources.mysql.catalog.widenings import is_integer, is_pure
+from headrace.sources.mysql.steps import FIRST, Add, Alteration, Declared, Drop, Recode, Rename, Retype, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,8 @@ class _Column:
     retyped: int = 0  # how often it was defined anew
     strict: bool = True  # by sessions that refuse what they can't keep
     counts: bool = False  # AUTO_INCREMENT was said
+    said: Declared | None = None  # by the statement that defined it anew
+    recoded: str | None = None  # the charset that all texts got
 
 
 _Columns = tuple[_Column, ...]
@@ -105,7 +112,8 @@ def _altered(columns: _Columns, alteration: Alteration, *, first: int) -> _Colum
     steps = [step for step in alteration.steps if not _does_nothing(columns, step)]
     taken = [_place(columns, step.old if isinstance(step, Rename | Retype) else step.name) for step in steps
              if isinstance(step, Rename | Retype | Drop)]  # fmt: skip
-    if len(set(taken)) < len(taken):
+    recodes = any(isinstance(step, Recode) for step in steps)
+    if len(set(taken)) < len(taken) or (recodes and any(isinstance(step, Retype) for step in steps)):
         raise _Unproven
     after = [each for column in columns for each in _kept(columns, column, steps, alteration)]
     for number, step in enumerate(steps):
@@ -132,8 +140,9 @@ def _kept(
     columns: _Columns, column: _Column, steps: Sequence[Step], alteration: Alteration
 ) -> Iterator[_Column]:
     """The column under its name behind the statement, unless it went, or was put elsewhere."""
-    if any(isinstance(step, Recode) for step in steps):
-        column = replace(column, retyped=column.retyped + 1, strict=column.strict and alteration.strict)
+    for charset in (step.charset for step in steps if isinstance(step, Recode)):
+        strict = column.strict and alteration.strict
+        column = replace(column, retyped=column.retyped + 1, strict=strict, recoded=charset)
     for step in steps:
         match step:
             case Drop() if columns[_place(columns, step.name)].number == column.number:
@@ -155,6 +164,7 @@ def _retyped(column: _Column, step: Retype, alteration: Alteration) -> _Column:
         retyped=column.retyped + 1,
         strict=column.strict and alteration.strict,
         counts=column.counts or step.counts,
+        said=step.declared,
     )
 
 
@@ -190,8 +200,10 @@ def _parts(last: TableLook, now: TableLook, columns: _Columns) -> Iterator[tuple
     for column, row in zip(columns, now.columns, strict=True):
         if column.add is None:
             _check_column(last.columns[column.number], row, column, last)
+            _check_definition(last.columns[column.number], row, column, now)
             yield column.number, Take(column.number)
             continue
+        _check_said(column.add.declared, row, now)
         value = None if column.retyped else value_before(column.add, row)
         if value is None:
             raise _Unproven
@@ -207,6 +219,40 @@ def _check_column(before: ColumnRow, after: ColumnRow, column: _Column, last: Ta
     plain = not (before.generated or after.generated) and before.srs_id == after.srs_id
     if column.retyped != 1 or denied or not (counted and plain and is_pure(before, after)):
         raise _Unproven
+
+
+def _check_definition(before: ColumnRow, after: ColumnRow, column: _Column, now: TableLook) -> None:
+    """Refuse a column that was defined anew where that is not what it is by now, or filled its NULLs."""
+    if column.recoded is not None and after.charset and _charset(after) != column.recoded:
+        raise _Unproven
+    if column.said is None:
+        return
+    _check_said(column.said, after, now)
+    # Of any mode: ALTER TABLE puts the time of its own into a timestamp that was NULL.
+    if before.nullable and not after.nullable and base_of(after.column_type) == "timestamp":
+        raise _Unproven
+
+
+def _check_said(said: Declared, row: ColumnRow, now: TableLook) -> None:
+    """Refuse a column that is not what a statement says: a later one, not brought yet, made it that."""
+    in_primary = now.primary and row.name in now.keys[0]
+    if said.type != _spelled(row) or (said.not_null == row.nullable and not in_primary):
+        raise _Unproven
+    if said.charset and row.charset and said.charset != _charset(row):
+        raise _Unproven
+
+
+def _charset(row: ColumnRow) -> str:
+    return "utf8mb3" if row.charset == "utf8" else row.charset or ""
+
+
+def _spelled(row: ColumnRow) -> str:
+    """The type of a column, as `Declared` spells it: of whole numbers the widths mean nothing."""
+    base = base_of(row.column_type)
+    if is_integer(row.column_type) or base == "year":
+        return base + (" unsigned" if is_unsigned(row.column_type) and base != "year" else "")
+    shown = row.column_type.removesuffix(" zerofill")
+    return "geomcollection" if shown == "geometrycollection" else shown
 
 
 def _check_table(last: TableLook, now: TableLook, columns: _Columns) -> None:

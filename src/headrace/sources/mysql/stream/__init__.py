@@ -10,6 +10,7 @@
     statements     what a statement does to tables: it is read here, and nowhere kept
     alterations    the clauses of ALTER TABLE
     closed_form    statements whose every clause says all that it does to columns
+    spelled_types  the types of columns, as the catalog would print them
     tokens         the words of a statement
     letters        names in capital letters on a server that compares them in small ones
     charsets       in which statements are logged

@@ -20,20 +20,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from headrace.sources.mysql.steps import FIRST, Add, Alteration, Drop, Recode, Rename, Retype, Step
+from headrace.sources.mysql.steps import FIRST, Add, Alteration, Declared, Drop, Recode, Rename, Retype, Step
 from headrace.sources.mysql.stream import alterations
+from headrace.sources.mysql.stream.spelled_types import spelled_charset, spelled_type
 from headrace.sources.mysql.stream.tokens import Sign, Token, Unreadable, Words
 
 _STRICT = (1 << 21) | (1 << 22)  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES: InnoDB knows no difference
 _OWN_MODES = ~0xFFFFFFFF  # MariaDB's, by which the empty text may be NULL
-_TYPES = frozenset(
-    """BIGINT BINARY BIT BLOB BOOL BOOLEAN CHAR CHARACTER DATE DATETIME DEC DECIMAL DOUBLE ENUM FIXED FLOAT
-    FLOAT4 FLOAT8 GEOMETRY GEOMETRYCOLLECTION INET4 INET6 INT INT1 INT2 INT3 INT4 INT8 INTEGER JSON LINESTRING
-    LONGBLOB LONGTEXT MEDIUMBLOB MEDIUMINT MEDIUMTEXT MULTILINESTRING MULTIPOINT MULTIPOLYGON NUMERIC POINT
-    POLYGON REAL SET SMALLINT TEXT TIME TIMESTAMP TINYBLOB TINYINT TINYTEXT UUID VARBINARY VARCHAR VECTOR
-    YEAR""".split()
-)
-_FACETS = frozenset("ASCII BINARY PRECISION SIGNED UNICODE UNSIGNED VARYING ZEROFILL".split())
 _NUMBER = re.compile(r"\d{1,65}", re.ASCII)
 _PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")  # printed ASCII without quotes and backslashes
 _NOT_A_COLUMN = frozenset(
@@ -45,11 +38,14 @@ _NOT_A_COLUMN = frozenset(
 class _Definition:
     """The definition of a column, as far as its words are asked for."""
 
+    type: str
     default: str | None = None
     is_text: bool = False
     says_null: bool = False
     counts: bool = False
     after: str | None = None
+    nullable: bool | None = None
+    charset: str = ""
 
 
 def alteration(words: Words) -> Alteration:
@@ -102,7 +98,7 @@ def _added(words: Words) -> Iterator[Step]:
     name, found = words.name(), _definition(words)
     if found.counts:
         raise Unreadable
-    yield Add(name, found.default, found.is_text, found.says_null, found.after, lenient)
+    yield Add(name, found.default, found.is_text, found.says_null, found.after, lenient, _declared(found))
 
 
 def _dropped(words: Words) -> Iterator[Step]:
@@ -134,38 +130,41 @@ def _retyped(words: Words) -> Step:
     old = words.name()
     new = words.name() if changes else old
     found = _definition(words)
-    return Retype(old, new, found.after, found.counts, lenient)
+    return Retype(old, new, found.after, found.counts, lenient, _declared(found))
 
 
 def _recoded(words: Words) -> Step:
     words.expect("CONVERT")
     words.expect("TO")
-    _charset(words)
+    charset = _charset(words)
     if words.skip("COLLATE"):
         words.name()
-    return Recode()
+    return Recode(charset)
 
 
-def _charset(words: Words) -> None:
+def _charset(words: Words) -> str:
     if not words.skip("CHARSET"):
         words.expect("CHARACTER")
         words.expect("SET")
-    words.name()
+    return spelled_charset(words.name())
 
 
 def _definition(words: Words) -> _Definition:
     """A type, its facets, and the attributes behind it."""
-    if words.read().keyword not in _TYPES:
-        raise Unreadable
-    if words.sign("("):
-        alterations.close(words)
-    words.skip_any(*_FACETS)
-    if words.sign("("):  # CHAR VARYING (10)
-        alterations.close(words)
-    found = _Definition()
+    found = _Definition(spelled_type(words))
     while not _is_end(words.next):
         found = _attribute(words, found)
     return found
+
+
+def _declared(found: _Definition) -> Declared:
+    return Declared(found.type, not_null=found.nullable is False, charset=found.charset)
+
+
+def _with_null(found: _Definition, *, nullable: bool) -> _Definition:
+    if found.nullable is not None:
+        raise Unreadable  # said twice
+    return replace(found, nullable=nullable)
 
 
 def _is_end(token: Token) -> bool:
@@ -176,34 +175,33 @@ def _attribute(words: Words, found: _Definition) -> _Definition:
     match words.next.keyword:
         case "NOT":
             words.skip("NOT", "NULL")
+            return _with_null(found, nullable=False)
         case "DEFAULT":
             return _default(words, found)
+        case "COLLATE" | "CHARACTER" | "CHARSET":
+            return replace(found, charset=_own_charset(words))
+        case "FIRST" | "AFTER":
+            return replace(found, after=FIRST if words.read().keyword == "FIRST" else words.name())
+    first = words.read().keyword
+    match first:
+        case "NULL":
+            return _with_null(found, nullable=True)
         case "AUTO_INCREMENT":
-            words.read()
             return replace(found, counts=True)
         case "UNIQUE":
-            words.read()
             words.skip("KEY")
-        case "COMMENT":
-            words.read()
-            if words.read().sign is not Sign.TEXT:
-                raise Unreadable
-        case "COLLATE":
-            words.read()
-            words.name()
-        case "CHARACTER" | "CHARSET":
-            _charset(words)
-        case "FIRST":
-            words.read()
-            return replace(found, after=FIRST)
-        case "AFTER":
-            words.read()
-            return replace(found, after=words.name())
-        case "NULL" | "VISIBLE" | "INVISIBLE":
-            words.read()
+        case "COMMENT" if words.read().sign is Sign.TEXT:
+            pass
+        case "VISIBLE" | "INVISIBLE":
+            pass
         case _:
             raise Unreadable
     return found
+
+
+def _own_charset(words: Words) -> str:
+    """The charset of a column, by its name or by a collation of it."""
+    return spelled_charset(words.name()) if words.skip("COLLATE") else _charset(words)
 
 
 def _default(words: Words, found: _Definition) -> _Definition:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from headrace.core.names import TableName
 from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.catalog.evidence import Explained, explained
 from headrace.sources.mysql.catalog.table_def import TableLook
-from headrace.sources.mysql.steps import FIRST, Add, Alteration, Drop, Recode, Rename, Retype, Step
+from headrace.sources.mysql.steps import FIRST, Add, Alteration, Declared, Drop, Recode, Rename, Retype, Step
 
 NULL, SEVEN = Value.of(pa.scalar(None, pa.int32())), Value.of(pa.scalar(7, pa.int32()))
 
@@ -38,10 +39,23 @@ def look(*columns: str, key: str = "id", counting: str = "") -> TableLook:
     return TableLook(table, "BASE TABLE", "InnoDB", tuple(rows), keys, bool(key), counting=counting)
 
 
+def declared(step: Step, now: TableLook) -> Step:
+    """The step; where it says no type of its column, that which the look of now has of its name."""
+    if not isinstance(step, Add | Retype) or step.declared.type:
+        return step
+    name = step.name if isinstance(step, Add) else step.new
+    row = next((row for row in now.columns if row.name == name), None)
+    said = Declared("int") if row is None else Declared(row.column_type, not_null=not row.nullable)
+    return replace(step, declared=said)
+
+
 def found(
     last: TableLook, now: TableLook, *statements: Sequence[Step], key: str = "id", strict: bool = True
 ) -> Explained | None:
-    told = [(10 * n, Alteration(tuple(steps), strict)) for n, steps in enumerate(statements, 1)]
+    told = [
+        (10 * n, Alteration(tuple(declared(step, now) for step in steps), strict))
+        for n, steps in enumerate(statements, 1)
+    ]
     return explained(last, now, (key,) if key else (), told)
 
 
@@ -121,6 +135,37 @@ def test_a_column_that_may_not_be_null_any_more_is_the_same_where_the_session_wa
     now = look("id", "a INT", "b")
     assert found(BEFORE, now, [Retype("a", "a")]) is not None
     assert found(BEFORE, now, [Retype("a", "a")], strict=False) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "step"),
+    [
+        (look("id", "a", "b"), Retype("b", "b", declared=Declared("tinyint"))),
+        (look("id", "a", "b"), Retype("b", "b", declared=Declared("int", not_null=True))),
+        (look("id", "a", "b INT"), Retype("b", "b", declared=Declared("int"))),
+        (look("id", "a", "b", "n INT"), Add("n", declared=Declared("int"))),
+        (look("id", "a", "b", "n int"), Add("n", declared=Declared("int", not_null=True))),
+        (look("id", "a", "b", "n bigint"), Add("n", "7", declared=Declared("int"))),
+        (
+            look("id", "a", "b", "n text"),
+            Add("n", "x", is_text=True, declared=Declared("text", charset="latin1")),
+        ),
+    ],
+)
+def test_a_look_that_shows_another_definition_is_of_a_later_statement(now: TableLook, step: Step) -> None:
+    assert found(BEFORE, now, [step]) is None
+
+
+def test_a_text_that_was_given_another_charset_and_back_is_not_proven() -> None:
+    texts = look("id", "a text")
+    assert found(texts, texts, [Recode("utf8mb4")]) is not None
+    assert found(texts, texts, [Recode("latin1")]) is None
+
+
+def test_a_timestamp_that_may_not_be_null_any_more_may_hold_the_time_of_the_statement() -> None:
+    last, now = look("id", "a timestamp"), look("id", "a TIMESTAMP")
+    assert found(last, now, [Retype("a", "a")]) is None
+    assert found(now, now, [Retype("a", "a")]) is not None
 
 
 def test_a_counter_stays_one() -> None:

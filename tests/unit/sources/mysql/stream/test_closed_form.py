@@ -4,29 +4,46 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sources.mysql.steps import FIRST, Add, Alteration, Drop, Recode, Rename, Retype, Step
+from headrace.sources.mysql.steps import FIRST, Add, Alteration, Declared, Drop, Recode, Rename, Retype, Step
 from headrace.sources.mysql.stream.events import Query
 from headrace.sources.mysql.stream.statements import Server, effects
 from headrace.sources.mysql.stream.tokens import ANSI_QUOTES
 
 MYSQL, MARIADB = Server(False, 90704), Server(True, 101118)
 STRICT = 1 << 21
+INT = Declared("int")
 
 CLOSED: dict[str, list[Step]] = {
-    "ADD n int": [Add("n")],
-    "ADD COLUMN IF NOT EXISTS `n` INT(11) UNSIGNED ZEROFILL NULL": [Add("n", lenient=True)],
-    "ADD n varchar(9) CHARACTER SET latin1 COLLATE latin1_bin DEFAULT 'it is' FIRST": [
-        Add("n", "it is", is_text=True, after=FIRST)
+    "ADD n int": [Add("n", declared=INT)],
+    "ADD COLUMN IF NOT EXISTS `n` INT(11) UNSIGNED ZEROFILL NULL": [
+        Add("n", lenient=True, declared=Declared("int unsigned"))
     ],
-    "ADD n enum('a,b', ')') NOT NULL AFTER `x y`": [Add("n", after="x y")],
-    "ADD n decimal(9, 3) DEFAULT -1.50 COMMENT 'it''s', ADD KEY (n)": [Add("n", "-1.50")],
-    "ADD n bool DEFAULT TRUE UNIQUE KEY, ALGORITHM = INSTANT, LOCK=NONE": [Add("n", "1")],
-    "ADD n int DEFAULT NULL": [Add("n", says_null=True)],
+    "ADD n varchar(9) CHARACTER SET latin1 COLLATE latin1_bin DEFAULT 'it is' FIRST": [
+        Add(
+            "n",
+            "it is",
+            is_text=True,
+            after=FIRST,
+            declared=Declared("varchar(9)", charset="latin1"),
+        )
+    ],
+    "ADD n enum('a,b', ')') NOT NULL AFTER `x y`": [
+        Add("n", after="x y", declared=Declared("enum('a,b',')')", not_null=True))
+    ],
+    "ADD n decimal(9, 3) DEFAULT -1.50 COMMENT 'it''s', ADD KEY (n)": [
+        Add("n", "-1.50", declared=Declared("decimal(9,3)"))
+    ],
+    "ADD n bool DEFAULT TRUE UNIQUE KEY, ALGORITHM = INSTANT, LOCK=NONE": [
+        Add("n", "1", declared=Declared("tinyint"))
+    ],
+    "ADD n int DEFAULT NULL": [Add("n", says_null=True, declared=INT)],
     "DROP n, DROP COLUMN IF EXISTS m RESTRICT, DROP INDEX i": [Drop("n"), Drop("m", lenient=True)],
     "RENAME COLUMN a TO b, RENAME INDEX i TO j": [Rename("a", "b")],
-    "CHANGE a b bigint NOT NULL AUTO_INCREMENT": [Retype("a", "b", counts=True)],
-    "MODIFY COLUMN a double precision AFTER b": [Retype("a", "a", after="b")],
-    "CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, ENGINE=InnoDB": [Recode()],
+    "CHANGE a b bigint NOT NULL AUTO_INCREMENT": [
+        Retype("a", "b", counts=True, declared=Declared("bigint", not_null=True))
+    ],
+    "MODIFY COLUMN a double precision AFTER b": [Retype("a", "a", after="b", declared=Declared("double"))],
+    "CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, ENGINE=InnoDB": [Recode("utf8mb4")],
     "COMMENT = 'x' AUTO_INCREMENT 7, ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES u (id), DROP n": [Drop("n")],
     "/*!50000 DROP n */ -- , DROP m": [Drop("n")],
 }
@@ -85,7 +102,7 @@ def test_a_statement_of_which_a_word_is_not_listed_has_none(clauses: str) -> Non
 
 
 def test_the_mode_of_the_session_counts() -> None:
-    assert steps("ADD n int", mode=STRICT) == Alteration((Add("n"),), strict=True)
+    assert steps("ADD n int", mode=STRICT) == Alteration((Add("n", declared=INT),), strict=True)
     assert steps('DROP "n"', mode=ANSI_QUOTES) == Alteration((Drop("n"),))
     assert steps('DROP "n"') is None
     assert steps("ADD n varchar(9) DEFAULT ''", MARIADB, mode=1 << 32) is None
