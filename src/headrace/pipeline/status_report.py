@@ -199,7 +199,12 @@ class Reporter:
     _last: SourceStatus | None = None
 
     def start(self) -> None:
-        """Tell about once a second also while the run is busy with an epoch."""
+        """Tell about once a second also while the run is busy with an epoch.
+
+        The last word of the run before goes at once: by it a command would take the source from this one.
+        """
+        if statusfile.read(self.store, self.source) is not None:
+            self.tell()
         threading.Thread(target=self._repeat, name="headrace-reporter", daemon=True).start()
 
     def _repeat(self) -> None:

@@ -1,15 +1,18 @@
-"""A status speaks of a server that was set back in that server's positions."""
+"""A status speaks of a set-back server in that server's positions, and says at once who owns a source."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
+from headrace.lake.format import statusfile
+from headrace.lake.store.open import open_store
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
-from headrace.pipeline.status_report import _since
+from headrace.pipeline.status_report import Reporter, _since
 from headrace.sources.postgres.lsn import Log, Lsn
 from tests.places import place_at
 from tests.unit.core.batches import text_table
@@ -35,3 +38,24 @@ def test_so_are_tables_while_the_lost_position_is_left() -> None:
 
 def test_in_the_next_life_its_own_positions_are_shown() -> None:
     assert _since(_run(LATER.position(Lsn(0x90))), LIVE, (1 << 32) + 0x80) == "0/80"
+
+
+def test_a_run_that_begins_replaces_the_last_word_of_the_one_before_at_once(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    before = Reporter(store, "main")
+    before.settle("stopped")
+    now = Reporter(store, "main")
+    now.start()
+    try:
+        said = statusfile.read(store, "main")
+        assert said is not None
+        assert said.said.state == "starting"
+    finally:
+        now.leave()
+
+
+def test_the_first_run_of_a_lake_leaves_nothing_before_it_is_admitted(tmp_path: Path) -> None:
+    reporter = Reporter(open_store(str(tmp_path)), "main")
+    reporter.start()
+    reporter.leave()
+    assert list(tmp_path.iterdir()) == []
