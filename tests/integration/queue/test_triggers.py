@@ -290,6 +290,22 @@ def test_temporary_tables_and_operators_of_the_writer_are_never_met(
     assert len(queue.events("t")) == 4
 
 
+def test_no_type_of_the_writer_has_the_function_run_its_checks(database: Database, queue: Capturing) -> None:
+    """Temporary types are found before all others, whatever the search path; the function runs as us."""
+    executed(database, ["CREATE TABLE t (id int)"])
+    queue.capture("t")
+    # The words of SQL's own among the types can't be taken; these can.
+    names = ["oid", "text", "name", "regclass", "xid8", "pg_lsn"]
+    with database.connect() as connection:
+        connection.execute("CREATE FUNCTION pg_temp.no() RETURNS bool LANGUAGE sql AS 'SELECT 1 / 0 = 0'")
+        for name in names:
+            base, check = f"pg_catalog.{name}", "CHECK (pg_temp.no())"
+            connection.execute(f'CREATE DOMAIN pg_temp."{name}" AS {base} {check}'.encode())
+        for statement in ("INSERT INTO public.t VALUES (1)", "UPDATE public.t SET id = 2", "TRUNCATE public.t"):
+            connection.execute(statement.encode())
+    assert [diff for _, diff, _ in queue.events("t")] == [1, -1, 1, 2, 0]
+
+
 def test_a_writer_needs_no_right_in_our_schema(database: Database, queue: Capturing) -> None:
     executed(database, ["CREATE TABLE t (id int)"])
     queue.capture("t")

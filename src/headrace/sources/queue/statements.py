@@ -10,7 +10,9 @@
 The function writes what a statement did: whole rows as texts, -1 those that were there, +1 those that are.
 What it must never do is make the application's statement fail:
 
-    names       Nothing in its body is found by a search path; temporary tables are searched in spite of it.
+    names       Nothing in its body is found by a search path. Temporary tables and types are searched in
+                spite of it, before all others: a type that is no word of SQL's stands with its schema, or a
+                domain of the writer's would run its CHECK as us.
                 The transition tables' columns are unknown: the body's own variables are told apart from them
                 by the block's label, and a row is named `n.*`, which no column can be called.
     settings    Its SET clauses pin what decides how values are printed, to what every connection of ours
@@ -150,7 +152,7 @@ def body(objects: Objects) -> str:
 <<capture>>
 DECLARE
     writer bigint := pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text::bigint;
-    relation oid := TG_RELID;
+    relation pg_catalog.oid := TG_RELID;
     place smallint;
     event bigint;
     begun bigint;
