@@ -158,3 +158,26 @@ def test_turns_beside_writers_lose_no_event_and_fail_no_write(database: Database
 
 def _text(snapshot: tick.Snapshot) -> str:
     return f"{snapshot.xmin}:{snapshot.xmax}:{','.join(map(str, snapshot.xip))}"
+
+
+def test_nothing_that_is_committed_is_taken_for_shown(database: Database, queue: Capturing) -> None:
+    """A writer that nobody who ended is younger than is in no snapshot's list of those that run."""
+    objects = LAKE.objects
+    executed(database, ["INSERT INTO t (v) VALUES ('first')"])
+    assert tick.newest(queue.session, objects).moved
+    first = tick.reach(queue.session, objects)
+    with database.connect(user="app") as writer, database.connect(user="app") as other:
+        writer.execute("BEGIN")
+        writer.execute("INSERT INTO t (v) VALUES ('open')")
+        assert tick.reach(queue.session, objects).number == first.number, "nothing has come"
+        amid = tick.take(queue.session, objects)
+        assert amid.snapshot.xip == ()
+        other.execute("BEGIN")
+        other.execute("INSERT INTO t (v) VALUES ('undone')")
+        other.execute("ROLLBACK")
+        assert not tick.newest(queue.session, objects).moved
+        writer.execute("COMMIT")
+    assert tick.newest(queue.session, objects).moved
+    assert tick.reach(queue.session, objects).number == amid.number + 1
+    executed(database, ["SELECT pg_current_xact_id()"])
+    assert not tick.newest(queue.session, objects).moved, "who writes elsewhere moves nothing"

@@ -16,9 +16,24 @@ Event tables are read all three at once: which of them a transaction wrote to ma
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from headrace.sources.queue.objects import Objects
-from headrace.sources.queue.tick import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot as the server prints it (`pg_current_snapshot()`): which transactions had ended."""
+
+    xmin: int
+    xmax: int
+    xip: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Snapshot:
+        """Read what the server prints."""
+        xmin, xmax, running = text.split(":")
+        return cls(int(xmin), int(xmax), tuple(int(xid) for xid in running.split(",") if xid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +60,19 @@ class Batch:
     def holds(self, xid: int) -> bool:
         """Tell whether a transaction is in it, if it has committed."""
         return xid in self.late or (self.first <= xid < self.stop and xid not in self.running)
+
+    def question(self, objects: Objects) -> str:
+        """The statement that asks for one event of it; those of transactions that run are not looked at."""
+        edges = [self.first - 1, *sorted(self.running), self.stop]
+        spans = [(low + 1, high) for low, high in pairwise(edges) if low + 1 < high]
+        spans += [(xid, xid + 1) for xid in self.late]
+        lows, highs = (_array(tuple(each)) for each in zip(*spans, strict=True)) if spans else ("'{}'", "'{}'")
+        found = " OR ".join(
+            f"EXISTS (SELECT FROM unnest({lows}, {highs}) s(low, high), LATERAL"
+            f" (SELECT FROM {table} e WHERE e.tx >= s.low AND e.tx < s.high LIMIT 1) e)"
+            for table in objects.events
+        )
+        return f"SELECT {found}"
 
     def query(self, objects: Objects, columns: str) -> str:
         """The statement that reads these columns of its events, in no order."""

@@ -54,7 +54,7 @@ def schema_statements(objects: Objects) -> list[str]:
         " current smallint NOT NULL, version integer NOT NULL, made timestamptz NOT NULL,"
         " events oid[] NOT NULL, switched timestamptz NOT NULL)",
         f"CREATE TABLE {objects.tick} (queue text, tick bigint, taken timestamptz NOT NULL,"
-        " snapshot pg_snapshot NOT NULL, nonce uuid NOT NULL, seen bigint, PRIMARY KEY (queue, tick))",
+        " snapshot pg_snapshot NOT NULL, nonce uuid NOT NULL, PRIMARY KEY (queue, tick))",
         f"CREATE TABLE {objects.reader} (queue text, lake text, tick bigint NOT NULL,"
         " seen timestamptz NOT NULL, PRIMARY KEY (queue, lake))",
         f"CREATE TABLE {objects.tracked} (queue text, lake text, relation oid,"

@@ -1,9 +1,9 @@
 """Ticks: the cuts of a queue. One is taken by whoever wants one; nobody has to be running for it.
 
     BEGIN READ COMMITTED
-    lock the queue's ticks, read how far its ids are       one statement
-    INSERT the tick, with the statement's snapshot         another one: its snapshot is younger than the lock
-    COMMIT                                                 on the disk, with all that the snapshot shows
+    lock the queue's ticks                            one statement
+    INSERT the tick, with the statement's snapshot    another one: its snapshot is younger than the lock
+    COMMIT                                            on the disk, with all that the snapshot shows
 
 The snapshots of two ticks are therefore in the order of their numbers, and what the one shows the other
 shows too. A snapshot that was taken before the lock might be older than that of the tick before.
@@ -11,10 +11,9 @@ shows too. A snapshot that was taken before the lock might be older than that of
 Ticks are numbered without gaps. The clock of a tick (`taken`) is later than that of the one before, whatever
 the server's clock does, and not before any commit that it shows.
 
-Where nothing can have come since the newest tick none is taken, and nothing is written to the source: an
-event that it does not show was written by a transaction that ran when it was taken (`xip`) or began later,
-and then drew its id after `seen` was read. Whether such a one has ended is asked in one statement
-(`Newest.moved`).
+Where nothing has come since the newest tick none is taken, and nothing is written to the source. That is asked
+of the events: is there one in the batch up to now (`Newest.moved`)? Whoever had an id and ran when the tick was
+taken need not be in its snapshot: a snapshot ends (`xmax`) behind the last transaction that had ended.
 
 Called by the receiver as often as its options say, and by the driver where it asks how far the source is.
 """
@@ -28,31 +27,16 @@ from dataclasses import dataclass
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Position
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.batch import Batch, Snapshot
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.position import Log, Place
 
 _LOCK = 0x7469636B  # with a hash of the queue's name: of those that take its ticks
 
-_SEEN = "(SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END FROM {sequence} s)"
 _TICK = (
     "t.tick, (pg_catalog.date_part('epoch', t.taken) * 1000000)::pg_catalog.int8, "
     "t.snapshot::pg_catalog.text, t.nonce::pg_catalog.text"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A snapshot as the server prints it (`pg_current_snapshot()`): which transactions had ended."""
-
-    xmin: int
-    xmax: int
-    xip: tuple[int, ...]
-
-    @classmethod
-    def parse(cls, text: str) -> Snapshot:
-        """Read what the server prints."""
-        xmin, xmax, running = text.split(":")
-        return cls(int(xmin), int(xmax), tuple(int(xid) for xid in running.split(",") if xid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +59,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest tick, the source's clock, and whether something may have come since."""
+    """The newest tick, the source's clock, and whether something has come since."""
 
     tick: Tick | None
     moved: bool
@@ -90,17 +74,16 @@ def newest(connection: Session, objects: Objects) -> Newest:
     )
     rows = query(
         connection,
-        (
-            f"SELECT {_TICK}, t.seen IS DISTINCT FROM {_SEEN.format(sequence=objects.sequence)}"
-            " OR EXISTS (SELECT FROM pg_catalog.pg_snapshot_xip(t.snapshot) x(xid)"
-            " WHERE pg_catalog.pg_visible_in_snapshot(x.xid, pg_catalog.pg_current_snapshot()))"
-            f" FROM {objects.tick} t WHERE t.queue = %s ORDER BY t.tick DESC LIMIT 1"
-        ).encode(),
+        f"SELECT {_TICK}, pg_catalog.pg_current_snapshot()::pg_catalog.text"
+        f" FROM {objects.tick} t WHERE t.queue = %s ORDER BY t.tick DESC LIMIT 1".encode(),
         [objects.name],
     )
     if not rows:
         return Newest(None, True, clock)
-    return Newest(_tick(rows[0][:4]), rows[0][4], clock)
+    found = _tick(rows[0][:4])
+    since = Batch.between(found.snapshot, Snapshot.parse(rows[0][4]))
+    moved = not since.is_empty and query(connection, since.question(objects).encode()) != [(False,)]
+    return Newest(found, moved, clock)
 
 
 def after(connection: Session, objects: Objects, number: int, most: int) -> list[Tick]:
@@ -136,14 +119,13 @@ def taking(connection: Session, objects: Objects) -> Iterator[Tick]:
     with connection.transaction():
         # Whatever the role's default is: each statement is to have a snapshot of its own.
         query(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
-        [(seen,)] = query(
+        query(
             connection,
-            f"SELECT {_SEEN.format(sequence=objects.sequence)} FROM pg_catalog.pg_advisory_xact_lock("
-            f"{_LOCK}, pg_catalog.hashtext(%s))".encode(),
+            f"SELECT pg_catalog.pg_advisory_xact_lock({_LOCK}, pg_catalog.hashtext(%s))".encode(),
             [f"{objects.schema}.{objects.name}"],
         )
         failpoint("queue.tick.before")
-        [row] = query(connection, _insertion(objects).encode(), [objects.name, seen, objects.name])
+        [row] = query(connection, _insertion(objects).encode(), [objects.name, objects.name])
         yield _tick(row)
     failpoint("queue.tick.after")
 
@@ -151,10 +133,10 @@ def taking(connection: Session, objects: Objects) -> Iterator[Tick]:
 def _insertion(objects: Objects) -> str:
     clock = "pg_catalog.clock_timestamp()"
     return f"""
-        INSERT INTO {objects.tick} AS t (queue, tick, taken, snapshot, nonce, seen)
+        INSERT INTO {objects.tick} AS t (queue, tick, taken, snapshot, nonce)
         SELECT %s, coalesce(max(k.tick), 0) + 1,
                greatest({clock}, max(k.taken) + '1 us'::pg_catalog.interval),
-               pg_catalog.pg_current_snapshot(), pg_catalog.gen_random_uuid(), %s::pg_catalog.int8
+               pg_catalog.pg_current_snapshot(), pg_catalog.gen_random_uuid()
           FROM (SELECT k.tick, k.taken FROM {objects.tick} k
                  WHERE k.queue = %s ORDER BY k.tick DESC LIMIT 1) k
         RETURNING {_TICK}
@@ -162,7 +144,7 @@ def _insertion(objects: Objects) -> str:
 
 
 def reach(connection: Session, objects: Objects) -> Tick:
-    """A tick that shows all that is committed by now: the newest, where nothing can have come since."""
+    """A tick that shows all that is committed by now: the newest, where nothing has come since."""
     found = newest(connection, objects)
     if found.tick is not None and not found.moved:
         return found.tick

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from headrace.sources.queue.tick import Snapshot
+from headrace.sources.queue.batch import Snapshot
 
 FIRST_XIDS = st.sampled_from([3, 1000, (1 << 32) - 5, (1 << 32) + 3, (5 << 32) - 2])
 
