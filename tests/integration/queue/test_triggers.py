@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -225,7 +226,7 @@ def test_generated_columns_come_as_a_copy_has_them(database: Database, queue: Ca
 
 def test_no_column_is_taken_for_a_name_of_ours(database: Database, queue: Capturing) -> None:
     names = "o n old_rows new_rows writer relation place emptied event begun mark capture tg_op tg_relid"
-    names += " tg_when id tx diff row q current name text oid bigint nextval pg_catalog"
+    names += " tg_when id tx diff row q current name text oid bigint found pg_catalog"
     columns = ", ".join(f'"{name}" text' for name in names.split())
     executed(database, [f"CREATE TABLE odd ({columns})"])
     queue.capture("odd")
@@ -259,7 +260,20 @@ def test_a_truncate_amid_which_a_trigger_wrote_the_table_is_told_apart(
             database, [f"CREATE TRIGGER {name} {when} TRUNCATE ON t EXECUTE FUNCTION f('7')", "TRUNCATE t"]
         )
         assert [diff for _, diff, _ in queue.events("t")][-1] == 3
-        executed(database, [f"DROP TRIGGER {name} ON t"])
+        executed(database, [f"DROP TRIGGER {name} ON t", "TRUNCATE t"])
+        assert [diff for _, diff, _ in queue.events("t")][-1] == 0
+    executed(
+        database,
+        [
+            "CREATE FUNCTION g() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM t WHERE false;"
+            " BEGIN INSERT INTO t VALUES (9); PERFORM 1 / 0; EXCEPTION WHEN OTHERS THEN NULL; END;"
+            " RETURN NULL; END $$",
+            "CREATE TRIGGER zz BEFORE TRUNCATE ON t EXECUTE FUNCTION g()",
+            "TRUNCATE t",
+            "DROP TRIGGER zz ON t",
+        ],
+    )
+    assert [diff for _, diff, _ in queue.events("t")][-1] == 0, "nothing was written in between"
     executed(database, ["CREATE TRIGGER zz AFTER TRUNCATE ON t EXECUTE FUNCTION f('8')", "TRUNCATE t, u"])
     assert [diff for _, diff, _ in queue.events("t")][-3:] == [2, 0, 1]
     queue.agree("t")
@@ -321,6 +335,38 @@ def test_a_writer_needs_no_right_in_our_schema(database: Database, queue: Captur
         queue.agree("t")
     finally:
         database.execute("DROP OWNED BY clerk; DROP ROLE clerk")
+
+
+def test_lastval_is_the_applications(database: Database, queue: Capturing) -> None:
+    """Drivers ask for it behind an INSERT, by a user who has no right to a sequence of ours."""
+    executed(database, ["CREATE TABLE t (id serial PRIMARY KEY, v text)"])
+    queue.capture("t")
+    with database.connect(user="app") as connection:
+        connection.execute("INSERT INTO t (v) VALUES ('a'), ('b')")
+        connection.execute("UPDATE t SET v = 'c'")
+        assert connection.execute("SELECT lastval()").fetchall() == [(2,)]
+        connection.execute("TRUNCATE t")
+        assert connection.execute("SELECT lastval()").fetchall() == [(2,)]
+
+
+def test_no_two_events_have_one_number(database: Database, queue: Capturing) -> None:
+    """Not those of writers that write at once, nor those of one statement; the later one has the greater."""
+    executed(database, ["CREATE TABLE t (id int, v text)"])
+    queue.capture("t")
+
+    def write(writer: int) -> None:
+        rows = f"INSERT INTO t SELECT {writer}, n::text FROM generate_series(1, 20) n"
+        executed(database, [rows, f"UPDATE t SET v = v || 'x' WHERE id = {writer}"] * 10)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    found = queue.session.execute(f"SELECT count(*), count(DISTINCT id) FROM ({EVENTS}) e".encode())
+    [(events, numbers)] = found.fetchall()
+    assert events == numbers == 4 * sum(20 + 2 * 20 * turn for turn in range(1, 11))
+    queue.agree("t")
+    executed(database, ["INSERT INTO t SELECT n, 'in order' FROM generate_series(1, 5000) n"])
+    ordered = [row for _, _, row in queue.events("t")][-5000:]
+    assert ordered == [f'({n},"in order")' for n in range(1, 5001)]
 
 
 def test_a_statement_without_rows_gives_its_transaction_no_id(database: Database, queue: Capturing) -> None:

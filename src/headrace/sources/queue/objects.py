@@ -66,10 +66,6 @@ class Objects:
         return f"capture_{self.name}"
 
     @property
-    def sequence(self) -> str:
-        return self._in_schema(f"event_{self.name}_id")
-
-    @property
     def events(self) -> tuple[str, ...]:
         """The event tables, in the order of their numbers."""
         return tuple(self._in_schema(name) for name in self.event_names)

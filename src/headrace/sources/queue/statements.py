@@ -4,7 +4,7 @@
     tick     cuts: numbers, each with the snapshot that it was taken under
     reader   lakes, each with the tick that it has passed
     tracked  tables, by the lakes that want them captured
-    event_*  three tables that the trigger writes to in turn, with a sequence
+    event_*  three tables that the trigger writes to in turn
     capture  the one function of all triggers
 
 The function writes what a statement did: whole rows as texts, -1 those that were there, +1 those that are.
@@ -20,6 +20,11 @@ What it must never do is make the application's statement fail:
     plans       A plan over a transition table is made anew when its table is altered: the server sees to it.
     snapshots   A writer whose snapshot is older than the queue's row sees none: it writes to the first table.
     no rows     A statement that changed nothing writes nothing, and gives no id to its transaction.
+    sequences   None is asked for a number: the session's lastval() is the application's.
+
+Events are numbered by the log instead, in which each of them is written before the next one of its transaction
+is numbered: by the place where it ended, with the end of the transaction's id for those who ask at once. Behind
+a lock the log has gone on, so that a TRUNCATE has its place among all events of its table.
 
 `queue.version` is that of the whole (`objects.VERSION`). Called by `creation` and `triggers`, and
 printed for a DBA.
@@ -65,7 +70,6 @@ def schema_statements(objects: Objects) -> list[str]:
 def queue_statements(objects: Objects) -> list[str]:
     """One queue: its event tables, its function, and its row last."""
     return [
-        f"CREATE SEQUENCE {objects.sequence} CACHE 1",
         *(statement for table in objects.events for statement in _event_table(table)),
         capture_function(objects),
         f"INSERT INTO {objects.queue} (name, incarnation, current, version, made, switched, events)"
@@ -105,7 +109,6 @@ def removal_statements(objects: Objects) -> list[str]:
     return [
         f"DROP FUNCTION IF EXISTS {objects.function}() CASCADE",
         *(f"DROP TABLE IF EXISTS {table}" for table in objects.events),
-        f"DROP SEQUENCE IF EXISTS {objects.sequence}",
         *(
             f"DELETE FROM {table} WHERE {column} = '{objects.name}'"
             for table, column in (
@@ -125,8 +128,15 @@ def schema_removal_statements(objects: Objects) -> list[str]:
 
 
 # `diff` where a TRUNCATE has emptied the table; where it is about to; where it has, and rows of its own
-# transaction came between the two, of which nobody can tell on which side they are.
+# transaction came between the two, of which nobody can tell on which side they are: an application's trigger
+# wrote them, since everybody else is kept out by the lock.
 EMPTIED, BEGUN, UNCLEAR = 0, 2, 3
+
+# The number of an event: 47 bits of the log's place, which is a multiple of 8, and 16 of the transaction.
+_NUMBER = (
+    "((((pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_catalog.pg_lsn)::bigint >> 3)"
+    f" & {(1 << 47) - 1}) << 16 | (capture.writer & 65535))"
+)
 
 # --- the function ---------------------------------------------------------------------------------
 
@@ -147,7 +157,6 @@ def settings() -> dict[str, str]:
 
 def body(objects: Objects) -> str:
     """The body of the function, as `pg_proc.prosrc` has it."""
-    number = _next(objects)
     return f"""
 <<capture>>
 DECLARE
@@ -155,25 +164,26 @@ DECLARE
     relation pg_catalog.oid := TG_RELID;
     place smallint;
     event bigint;
-    begun bigint;
     emptied smallint := {BEGUN};
     mark varchar := 'headrace.truncate_' || TG_RELID;
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
         -- Before it begins the transaction need not have an id.
         writer := pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint;
-        event := {number};
-        IF TG_WHEN = 'BEFORE' THEN
-            PERFORM pg_catalog.set_config(capture.mark, capture.event::pg_catalog.text, true);
-        ELSE
-            begun := coalesce(nullif(pg_catalog.current_setting(mark, true), '')::bigint, 0);
-            emptied := CASE WHEN {_unclear(objects)} THEN {UNCLEAR} ELSE {EMPTIED} END;
+        event := {_NUMBER};
+        IF TG_WHEN = 'AFTER' THEN
+            emptied := CASE pg_catalog.current_setting(mark, true)
+                WHEN 'written' THEN {UNCLEAR} ELSE {EMPTIED} END;
         END IF;
+        PERFORM pg_catalog.set_config(mark, CASE TG_WHEN WHEN 'BEFORE' THEN 'begun' ELSE '' END, true);
     ELSIF writer IS NULL THEN
         RETURN NULL;
     END IF;
     SELECT q.current INTO place FROM {objects.queue} q WHERE q.name = '{objects.name}';
 {_branches(objects)}
+    IF TG_OP <> 'TRUNCATE' AND FOUND AND pg_catalog.current_setting(mark, true) = 'begun' THEN
+        PERFORM pg_catalog.set_config(mark, 'written', true);
+    END IF;
     RETURN NULL;
 END
 """
@@ -209,29 +219,12 @@ def _places(objects: Objects, operation: str) -> Iterator[str]:
 
 def _insertion(objects: Objects, table: str, operation: str) -> Iterator[str]:
     yield f"            INSERT INTO {table} (id, tx, relation, diff, row)"
-    number = "capture.event" if operation == "TRUNCATE" else _next(objects)
+    number = "capture.event" if operation == "TRUNCATE" else _NUMBER
     sides = [
         f"            SELECT {number}, capture.writer, capture.relation, {diff}, {row}{origin}"
         for diff, row, origin in OPERATIONS[operation]
     ]
     yield "\n            UNION ALL\n".join(sides) + ";"
-
-
-def _next(objects: Objects) -> str:
-    return f"pg_catalog.nextval({_literal(objects.sequence)}::pg_catalog.regclass)"
-
-
-def _unclear(objects: Objects) -> str:
-    """Tell whether this transaction wrote the table while it was emptied: it was an application's trigger.
-
-    Everybody else is kept out by the lock. Where no id was drawn in between nobody wrote anything.
-    """
-    rows = " UNION ALL ".join(
-        f"SELECT 1 FROM {table} e WHERE e.tx = capture.writer AND e.relation = capture.relation"
-        " AND e.diff IN (-1, 1) AND e.id > capture.begun"
-        for table in objects.events
-    )
-    return f"capture.event > capture.begun + 1 AND EXISTS ({rows})"
 
 
 def _literal(text: str) -> str:

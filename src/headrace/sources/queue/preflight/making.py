@@ -50,7 +50,7 @@ def _to_be_made(connection: Session, objects: Objects, schema: Schema) -> Findin
         error = Misconfigured(
             "QUEUE_TO_BE_MADE",
             f'the queue "{objects.name}" will be made in the schema "{objects.schema}"',
-            detail="four tables that all queues share, three tables of events, a sequence, a function",
+            detail="four tables that all queues share, three tables of events, a function",
             hint="nothing to do; headrace check --sql prints the script, if somebody else is to run it",
         )
         return Finding(Level.INFO, error, then=script)
