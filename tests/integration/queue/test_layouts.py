@@ -67,10 +67,48 @@ DDL = {
     ),
     "disabled and enabled": (
         ["ALTER TABLE t DISABLE TRIGGER ALL", "ALTER TABLE t ENABLE TRIGGER ALL"],
-        "its triggers, or the function that they call, were altered",
+        "its triggers, the function that they call, or who else writes it was altered",
+    ),
+    "inherits for a moment": (
+        [
+            "CREATE TABLE p (id int NOT NULL, a int, b text)",
+            "ALTER TABLE t INHERIT p",
+            "UPDATE p SET a = 7",
+            "ALTER TABLE t NO INHERIT p",
+        ],
+        "its place in a partition tree changed",
+    ),
+    "is inherited from for a moment": (
+        ["CREATE TABLE c () INHERITS (t)", "DROP TABLE c"],
+        "its publication, row filter or column list changed, or what makes it a member of it",
     ),
     "function": (["DROP FUNCTION headrace.capture_main CASCADE"], "the function"),
 }
+
+
+def test_a_table_that_others_write_without_its_triggers_is_stopped(
+    database: Database, queue: Capturing
+) -> None:
+    """It was fit when it was chosen. One that had children long ago is told as well as others."""
+    executed(database, ["CREATE TABLE c () INHERITS (t)", "DROP TABLE c"])
+    known = {"t": defined(queue)}
+    for made, gone, code in (
+        ("CREATE TABLE c () INHERITS (t)", "DROP TABLE c", "QUEUE_INHERITED"),
+        ("CREATE TABLE p (a int); ALTER TABLE t INHERIT p", "ALTER TABLE t NO INHERIT p", "QUEUE_INHERITED"),
+        (
+            "CREATE SUBSCRIPTION s CONNECTION 'dbname=x' PUBLICATION p WITH (connect = false, slot_name = NONE);"
+            "INSERT INTO pg_subscription_rel SELECT s.oid, 't'::regclass, 'r', NULL FROM pg_subscription s",
+            "DELETE FROM pg_subscription_rel; DROP SUBSCRIPTION s",
+            "QUEUE_SUBSCRIBED",
+        ),
+    ):
+        tables = capture.examine(queue.session, LAKE, [T]).fit_defs
+        assert check(queue.session, LAKE, known).changes == {}
+        database.execute(made)
+        assert "t" in check(queue.session, LAKE, known).changes, made
+        assert capture.define(queue.session, LAKE, tables).errors[T].code == code
+        database.execute(gone)
+        known = {"t": defined(queue)}
 
 
 def test_a_look_sees_ddl_with_the_first_tick_that_could_show_its_rows(

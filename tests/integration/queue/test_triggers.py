@@ -315,7 +315,11 @@ def test_no_type_of_the_writer_has_the_function_run_its_checks(database: Databas
         for name in names:
             base, check = f"pg_catalog.{name}", "CHECK (pg_temp.no())"
             connection.execute(f'CREATE DOMAIN pg_temp."{name}" AS {base} {check}'.encode())
-        for statement in ("INSERT INTO public.t VALUES (1)", "UPDATE public.t SET id = 2", "TRUNCATE public.t"):
+        for statement in (
+            "INSERT INTO public.t VALUES (1)",
+            "UPDATE public.t SET id = 2",
+            "TRUNCATE public.t",
+        ):
             connection.execute(statement.encode())
     assert [diff for _, diff, _ in queue.events("t")] == [1, -1, 1, 2, 0]
 

@@ -66,7 +66,9 @@ class Batch:
         edges = [self.first - 1, *sorted(self.running), self.stop]
         spans = [(low + 1, high) for low, high in pairwise(edges) if low + 1 < high]
         spans += [(xid, xid + 1) for xid in self.late]
-        lows, highs = (_array(tuple(each)) for each in zip(*spans, strict=True)) if spans else ("'{}'", "'{}'")
+        lows, highs = (
+            (_array(tuple(each)) for each in zip(*spans, strict=True)) if spans else ("'{}'", "'{}'")
+        )
         found = " OR ".join(
             f"EXISTS (SELECT FROM unnest({lows}, {highs}) s(low, high), LATERAL"
             f" (SELECT FROM {table} e WHERE e.tx >= s.low AND e.tx < s.high LIMIT 1) e)"

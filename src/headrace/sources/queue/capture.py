@@ -54,12 +54,14 @@ def capture(
     objects = upstream.objects
     for table in find_tables(connection, objects, names):
         _capture(connection, upstream, table.entry.oid, table.name, waiting)
-    return _captured(find_tables(connection, objects, names))
+    return _captured(connection, find_tables(connection, objects, names))
 
 
 def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) -> Examined:
     """The very same tables by now, those of which something is not captured with an error."""
-    return _captured(read_tables(connection, upstream.objects, [table.number for table in tables]))
+    return _captured(
+        connection, read_tables(connection, upstream.objects, [table.number for table in tables])
+    )
 
 
 def _capture(connection: Session, upstream: Upstream, oid: int, name: TableName, waiting: Waiting) -> None:
@@ -77,11 +79,10 @@ def _capture(connection: Session, upstream: Upstream, oid: int, name: TableName,
     patiently(connection, (oid, name), attempt, waiting)
 
 
-def _captured(tables: Sequence[QueuedTable]) -> Examined:
-    return _examined(
-        tables,
-        {each.name: uncaptured(each.name, each.triggers.flaw) for each in tables if each.triggers.flaw},
-    )
+def _captured(connection: Session, tables: Sequence[QueuedTable]) -> Examined:
+    flaws = {each.name: uncaptured(each.name, each.triggers.flaw) for each in tables if each.triggers.flaw}
+    # Once more: what a table was when it was examined it may be no more.
+    return _examined(tables, {**unfit_tables(connection, [each.entry for each in tables]), **flaws})
 
 
 def uncaptured(name: TableName, detail: str | None) -> Uncaptured:

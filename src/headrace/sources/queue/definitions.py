@@ -6,6 +6,9 @@ member of its queue while our triggers stand: one membership that sends all colu
 
     key        the primary key's columns, whatever the replica identity is: rows come whole, old and new
     columns    all that are stored; of virtual ones a row that triggers see has no value
+    relatives  that a table came to inherit, or to be inherited from, is told as of a publication's members:
+               statements on the one change rows of the other since. To inherit writes the catalog's row of
+               each column (`via_root`), to be inherited from leaves a note at the table (`lives`)
 
 Called by `capture`, `schema_check` and `preflight`; reads columns of the catalog alone, so that within one
 transaction all of it is of one moment.
@@ -45,8 +48,12 @@ def read_tables(connection: Session, objects: Objects, oids: Sequence[int]) -> l
     entries = list(read_entries(connection, oids).values())
     keys = _primary_keys(connection, [entry.oid for entry in entries])
     triggers = read_triggers(connection, objects, [entry.oid for entry in entries])
+    others = _others(connection, [entry.oid for entry in entries])
     return [
-        QueuedTable(_queued(objects, entry, keys.get(entry.oid), triggers[entry.oid]), triggers[entry.oid])
+        QueuedTable(
+            _queued(objects, entry, keys.get(entry.oid), triggers[entry.oid], others[entry.oid]),
+            triggers[entry.oid],
+        )
         for entry in sorted(entries, key=lambda each: each.name)
     ]
 
@@ -90,16 +97,43 @@ def _primary_keys(connection: Session, oids: Sequence[int]) -> Mapping[int, Repl
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """Who changes rows of a table, or has its rows changed with it, though no trigger here tells."""
+
+    what: str  # as it is now
+    had_children: bool  # it may have had some; for ever true until it is analysed
+
+
+_OTHERS = """
+SELECT c.oid::int8,
+       concat_ws('; ',
+           (SELECT 'inherited' FROM pg_catalog.pg_inherits i
+             WHERE i.inhparent = c.oid OR i.inhrelid = c.oid LIMIT 1),
+           (SELECT 'subscribed' FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid = c.oid LIMIT 1)),
+       c.relhassubclass
+  FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::oid[])
+"""
+
+
+def _others(connection: Session, oids: Sequence[int]) -> Mapping[int, _Others]:
+    found = dict.fromkeys(oids, _Others("", had_children=False))
+    for oid, what, had_children in query(connection, _OTHERS, [list(oids)]):
+        found[oid] = _Others(what, had_children)
+    return found
+
+
 def _queued(
-    objects: Objects, entry: TableEntry, key: ReplicaIdentity | None, triggers: Triggers
+    objects: Objects, entry: TableEntry, key: ReplicaIdentity | None, triggers: Triggers, others: _Others
 ) -> TableEntry:
     member = Membership(
         publication=f"{objects.schema}.{objects.name}",
         filtered=False,
         columns=None,
-        made=triggers.made,
+        made="; ".join(filter(None, (triggers.made, others.what))),
         named=True,
-        lives="",
+        via_root=True,
+        lives=None if others.had_children else "",
         generated=True,
     )
     identity = key or ReplicaIdentity(_FULL, 0, ())

@@ -60,9 +60,14 @@ def _difference(last: TableEntry, found: QueuedTable | None) -> str | None:
         return "it was dropped"
     if found.triggers.flaw is not None:
         return found.triggers.flaw
-    if last.memberships != found.entry.memberships:
-        return "its triggers, or the function that they call, were altered"
+    if _lives(last) != _lives(found.entry):
+        return "its triggers, the function that they call, or who else writes it was altered"
     return differs(last, found.entry)
+
+
+def _lives(entry: TableEntry) -> list[str]:
+    """The lives of triggers and function, and of whoever else writes the table."""
+    return [member.made for member in entry.memberships]
 
 
 def _renewed(table: TableDef, seen: TableEntry) -> TableDef:

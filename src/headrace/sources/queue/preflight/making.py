@@ -102,7 +102,6 @@ def _readable(connection: Session, objects: Objects) -> tuple[str, ...]:
         return (
             f"GRANT USAGE ON SCHEMA {objects.quoted_schema} TO {role}",
             f"GRANT {granted} ON ALL TABLES IN SCHEMA {objects.quoted_schema} TO {role}",
-            f"GRANT SELECT ON ALL SEQUENCES IN SCHEMA {objects.quoted_schema} TO {role}",
         )
     lacking = []
     for table, privileges in _needs(objects).items():
