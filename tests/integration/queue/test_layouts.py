@@ -96,7 +96,8 @@ def test_a_table_that_others_write_without_its_triggers_is_stopped(
         ("CREATE TABLE c () INHERITS (t)", "DROP TABLE c", "QUEUE_INHERITED"),
         ("CREATE TABLE p (a int); ALTER TABLE t INHERIT p", "ALTER TABLE t NO INHERIT p", "QUEUE_INHERITED"),
         (
-            "CREATE SUBSCRIPTION s CONNECTION 'dbname=x' PUBLICATION p WITH (connect = false, slot_name = NONE);"
+            "CREATE SUBSCRIPTION s CONNECTION 'dbname=x' PUBLICATION p"
+            " WITH (connect = false, slot_name = NONE);"
             "INSERT INTO pg_subscription_rel SELECT s.oid, 't'::regclass, 'r', NULL FROM pg_subscription s",
             "DELETE FROM pg_subscription_rel; DROP SUBSCRIPTION s",
             "QUEUE_SUBSCRIBED",

@@ -22,9 +22,9 @@ What it must never do is make the application's statement fail:
     no rows     A statement that changed nothing writes nothing, and gives no id to its transaction.
     sequences   None is asked for a number: the session's lastval() is the application's.
 
-Events are numbered by the log instead, in which each of them is written before the next one of its transaction
-is numbered: by the place where it ended, with the end of the transaction's id for those who ask at once. Behind
-a lock the log has gone on, so that a TRUNCATE has its place among all events of its table.
+Events are numbered by the log instead, in which each of them is written before the next one of its
+transaction is numbered: by the place where it ended, with the end of the transaction's id for those who ask
+at once. Behind a lock the log has gone on, so that a TRUNCATE has its place among all events of its table.
 
 `queue.version` is that of the whole (`objects.VERSION`). Called by `creation` and `triggers`, and
 printed for a DBA.

@@ -11,9 +11,9 @@ shows too. A snapshot that was taken before the lock might be older than that of
 Ticks are numbered without gaps. The clock of a tick (`taken`) is later than that of the one before, whatever
 the server's clock does, and not before any commit that it shows.
 
-Where nothing has come since the newest tick none is taken, and nothing is written to the source. That is asked
-of the events: is there one in the batch up to now (`Newest.moved`)? Whoever had an id and ran when the tick was
-taken need not be in its snapshot: a snapshot ends (`xmax`) behind the last transaction that had ended.
+Where nothing has come since the newest tick none is taken, and nothing is written to the source. That is
+asked of the events: is there one in the batch up to now (`Newest.moved`)? The snapshot alone does not tell:
+it ends (`xmax`) behind the last transaction that had ended, and later ones that ran are not in its list.
 
 Called by the receiver as often as its options say, and by the driver where it asks how far the source is.
 """

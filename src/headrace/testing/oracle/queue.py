@@ -17,11 +17,10 @@ from headrace.core.position import Position
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.address import QueueAddress
-from headrace.sources.queue.batch import Batch
+from headrace.sources.queue.batch import Batch, Snapshot
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.position import Log
-from headrace.sources.queue.tick import Snapshot
 from headrace.testing.oracle.contract import Dialect, Login, Moment, Oracle, Recording, Session
 from headrace.testing.oracle.postgres import DIALECT
 from headrace.testing.oracle.postgres import ORACLE as POSTGRES
