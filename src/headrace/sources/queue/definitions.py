@@ -99,7 +99,7 @@ def _primary_keys(connection: Session, oids: Sequence[int]) -> Mapping[int, Repl
 
 @dataclass(frozen=True, slots=True)
 class _Others:
-    """Who changes rows of a table, or has its rows changed with it, though no trigger here tells."""
+    """The ways past its triggers by which rows of a table are changed."""
 
     what: str  # as it is now
     had_children: bool  # it may have had some; for ever true until it is analysed
