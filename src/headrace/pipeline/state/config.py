@@ -155,6 +155,8 @@ def _declared(raw: Mapping[str, Any]) -> Iterable[Option]:
 
 
 def _own(section: str, option: Option, value: Any) -> str:
+    if option.number and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
     return str(_checked(section, option.name, value, "str", option.choices))
 
 

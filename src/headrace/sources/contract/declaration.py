@@ -21,6 +21,7 @@ class Option:
     help: str  # one line
     default: str | None = None
     choices: tuple[str, ...] = ()  # none: any text
+    number: bool = False  # a number may be written as one
     in_sql: bool = False  # CREATE SOURCE asks for it, by its name in capitals
 
 

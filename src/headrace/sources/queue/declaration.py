@@ -6,8 +6,8 @@ from headrace.sources.contract.declaration import Declaration, Option
 
 QUEUE = Option("queue", "its name: several lakes may read one", default="main", in_sql=True)
 SCHEMA = Option("schema", "where its tables stand at the source", default="headrace", in_sql=True)
-TICK = Option("tick", "seconds between two ticks under load", default="0.1")
-IDLE_TICK = Option("idle_tick", "seconds after which an idle queue is looked at", default="0.5")
+TICK = Option("tick", "seconds between two ticks under load", default="0.1", number=True)
+IDLE_TICK = Option("idle_tick", "seconds after which an idle queue is looked at", default="0.5", number=True)
 XID, CHUNKS = "xid", "chunks"
 HANDOFF = Option(
     "handoff",

@@ -75,6 +75,15 @@ def test_the_options_of_a_kind_stand_beside_the_others_and_go_to_it_as_they_were
     assert (source.options, source.every) == ({"slot": "s", "publication": "p"}, "5s")
 
 
+def test_an_option_that_is_a_number_may_be_written_as_one() -> None:
+    url = "queue+postgresql://h/d"
+    given = config.parse_source("main", {"url": url, "tick": 0.2, "idle_tick": "3"})
+    assert given.options == {"tick": "0.2", "idle_tick": "3"}
+    for wrong in ({"tick": True}, {"tick": [1]}, {"queue": 7}):
+        with pytest.raises(Misconfigured, match="CONFIG_BAD_VALUE"):
+            config.parse_source("main", {"url": url, **wrong})
+
+
 def test_an_option_of_another_kind_is_refused_with_those_that_this_one_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
