@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 import headrace
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError
+from headrace.lake.format import statusfile
 from headrace.lake.read.lake import Lake
+from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import drop_source
 from headrace.testing.postgres import Database
+from headrace.testing.postmaster import wait_for
 from tests import without_spark
 from tests.integration.queue.capturing import executed
 from tests.integration.queue.test_removal import catalogs
@@ -34,6 +38,11 @@ class QueueMirror:
         config = {"lake": {"path": str(self.path)}, "source": {"main": source}}
         headrace.mirror(config, once=True, reconcile=heal)
         return Lake(self.path)
+
+    def waits_for(self, code: str) -> bool:
+        """The status of the run says that it waits for this."""
+        status = statusfile.read(open_store(str(self.path)), "main")
+        return status is not None and code in status.said.warnings
 
     def agrees(self, name: str) -> bool:
         """The newest mark holds what the table holds."""
@@ -123,6 +132,32 @@ def test_what_was_not_captured_for_a_while_is_copied_anew(
     mirror.once()
     assert mirror.agrees("t")
     assert len(lake.marks()) > 2
+
+
+@pytest.mark.parametrize("handoff", ["xid", "chunks"])
+def test_a_type_that_is_altered_beside_an_open_writer_is_copied_behind_it(
+    database: Database, mirrors: tuple[QueueMirror, QueueMirror], handoff: str
+) -> None:
+    mirror, _ = mirrors
+    executed(
+        database, ["CREATE TYPE mood AS ENUM ('sad', 'glad')", "ALTER TABLE t ADD m mood DEFAULT 'glad'"]
+    )
+    mirror.once(handoff=handoff)
+    with database.connect(user="app") as writer, ThreadPoolExecutor(1) as pool:
+        writer.execute("BEGIN")
+        writer.execute("INSERT INTO t VALUES (2, 'printed', 'sad')")
+        executed(database, ["ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'"])
+        running = pool.submit(mirror.once, handoff=handoff)
+        try:
+            wait_for(lambda: mirror.waits_for("PG_SNAPSHOT_BARRED") or running.done(), "it waits for him")
+            assert not running.done(), "a copy that did not wait for the writer"
+        finally:
+            writer.execute("COMMIT")
+        running.result(60)
+    assert mirror.agrees("t")
+    executed(database, ["DELETE FROM t WHERE id = 2"])
+    mirror.once(handoff=handoff)
+    assert mirror.agrees("t")
 
 
 def test_a_table_whose_shape_changes_goes_on_under_the_new_one(

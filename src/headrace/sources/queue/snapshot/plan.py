@@ -3,16 +3,20 @@
     driver     BEGIN REPEATABLE READ ─► what it shows ─► a tick: `until`
     executors  a chunk: BEGIN REPEATABLE READ ─► what it shows ─► a tick     (`reader`)
 
-Nobody is waited for: making the triggers waited for the writers of the moment, so that of every transaction
-all changes of a table are captured, or none, and then any later snapshot shows it. Called by `contents`.
+Making the triggers waited for the writers of the moment, so that of every transaction all changes of a table
+are captured, or none, and then any later snapshot shows it. So nobody is waited for, but where a table has
+types of users: DDL on a type (`ALTER TYPE ... RENAME VALUE`) locks no table, and the trigger has printed the
+rows of a writer that is open by what the type was. A copy that shows those writers has their rows as they are
+now, and holds what was printed. Called by `contents`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 
 from headrace.core.chunks import Bound, Span
@@ -28,10 +32,12 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify, verify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot import key_range
-from headrace.sources.postgres.snapshot.leader import lead
+from headrace.sources.postgres.snapshot.leader import lead, until_shown
 from headrace.sources.postgres.snapshot.measure import MeasuredTables, measure
 from headrace.sources.postgres.snapshot.plan import HeldSnapshot
 from headrace.sources.postgres.snapshot.table_access import reading
+from headrace.sources.postgres.snapshot.visibility import see
+from headrace.sources.postgres.writers import writers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.declaration import CHUNKS, DECLARATION
 from headrace.sources.queue.objects import Upstream
@@ -58,14 +64,16 @@ class Contents:
 
     def plan_copy(self, order: CopyOrder) -> Plan:
         by_ranges: frozenset[TableName] = frozenset()
+        entries = [from_record(table.details) for table in order.tables]
         if DECLARATION.value(order.options, "handoff") == CHUNKS:
-            entries = [from_record(table.details) for table in order.tables]
             disorder = key_range.disorder(self.connection, entries)
             by_ranges = frozenset(each.name for each in entries) - disorder.keys()
-        return Plan(self.server, order, by_ranges)
+        typed = [each.oid for each in entries if each.types]
+        barred = writers(self.connection, typed) if typed else set()
+        return Plan(self.server, order, by_ranges, frozenset(barred))
 
     def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> HeldSnapshot:
-        return _held(self.server, readers, seconds, ALONE)
+        return _held(self.server, readers, frozenset(), seconds, ALONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +83,19 @@ class Plan:
     server: Server
     order: CopyOrder
     by_ranges: frozenset[TableName]
+    barred: frozenset[int]  # those that write tables with types of users
 
     def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> HeldSnapshot:
         """Take a snapshot; it shows all tables."""
-        return _held(self.server, self.order.readers, math.inf, waiting)
+        return _held(self.server, self.order.readers, self.barred, math.inf, waiting)
 
     def key_walk(self, waiting: Waiting) -> KeyWalk:
         """Open the walk's connection."""
         connection = connect(self.server.address, role="chunks")
         try:
             verify(identify(connection), self.server.identity)
+            waiting.check()
+            until_shown(partial(see, connection.pgconn, self.barred), waiting)
             key_range.prepare(connection)
         except BaseException:
             connection.close()
@@ -92,8 +103,10 @@ class Plan:
         return KeyWalk(connection, self.server.upstream)
 
 
-def _held(server: Server, readers: int, seconds: float, waiting: Waiting) -> HeldSnapshot:
-    leader = lead(server.address, server.identity, "", by="xid", seconds=seconds, waiting=waiting)
+def _held(server: Server, readers: int, barred: Set[int], seconds: float, waiting: Waiting) -> HeldSnapshot:
+    leader = lead(
+        server.address, server.identity, "", by="xid", barred=barred, seconds=seconds, waiting=waiting
+    )
     try:
         with closing(connect(server.address, role="tick")) as connection:
             handoff = settled(leader.handoff, connection, server.upstream)
