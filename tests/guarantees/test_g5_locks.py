@@ -34,6 +34,7 @@ LEVELS = (
     "EXCLUSIVE",
     "ACCESS EXCLUSIVE",
 )
+PATTERNS = ("public.*", "!public.part")  # partitions one by one
 CONNECTIONS = 2
 # Beside those that copy: the loop, the receiver, a leader and who observes it, one that looks, one that
 # commands.
@@ -49,7 +50,7 @@ def test_g5_who_holds_locks_keeps_neither_other_tables_nor_connections(
     _tables(database)
     options = {"handoff": "xid", "snapshot_connections": CONNECTIONS}
     url = database.url(user="app")
-    with Mirrored(tmp_path / "lake", url, "public.*", options=options, program=program) as mirror:
+    with Mirrored(tmp_path / "lake", url, *PATTERNS, options=options, program=program) as mirror:
         mirror.until_live()
         receiver = _receiver(database)
         with _held(database) as holders:
