@@ -32,6 +32,7 @@ SHARES: Mapping[str, float] = {
     "integration/lake": 240,
     "integration/mysql": 150,
     "integration/postgres": 120,
+    "integration/queue": 60,
     "integration/spark": 120,
     "integration/sql": 90,
     "integration/stream": 60,
