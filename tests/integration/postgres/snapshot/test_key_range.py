@@ -28,7 +28,6 @@ from headrace.sources.contract.findings import Level
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.catalog.table_def_record import definition
-from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
@@ -182,7 +181,7 @@ def test_a_walk_that_takes_too_long_is_cancelled_and_goes_half_as_far(
     monkeypatch.setattr("headrace.sources.postgres.snapshot.key_range.BOUND_SECONDS", 0.03)
     with pytest.raises(StepTooLong):
         next_bound(session, schema, T, Span(), 1_499_999)
-    walk = Walk(KeyWalk(session, Upstream("s", "p")), definition(entry), 1_499_999, lambda: None)
+    walk = Walk(KeyWalk(session, {}), definition(entry), 1_499_999, lambda: None)
     bound = walk.next(Span(), 0)
     assert bound is not None
     assert walk.step < 1_499_999

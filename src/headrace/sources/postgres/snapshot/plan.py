@@ -79,7 +79,8 @@ class Plan:
         except BaseException:
             connection.close()
             raise
-        return KeyWalk(connection, self.server.upstream)
+        upstream = self.server.upstream
+        return KeyWalk(connection, {"base": upstream.base, "publication": upstream.publication})
 
 
 def plan(connection: Session, server: Server, order: CopyOrder) -> Plan:
@@ -176,7 +177,7 @@ class KeyWalk:
     """The walk along keys, over a connection of its own."""
 
     connection: Session
-    upstream: Upstream
+    ticket: Json
 
     def __enter__(self) -> KeyWalk:
         return self
@@ -185,10 +186,6 @@ class KeyWalk:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.connection.close()
-
-    @property
-    def ticket(self) -> Json:
-        return {"base": self.upstream.base, "publication": self.upstream.publication}
 
     def next_bound(self, table: TableDef, span: Span, rows: int, check: Callable[[], None]) -> Bound | None:
         with reading(self.connection, table.name, table.number):

@@ -13,17 +13,14 @@ now, and holds what was printed. Called by `contents`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
 
-from headrace.core.chunks import Bound, Span
 from headrace.core.handoff import ByXid
 from headrace.core.names import TableName
 from headrace.sources.contract.copying import CopyOrder
-from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.catalog.table_def_record import from_record
@@ -34,8 +31,7 @@ from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot.leader import lead, until_shown
 from headrace.sources.postgres.snapshot.measure import MeasuredTables, measure
-from headrace.sources.postgres.snapshot.plan import HeldSnapshot
-from headrace.sources.postgres.snapshot.table_access import reading
+from headrace.sources.postgres.snapshot.plan import HeldSnapshot, KeyWalk
 from headrace.sources.postgres.snapshot.visibility import see
 from headrace.sources.postgres.writers import writers
 from headrace.sources.queue import tick as ticks
@@ -100,7 +96,8 @@ class Plan:
         except BaseException:
             connection.close()
             raise
-        return KeyWalk(connection, self.server.upstream)
+        upstream = self.server.upstream
+        return KeyWalk(connection, {"upstream": upstream.as_record(), "publication": ""})
 
 
 def _held(server: Server, readers: int, barred: Set[int], seconds: float, waiting: Waiting) -> HeldSnapshot:
@@ -120,27 +117,3 @@ def settled(handoff: object, connection: Session, upstream: Upstream) -> ByXid:
     """The handoff of a snapshot that was taken before this is called, with the tick that shows all of it."""
     assert isinstance(handoff, ByXid)
     return replace(handoff, until=ticks.reach(connection, upstream.objects).position(upstream.log))
-
-
-@dataclass(frozen=True, slots=True)
-class KeyWalk:
-    """The walk along keys, over a connection of its own."""
-
-    connection: Session
-    upstream: Upstream
-
-    def __enter__(self) -> KeyWalk:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.connection.close()
-
-    @property
-    def ticket(self) -> Json:
-        return {"upstream": self.upstream.as_record(), "publication": ""}
-
-    def next_bound(self, table: TableDef, span: Span, rows: int, check: Callable[[], None]) -> Bound | None:
-        with reading(self.connection, table.name, table.number):
-            return key_range.next_bound(self.connection, table.schema, table.name, span, rows, check)
