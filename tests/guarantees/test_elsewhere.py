@@ -11,6 +11,10 @@ from contextlib import ExitStack
 
 import pytest
 
+from headrace.core.names import TableName
+from headrace.lake.read.lake import Lake
+from headrace.pipeline.state.alterations import Way
+from headrace.pipeline.state.records import tables_of
 from headrace.testing import validators, workload
 from headrace.testing.mirror_process import Mirrored
 from headrace.testing.postgres import Database
@@ -50,7 +54,19 @@ def test_g1_g2_executors_of_their_own_and_a_bucket_hold_whole_transactions_exact
         verdict = transfers(mirror.lake, sample=None)
         assert verdict.violations == []
         assert verdict.marks > 2
+        database.execute("ALTER TABLE transfer_out ADD COLUMN said text DEFAULT 'nothing'", user="app")
+        mirror.until(lambda: "said" in _columns(mirror.lake, "public.transfer_out"), "rows written again")
+        assert validators.exact(mirror.lake, database.url()) == []
+        altered = tables_of(mirror.lake.catalog())[TableName("public", "transfer_out")].alteration
+        assert altered is not None
+        assert altered.way is Way.REWRITTEN
         assert validators.definite(mirror.lake) == []
+
+
+def _columns(lake: Lake, table: str) -> list[str]:
+    """The columns that the newest mark has of a table; none where it has not the table."""
+    cut = lake.at()
+    return cut.schema(table).names if table in cut.tables() else []
 
 
 @pytest.fixture(scope="module")
