@@ -103,6 +103,9 @@ COPIED = {
     "added_and_gone": "ALTER TABLE {t} ADD COLUMN more int; ALTER TABLE {t} DROP COLUMN s",
     "added_volatile": "ALTER TABLE {t} ADD COLUMN more uuid DEFAULT gen_random_uuid()",
     "added_identity": "ALTER TABLE {t} ADD COLUMN more int GENERATED ALWAYS AS IDENTITY",
+    "added_serial": "ALTER TABLE {t} ADD COLUMN more serial",
+    "added_stored": "ALTER TABLE {t} ADD COLUMN more int GENERATED ALWAYS AS (n * 2) STORED",
+    "domain": "CREATE DOMAIN {t}_d AS int; ALTER TABLE {t} ALTER COLUMN n TYPE {t}_d",
     "again": "ALTER TABLE {t} DROP COLUMN n; ALTER TABLE {t} ADD COLUMN n int",
     "widened": "ALTER TABLE {t} ALTER COLUMN n TYPE bigint",
     "negated": "ALTER TABLE {t} ALTER COLUMN n TYPE bigint USING -n",
@@ -116,6 +119,7 @@ COPIED = {
 STOPPED = {
     "gone": "DROP TABLE {t}",
     "moved": "ALTER TABLE {t} RENAME TO moved_away",
+    "moved_schema": "CREATE SCHEMA elsewhere; ALTER TABLE {t} SET SCHEMA elsewhere",
     "alike": 'ALTER TABLE {t} RENAME COLUMN s TO "N"',
     "added_alike": 'ALTER TABLE {t} ADD COLUMN "ID" int',
     "columnless": "ALTER TABLE {t} DROP COLUMN id, DROP COLUMN n, DROP COLUMN s, DROP COLUMN e",
@@ -179,7 +183,9 @@ def _run(database: Database, *statements: str) -> None:
 
 def _change(database: Database, number: int, keys: Mapping[str, str]) -> None:
     """Changes of rows of each table, whatever its columns are by now."""
-    there = {name for (name,) in database.execute("SELECT relname FROM pg_class WHERE relkind = 'r'")}
+    there = {
+        name for (name,) in database.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    }
     statements: list[str] = []
     for name in sorted(there & {*CASES, "sound"} - {"columnless"}):
         column = keys.get(name, "id")
