@@ -166,6 +166,8 @@ def _within(folder: LakeTable, time: str, times: Times) -> tuple[str, ...]:
     after, until = times
     chosen = []
     for file in folder.described().to_pylist():
+        if file["num_records"] == 0:
+            continue  # nothing is known of its times either
         low, high = file.get(f"min.{time}"), file.get(f"max.{time}")
         known = low is not None and high is not None
         if not known or (low <= until and (after is None or high > after)):

@@ -60,6 +60,8 @@ def write_history(
     writing: Writing, task: TableTask, history: pa.Table, *, ordered: bool = False
 ) -> tuple[DataFile, ...]:
     """Files of history; rows in the order of time (if they are not yet), so that statistics prune by it."""
+    if not history.num_rows:
+        return ()
     time, diff, ordinal = history.column_names[-len(OWN) :][:3]
     rows = raw_values.drop(task, history)
     if not ordered:

@@ -316,5 +316,4 @@ def _told(writing: Writing, task: TableTask, split: _Split, folded: Folded) -> O
     if by_decode:
         history = history.filter(pa.array(of_truncations(task.truncations, history)))
     history = belonging(task, history)
-    files = write_history(writing, task, history) if history.num_rows else ()
-    return replace(outcome, history=files, errors=errors)
+    return replace(outcome, history=write_history(writing, task, history), errors=errors)

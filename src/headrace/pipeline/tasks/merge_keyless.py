@@ -97,7 +97,7 @@ def merge_keyless_later(writing: Writing, task: TableTask, nets: pa.Table) -> Ou
         else:
             outcome = replace(outcome, add=write_sorted(writing, task, rows), rows=rows.num_rows)
     gone = pa.concat_tables(retractions) if retractions else pa.table({})
-    return replace(outcome, history=write_history(writing, task, gone)) if gone.num_rows else outcome
+    return replace(outcome, history=write_history(writing, task, gone))
 
 
 def _distinct(nets: pa.Table) -> list[Truncation | None]:

@@ -40,7 +40,7 @@ def retract(writing: Writing, task: TableTask, rows: pa.Table) -> Outcome:
     history = belonging(task, history_rows)
     return Outcome(
         task.name,
-        history=write_history(writing, task, history, ordered=True) if history.num_rows else (),
+        history=write_history(writing, task, history, ordered=True),
         errors=writing.errors(task, raw_values.errors(task, history_rows)),
         rows=-rows.num_rows,
     )

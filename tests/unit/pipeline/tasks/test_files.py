@@ -9,11 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.core.columns import row_bytes
+from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import files
-from headrace.pipeline.tasks.files import Writing, write_sorted
+from headrace.pipeline.tasks.files import Writing, write_history, write_sorted
 from headrace.pipeline.tasks.routing import Routes
 from headrace.pipeline.tasks.table_task import NewFile, TableTask
 
@@ -27,6 +28,7 @@ SCHEMA = TableSchema(
     full=True,
 )
 IDS = [-3, -1, 0, 2, 5, 8, 13]
+TASK = TableTask(TableName("public", "t"), SCHEMA, "t", "h", "e", Routes.over(()), 0)
 
 
 def _table(ids: list[int], *chunks: int) -> pa.Table:
@@ -47,8 +49,7 @@ def test_rows_come_into_the_order_of_their_keys_and_stay_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(files, "ROWS_PER_FILE", most)
-    store = open_store(tmp_path)
-    task = TableTask(TableName("public", "t"), SCHEMA, "t", "h", "e", Routes.over(()), 0)
+    store, task = open_store(tmp_path), TASK
 
     def written(rows: pa.Table) -> tuple[NewFile, ...]:
         return write_sorted(Writing(store, 1), task, rows)
@@ -81,3 +82,10 @@ def test_files_are_of_the_same_size_however_their_rows_are_measured(
 
 def test_rows_in_chunks_are_as_large_as_together() -> None:
     assert row_bytes(_table(IDS, 1, 3, 3)).tolist() == row_bytes(_table(IDS)).tolist()
+
+
+def test_no_file_is_written_where_there_is_no_row(tmp_path: Path) -> None:
+    """The log would say nothing of its times, and readers would look into it for each."""
+    writing = Writing(open_store(tmp_path), 1)
+    assert write_sorted(writing, TASK, _table([])) == ()
+    assert write_history(writing, TASK, history_schema(SCHEMA).empty_table()) == ()

@@ -1,0 +1,38 @@
+"""Histories: our columns told from the user's, and files told apart by what the log says of them."""
+
+from typing import cast
+
+import pyarrow as pa
+import pytest
+
+from headrace.core.history import history_schema, own_fields
+from headrace.core.names import TableName
+from headrace.core.schema import Column, TableSchema
+from headrace.core.transaction_id import TransactionId
+from headrace.lake.format import datafile, layout, schemas
+from headrace.lake.format.plan import TableStep
+from headrace.lake.log.histories import Part, parts
+from headrace.lake.log.table import LakeTable, Stamp
+from headrace.lake.store.contract import Store
+
+
+@pytest.mark.parametrize("transaction", TransactionId)
+def test_a_user_may_have_a_history_of_ours_as_a_table(transaction: TransactionId) -> None:
+    theirs = [Column(field.name, field.type, "", "") for field in own_fields(transaction).values()]
+    id_column = Column("id", pa.int64(), "", "")
+    schema = history_schema(TableSchema((id_column, *theirs), (), full=True, transaction=transaction))
+    part = Part(cast(LakeTable, None), schema, (), (None, 0))
+    assert part.columns == ["id", *(field.name for field in own_fields(transaction).values())]
+    assert part.own["_transaction"] == f"_{transaction.column}"
+
+
+def test_a_file_without_rows_tells_of_no_time(any_store: Store) -> None:
+    """An earlier release wrote such files: under columns of then, they would be in the way of every place."""
+    name = TableName("public", "t")
+    folder = layout.history_folder("main", name, 1)
+    schema = history_schema(TableSchema((Column("id", pa.int64(), "", ""),), (), full=True))
+    empty = datafile.write(any_store, folder, layout.file_name(1), schema.empty_table())
+    table = LakeTable(any_store, folder)
+    table.refresh()
+    assert table.write(TableStep(folder, -1, (empty,), schema=schemas.encode(schema)), Stamp("a", 1, "p"))
+    assert parts(any_store, "main", name, (None, 100)) == []
