@@ -209,9 +209,23 @@ def test_a_publication_of_roots_sends_parts_of_them(mirrors: Mirrors, database: 
     assert differing(mirrors, PARTS) == {}
     assert [mirrors.record(f"public.{name}").since for name in PARTS] == since
     do(database, "TRUNCATE filtered_mid; UPDATE filtered SET k = 1 WHERE k > 30", "filtered")
+    # What a partition is published by does not count where its root is in the publication.
+    part = "filtered WHERE (k < 30), halved (k, id) WHERE (id % 3 = 0), listed, listed_low WHERE (k < 3)"
+    do(database, f"ALTER PUBLICATION p SET TABLE {part}; UPDATE listed SET big = 'w', id = id + 3000", "")
+    for name, holds in (("listed", "TABLE listed"), ("halved", "SELECT id, k FROM halved WHERE id % 3 = 0")):
+        database.execute(f"DROP VIEW oracle.{name}; CREATE VIEW oracle.{name} AS {holds}")
     mirrors.once()
     assert differing(mirrors, PARTS) == {}
     assert outcomes(verified(mirrors)) == {f"public.{name}": "equal" for name in PARTS}
+    do(
+        database,
+        "ALTER PUBLICATION p SET TABLE filtered, listed, halved;"
+        " ALTER PUBLICATION p SET (publish_via_partition_root = false)",
+        "",
+    )
+    with pytest.raises(HeadraceError, match="PG_PUBLICATION_ROOT"):
+        mirrors.once()
+    assert {mirrors.record(f"public.{name}").state for name in PARTS} == {State.STOPPED}
 
 
 UNFIT = {
