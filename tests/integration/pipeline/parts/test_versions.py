@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import HeadraceError
+from headrace.pipeline.state.alterations import Way
 from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests import without_spark
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.parts.comparing import differing
-from tests.integration.pipeline.parts.test_roots import CASES, COPIED, SAME, do, make, show
+from tests.integration.pipeline.parts.test_roots import CASES, COPIED, SAME, do, make, show, ways
 
 pytestmark = [pytest.mark.server, pytest.mark.full]
 
@@ -89,5 +90,7 @@ def test_roots_are_mirrored_whatever_becomes_of_their_trees(
     show(database, CASES)
     assert differing(mirrors, CASES) == {}
     now = {name: mirrors.record(f"public.{name}").since for name in CASES}
-    assert {name for name in CASES if now[name] != since[name]} == set(COPIED)
+    # The interval of a column that came begins at the last mark, which may be behind the copy.
+    assert {name for name in CASES if now[name] != since[name]} - {"added"} == set(COPIED)
+    assert ways(mirrors, SAME) == {"added": Way.ADDED}
     assert validators.definite(mirrors.lake, tables=[f"public.{name}" for name in SAME]) == []
