@@ -18,16 +18,17 @@ from tests.meta.tracked import ROOT, python_files, relative, tree
 PAGE = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
 NUMBERS = [f"{number:03}" for number in (*range(1, 36), 100)]
 OF_MYSQL = [*(f"T{number}" for number in range(1, 27)), *(f"F{number}" for number in range(27, 54))]
+OF_SHAPES = [f"S{number}" for number in range(38, 59)]
 WORKED_THROUGH = [f"{number:03}" for number in range(15, 24)]
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 REASON = re.compile(r"\bnot (applicable|built)\b")
 
 
 def _rows() -> Iterator[tuple[str, str]]:
-    """The number and the last cell of each row of the tables with numbers: PostgreSQL's and MySQL's."""
+    """The number and the last cell of each row that has one: PostgreSQL's, those of shapes, MySQL's."""
     for line in PAGE.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if re.fullmatch(r"(\d{3}|[TF]\d+)(, (\d{3}|[TF]\d+))*", cells[0].strip("| ")):
+        if re.fullmatch(r"(\d{3}|[TFS]\d+)(, (\d{3}|[TFS]\d+))*", cells[0].strip("| ")):
             assert len(cells) == 3, line
             for number in cells[0].strip("| ").split(", "):
                 yield number, cells[2]
@@ -52,7 +53,7 @@ MARKED = sorted(_marked())
 
 
 def test_every_scenario_has_its_row() -> None:
-    assert sorted(ROWS) == sorted([*NUMBERS, *OF_MYSQL])
+    assert sorted(ROWS) == sorted([*NUMBERS, *OF_SHAPES, *OF_MYSQL])
 
 
 @pytest.mark.parametrize("place", sorted({f"{path}::{name}" for path, name in TEST.findall(PAGE)}))
@@ -63,7 +64,7 @@ def test_every_test_that_the_page_names_is_there(place: str) -> None:
     assert name in named, place
 
 
-@pytest.mark.parametrize("number", [*NUMBERS, *OF_MYSQL])
+@pytest.mark.parametrize("number", [*NUMBERS, *OF_SHAPES, *OF_MYSQL])
 def test_each_row_names_a_test_or_a_reason(number: str) -> None:
     assert TEST.search(ROWS[number]) or REASON.match(ROWS[number]), ROWS[number]
 

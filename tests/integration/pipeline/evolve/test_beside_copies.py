@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from headrace.cli import main as cli
 from headrace.core.names import TableName
 from headrace.pipeline.commands.capture import Captured, SourcePlace
 from headrace.testing import validators
@@ -97,4 +98,22 @@ def test_columns_that_change_names_for_as_long_as_a_table_is_read_are_not_copied
         monkeypatch.setattr(f"headrace.pipeline.copy.{module}.failpoint", swap)
     mirrors.once(handoff=handoff)
     assert len(swaps) == 1, "it was read in one of the two ways, between two swaps"
+    assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []
+
+
+def test_a_table_that_comes_later_is_joined_to_a_stream_from_before_a_column(mirrors: Mirrors) -> None:
+    """All that the stream has of the other table, before and after its column, came while nobody mirrored."""
+    _make(mirrors, "one", rows=1)
+    mirrors.once("public.one")
+    mirrors.database.execute("INSERT INTO one VALUES (2)", user="app")
+    mirrors.database.execute("ALTER TABLE one ADD more int; INSERT INTO one VALUES (3, 3, 3)", user="app")
+    _make(mirrors, "two", rows=2)
+    mirrors.database.execute("INSERT INTO two VALUES (3, 3)", user="app")
+    url = mirrors.database.url(user="app")
+    assert cli.main(["tables", "add", "public.two", "--lake", str(mirrors.path), "--url", url]) == 0
+    cut = mirrors.once("public.one", "public.two").at()
+    assert {tuple(row.values()) for row in cut.arrow("public.one").to_pylist()} == {
+        (1, 1, None), (2, None, None), (3, 3, 3),
+    }  # fmt: skip
+    assert sorted(cut.arrow("public.two")["id"].to_pylist()) == [1, 2, 3]
     assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []

@@ -37,6 +37,10 @@ SAME = {
     "comment": "COMMENT ON COLUMN {t}.n IS 'a number'",
     "defaulted": "ALTER TABLE {t} ALTER COLUMN n SET DEFAULT 5",
     "not_null": "ALTER TABLE {t} ALTER COLUMN n SET NOT NULL",
+    "nullable_again": "ALTER TABLE {t} ALTER n SET NOT NULL; ALTER TABLE {t} ALTER n DROP NOT NULL",
+    "made_unique": "ALTER TABLE {t} ADD UNIQUE (n)",
+    "unique_for_a_while": "ALTER TABLE {t} ADD CONSTRAINT {t}_n UNIQUE (n);"
+    " ALTER TABLE {t} DROP CONSTRAINT {t}_n",
     "statistics": "ALTER TABLE {t} ALTER COLUMN n SET STATISTICS 50",
     "label": "ALTER TYPE mood ADD VALUE 'new of {t}'",
     "longer": "ALTER TABLE {t} ALTER COLUMN s TYPE varchar(50)",
@@ -103,6 +107,10 @@ COPIED = {
     "added_and_gone": "ALTER TABLE {t} ADD COLUMN more int; ALTER TABLE {t} DROP COLUMN s",
     "added_volatile": "ALTER TABLE {t} ADD COLUMN more uuid DEFAULT gen_random_uuid()",
     "added_identity": "ALTER TABLE {t} ADD COLUMN more int GENERATED ALWAYS AS IDENTITY",
+    "added_for_a_while": "ALTER TABLE {t} ADD COLUMN more int;"
+    " INSERT INTO {t} VALUES (100, 1, 's', 'bad', 7); ALTER TABLE {t} DROP COLUMN more",
+    "padded": "ALTER TABLE {t} ALTER COLUMN s TYPE char(20)",
+    "shorter": "ALTER TABLE {t} ALTER COLUMN s TYPE varchar(9)",
     "added_serial": "ALTER TABLE {t} ADD COLUMN more serial",
     "added_stored": "ALTER TABLE {t} ADD COLUMN more int GENERATED ALWAYS AS (n * 2) STORED",
     "domain": "CREATE DOMAIN {t}_d AS int; ALTER TABLE {t} ALTER COLUMN n TYPE {t}_d",
@@ -110,6 +118,8 @@ COPIED = {
     "widened": "ALTER TABLE {t} ALTER COLUMN n TYPE bigint",
     "negated": "ALTER TABLE {t} ALTER COLUMN n TYPE bigint USING -n",
     "key": "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; ALTER TABLE {t} ADD PRIMARY KEY (n, id)",
+    "key_again": "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; INSERT INTO {t} VALUES (100, 1);"
+    " ALTER TABLE {t} ADD PRIMARY KEY (id)",
     "identity": "ALTER TABLE {t} REPLICA IDENTITY FULL",
     "made_again": "DROP TABLE {t}; CREATE TABLE {t} (id int PRIMARY KEY, other text);"
     " INSERT INTO {t} VALUES (5, 'five')",
