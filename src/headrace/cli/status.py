@@ -80,9 +80,7 @@ def _beside(source: Source) -> Iterator[str]:
     from headrace.status import sentences
 
     for name, each in source.tables.items():
-        line = sentences.stop(name, each)
-        if line is not None:
-            yield line
+        yield from filter(None, (sentences.stop(name, each), sentences.unseen(name, each)))
     yield from sentences.unmirrored(source.unmirrored)
     yield from map(sentences.alteration, source.said.alterations[-SHOWN:])
 

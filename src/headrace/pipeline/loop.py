@@ -248,7 +248,7 @@ class Run:
         if check.broken is not None:
             raise check.broken
         others = self.ledger.tables.keys() - {record.name for record in records}
-        self.reporter.facts.looked(check.denied, others)
+        self.reporter.facts.looked(check, others)
         return check
 
     def reach(self, frontier: Position) -> None:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.state.config import SourceConfig
     from headrace.pipeline.state.ledger import Ledger
     from headrace.pipeline.state.place import Place
+    from headrace.pipeline.state.schema_check import RecordsCheck
     from headrace.pipeline.stream.epoch import EpochRunner
     from headrace.pipeline.stream.source_clock import SourceClock
     from headrace.sources.contract.session import Session
@@ -102,6 +103,8 @@ class Facts:
     copies: CopyScheduler | None = None
     # Tables in no mark, for want of a right.
     denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)
+    # Tables in no mark that somebody may be altering: since which look, and who that is.
+    unseen: Mapping[TableName, tuple[str, str | None]] = field(default_factory=dict)
     alterations: deque[AlterationStatus] = field(default_factory=partial(deque, maxlen=TOLD_ALTERATIONS))
     _last_change: dict[str, str] = field(default_factory=dict)
 
@@ -115,10 +118,15 @@ class Facts:
             if altered is not None and altered["epoch"] == plan.epoch:
                 self.alterations.append(_alteration(record["name"], altered))
 
-    def looked(self, denied: Mapping[TableName, HeadraceError], others: Collection[TableName]) -> None:
-        """A look was denied these tables; of the others it asked nothing."""
+    def looked(self, check: RecordsCheck, others: Collection[TableName]) -> None:
+        """A look was over; of the others it asked nothing."""
         kept = {name: error for name, error in self.denied.items() if name in others}
-        self.denied = {**kept, **denied}
+        self.denied = {**kept, **check.denied}
+        before, now = self.unseen, _now()
+        self.unseen = {name: seen for name, seen in before.items() if name in others} | {
+            name: (before[name][0] if name in before else now, check.holders.get(name))
+            for name in check.locked - check.denied.keys()
+        }
 
     def waits(self) -> dict[str, str]:
         """The reasons for which copies and tables wait, by code."""
@@ -394,6 +402,7 @@ def _table(
     copying = record.state.awaits_copy and progress is not None
     anew = run.ledger.staged.get(record.name)
     reason = run.following.reason(record)
+    unseen_since, holder = reporter.facts.unseen.get(record.name, (None, None))
     return TableStatus(
         state=_copying(record) if copying else record.state.value,
         join=record.join,
@@ -407,4 +416,6 @@ def _table(
         schema_version=record.schema.version,
         schema_since=None if record.alteration is None else str(record.alteration.at),
         copy=None if progress is None else _copy(progress),
+        unseen_since=unseen_since,
+        holder=holder,
     )

@@ -1,4 +1,5 @@
-"""The sentences that `run`, `status` and `verify` share: which tables stopped, and which nobody mirrors.
+"""The sentences that `run`, `status` and `verify` share: which tables stopped or wait, and which nobody
+mirrors.
 
 They are made of the values of a status, so that a run says the same on a terminal, in its log
 and in what `status` shows.
@@ -28,6 +29,14 @@ def stop(name: str, table: TableStatus) -> str | None:
     detail = f" ({error['detail']})" if error.get("detail") else ""
     where = f" at {at}" if at else ""
     return f"{name} stopped{where}: {error['code']}: {error['primary']}{detail}; {error['hint']}"
+
+
+def unseen(name: str, table: TableStatus) -> str | None:
+    """Say since when a table is in no mark because somebody may be altering it; None of any other."""
+    if table.unseen_since is None:
+        return None
+    who = f": {table.holder}" if table.holder else ""
+    return f"{name} is in no mark since {table.unseen_since}: it is locked{who}; it comes back by itself"
 
 
 def alteration(altered: AlterationStatus) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
 
 import pytest
 
 from headrace.lake.format import requests
+from headrace.lake.format.status import TableStatus
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import reach
 from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.status import sentences
+from headrace.status.picture import pictures
 from headrace.testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import Served, serving
@@ -75,17 +79,47 @@ def test_marks_of_a_busy_source_come_at_the_pace_that_was_asked_for(
     assert min(gaps) > 0.9
 
 
-def test_a_table_that_stays_locked_costs_no_marks(mirrors: Mirrors, database: Database) -> None:
-    with serving(mirrors) as served:
-        with database.connect(user="app") as holder, holder.transaction():
-            holder.execute("LOCK TABLE a IN ACCESS EXCLUSIVE MODE")
-            database.execute("INSERT INTO b VALUES (1)", user="app")
-            served.until(lambda: served.holds("public.b", 1), "the mark of the other table")
-            mark = mirrors.lake.at().mark
-            assert "public.a" not in mark.versions
-            _seconds(served, 5)
-            assert mirrors.lake.at().epoch == mark.epoch
+def test_a_table_that_is_never_unlocked_costs_no_marks_and_says_since_when(
+    mirrors: Mirrors, database: Database
+) -> None:
+    """One migration hands the table to the next. Whoever wants it waits for these, and never for us."""
+    with serving(mirrors) as served, database.connect(user="app") as one, database.connect(user="app") as two:
+        one.execute("BEGIN; LOCK TABLE a IN ACCESS EXCLUSIVE MODE")
+        database.execute("INSERT INTO b VALUES (1)", user="app")
+        served.until(lambda: served.holds("public.b", 1), "the mark of the other table")
+        mark = mirrors.lake.at().mark
+        assert "public.a" not in mark.versions
+        _seconds(served, 5)
+        assert mirrors.lake.at().epoch == mark.epoch
+        said = _said(mirrors)
+        assert said.unseen_since is not None
+        assert f"pid {one.info.backend_pid} " in (said.holder or "")
+        next_one = threading.Thread(target=two.execute, args=["BEGIN; ALTER TABLE a ADD COLUMN more int"])
+        next_one.start()
+        served.until(lambda: _waiting(database) == [two.info.backend_pid], "the next one")
+        one.execute("COMMIT")
+        next_one.join()
+        database.execute("INSERT INTO b VALUES (2)", user="app")
+        served.until(lambda: served.holds("public.b", 2), "a later mark of the other table")
+        served.until(lambda: f"pid {two.info.backend_pid} " in (_said(mirrors).holder or ""), "who it is now")
+        assert _said(mirrors).unseen_since == said.unseen_since
+        assert _waiting(database) == []
+        assert sentences.unseen("public.a", _said(mirrors)) is not None
+        two.execute("COMMIT")
         served.until(lambda: "public.a" in mirrors.lake.at().mark.versions, "the table, once it is free")
+        served.until(lambda: _said(mirrors).unseen_since is None, "a word of that")
+        assert mirrors.lake.at().schema("public.a").names == ["id", "more"]
+
+
+def _said(mirrors: Mirrors) -> TableStatus:
+    """What the run says of `a`."""
+    return pictures(str(mirrors.path))[0].tables["public.a"]
+
+
+def _waiting(database: Database) -> list[int]:
+    """The sessions that wait for a lock on a table."""
+    found = database.execute("SELECT pid FROM pg_locks WHERE NOT granted AND locktype = 'relation'")
+    return [int(pid) for (pid,) in found]
 
 
 def test_what_others_write_is_no_lag_of_ours(

@@ -102,6 +102,8 @@ class TableStatus:
     schema_version: int | None = None  # the number of the history that goes on under its columns
     schema_since: Any = None
     copy: CopyStatus | None = None
+    unseen_since: str | None = None  # since when it is in no mark, as somebody may be altering it
+    holder: str | None = None  # who that is, where it is known
 
     def as_record(self) -> Json:
         return _without(self, "copy") | ({} if self.copy is None else self.copy.as_record())

@@ -95,6 +95,7 @@ class SchemaCheck:
     locked: frozenset[str]  # somebody may be changing it, and no look can see that yet; or it is denied
     broken: HeadraceError | None = None  # the objects upstream are others now: it concerns all tables
     denied: Mapping[str, HeadraceError] = field(default_factory=dict)  # we may not see what it is by now
+    holders: Mapping[str, str] = field(default_factory=dict)  # of the locked: who that is, where it is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from headrace.sources.contract.tables import Change, Derived, SchemaCheck, Table
 from headrace.sources.postgres.catalog import definitions, table_def
 from headrace.sources.postgres.catalog.alteration import Missing, derived, differs, is_news
 from headrace.sources.postgres.catalog.emptiness import with_emptiness
+from headrace.sources.postgres.catalog.locks import READERS_WAIT_FOR, holders
 from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry, schema_of
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
 from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
@@ -95,14 +96,24 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
     hidden = {*server.exclusive, *unfinished(connection, now.values(), server.xmin)}
     hidden |= {oid for oid in server.shared if oid in now and all(m.inherited for m in now[oid].memberships)}
     hidden |= held | {oid for oid, entry in now.items() if _is_tree_hidden(entry, server)}
+    locked = {key: table.number for key, table in known.items() if table.number in hidden}
     return SchemaCheck(
         end=upstream.position(Lsn.parse(server.end)),
         reference=server.xid,
         changes=changes,
         news=news,
-        locked=frozenset(key for key, table in known.items() if table.number in hidden),
+        locked=frozenset(locked),
         broken=remade(upstream, server.publication),
+        holders=_holders(connection, locked),
     )
+
+
+def _holders(connection: Session, locked: Mapping[str, int]) -> dict[str, str]:
+    """Name those who hold tables by now; who changes a type or a partition is not found by the table."""
+    if not locked:
+        return {}
+    found = holders(connection, sorted(set(locked.values())), (*READERS_WAIT_FOR, "ShareUpdateExclusiveLock"))
+    return {key: "; ".join(found[number]) for key, number in locked.items() if number in found}
 
 
 def _is_tree_hidden(root: TableEntry, server: _Server) -> bool:
