@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.sources.contract.findings import Finding, Report
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+NAMED = 5  # tables in a line
 
 
 def register(subparsers: Any) -> None:
@@ -61,6 +64,7 @@ def _record(report: Report) -> dict[str, Any]:
         "rows": report.rows,
         "bytes": report.bytes,
         "left_out": {str(name): error.code for name, error in report.left_out.items()},
+        "costly_ddl": {str(name): list(said) for name, said in report.costly_ddl.items()},
         "findings": [finding.as_record() for finding in report.findings],
     }
 
@@ -76,6 +80,21 @@ def _show(report: Report) -> None:
         f"{len(report.tables)} {tables} can be mirrored: "
         f"about {report.rows:,} rows, {report.bytes / 1e6:,.1f} MB{left_out}",
     )
+    if report.costly_ddl:
+        _line(console, "DDL that costs more of some than of others:")
+    for said, names in _by_what_is_said(report):
+        _line(console, f"    {names}: {said}", "dim")
+
+
+def _by_what_is_said(report: Report) -> Iterator[tuple[str, str]]:
+    """The lines on DDL, each with the tables that it is about."""
+    tables: defaultdict[str, list[str]] = defaultdict(list)
+    for name, lines in report.costly_ddl.items():
+        for said in lines:
+            tables[said].append(str(name))
+    for said, names in tables.items():
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        yield said, ", ".join(names[:NAMED]) + more
 
 
 def _show_finding(console: Console, finding: Finding) -> None:

@@ -6,7 +6,7 @@ with a stable code and, where statements mend it, those statements. Values only;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -114,6 +114,7 @@ class Report:
     sizes: Mapping[TableName, Size]  # of these tables
     findings: tuple[Finding, ...]
     meant: frozenset[TableName] = frozenset()  # what a pattern without wildcards names
+    costly_ddl: Mapping[TableName, Sequence[str]] = field(default_factory=dict)  # what is special of a table
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -134,7 +135,9 @@ class Report:
             Finding(Level.ERROR, error, table=name).for_swept(self.meant) for name, error in unfit.items()
         )
         tables = tuple(each for each in self.tables if each.name not in unfit)
-        return replace(self, tables=tables, findings=in_order([*self.findings, *more]))
+        costly = {name: said for name, said in self.costly_ddl.items() if name not in unfit}
+        findings = in_order([*self.findings, *more])
+        return replace(self, tables=tables, findings=findings, costly_ddl=costly)
 
     @property
     def rows(self) -> int:

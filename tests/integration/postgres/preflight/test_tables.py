@@ -10,6 +10,7 @@ from contextlib import closing
 
 import pytest
 
+from headrace.cli.main import main
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Level
 from headrace.sources.postgres.preflight import PostgresWish, unmirrored
@@ -26,8 +27,36 @@ def test_a_good_table_has_nothing_to_mend(db: Database) -> None:
     assert serious(report) == []
     assert [entry.name for entry in report.tables] == [TableName("public", "good")]
     assert report.errors == ()
+    assert report.costly_ddl == {}
     publish(db, report)
     applies_its_own(db, "good")
+
+
+COSTLY = (
+    "CREATE TYPE mood AS ENUM ('sad'); CREATE TYPE pair AS (m mood, n int); CREATE DOMAIN one AS int;"
+    "CREATE TABLE typed (id int PRIMARY KEY, m mood, ms mood[], p pair, o one);"
+    "CREATE TABLE tree (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id) STORED) PARTITION BY LIST (id);"
+    "CREATE TABLE bag (n int); ALTER TABLE bag REPLICA IDENTITY FULL"
+)
+
+
+def test_what_ddl_costs_of_a_table_is_said_where_it_is_more_than_of_others(
+    db: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    db.execute(COSTLY, user="app")
+    found = {name.name: list(said) for name, said in check(db).costly_ddl.items()}
+    assert found["typed"] == [
+        "copied anew where a type of its columns is altered (public.mood: a label renamed, public.pair)"
+    ]
+    assert [line.split(" (")[0] for line in found["tree"]] == [
+        "copied anew where a partition is dropped, detached, truncated, rewritten, or attached with rows",
+        "copied anew by another expression of its generated columns",
+    ]
+    assert found["bag"] == ["written again in the lake by every added column: it has no key"]
+    assert found.keys() == {"typed", "tree", "bag"}
+    main(["check", db.url(user="app"), "--tables", "public.*"])
+    told = capsys.readouterr().out
+    assert f"    public.bag: {found['bag'][0]}" in told.splitlines()
 
 
 IDENTITIES = [

@@ -20,6 +20,7 @@ from headrace.sources.mysql.catalog.candidates import Candidate, candidates
 from headrace.sources.mysql.catalog.definitions import look, look_apart
 from headrace.sources.mysql.catalog.sizes import sizes
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, schema_of
+from headrace.sources.mysql.preflight.costly_ddl import costly_ddl
 from headrace.sources.mysql.preflight.grants import Rights, check_locking, check_reading, rights
 from headrace.sources.mysql.preflight.server import as_integer, check_server, check_version
 from headrace.sources.mysql.preflight.tables import Chosen, check_chunks, check_numbers, check_table, choose
@@ -56,6 +57,7 @@ def examine(address: Address, wish: MysqlWish) -> Report:
         sizes={each.name: known[each.name] for each in tables},
         findings=in_order(findings),
         meant=chosen.meant,
+        costly_ddl={each.name: said for each in tables if (said := costly_ddl(each))},
     )
 
 

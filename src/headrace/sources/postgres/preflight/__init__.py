@@ -8,6 +8,7 @@ can run it and look again.
     server     settings, free slots and senders, standby, version, log that the copy will hold back
     tables     what a pattern names; identities, privileges, row security, types of each table
     roots      partitioned tables: which of a tree is mirrored, and whether its root can be
+    costly_ddl changes of shape that cost more of a table than of others
     leftovers  slots and publications that an earlier lake left
     upstream_objects  publication and slot: the user's own as they are, or whether ours can be made
     examination       all of it on one connection, in this order

@@ -24,6 +24,7 @@ from headrace.sources.postgres.catalog.sizes import Size, total
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.declaration import CHUNKS
+from headrace.sources.postgres.preflight.costly_ddl import costly_ddl
 from headrace.sources.postgres.preflight.leftovers import check_leftovers
 from headrace.sources.postgres.preflight.roots import beside_mirrored, outside_roots
 from headrace.sources.postgres.preflight.server import check_server
@@ -80,6 +81,7 @@ def examine(address: Address, wish: PostgresWish) -> Report:
         sizes={each.name: AnySize(known[each.oid].bytes, known[each.oid].rows) for each in tables},
         findings=in_order(findings),
         meant=meant,
+        costly_ddl={each.name: said for each in tables if (said := costly_ddl(each))},
     )
 
 
