@@ -174,6 +174,7 @@ def test_writers_do_not_wait_behind_us_for_somebody_elses_transaction(
             with pytest.raises(TableBusy) as refused:
                 patiently(
                     queue.session,
+                    LAKE.objects,
                     (oid, T),
                     lambda: query(queue.session, "LOCK TABLE public.t IN SHARE ROW EXCLUSIVE MODE"),
                     seconds=2.0,

@@ -15,6 +15,7 @@ import pytest
 from headrace.core.errors import Transient
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.batch import Batch
+from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.stream.queue_stream import COLUMNS
 from headrace.testing.binaries import ServerUser
 from headrace.testing.postgres import Database, Server, postgres
@@ -143,7 +144,7 @@ def test_a_tick_waits_for_the_one_before_and_its_snapshot_is_younger(
         waiting = threading.Thread(target=ticks.take, args=(other.session, LAKE.objects))
         with ticks.taking(table.session, LAKE.objects) as first:
             waiting.start()
-            lock = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            lock = "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
             wait_for(lambda: database.execute(lock) == [(1,)], "the other waits")
             executed(database, ["INSERT INTO t VALUES (1, 1)"])
         waiting.join()
@@ -151,6 +152,57 @@ def test_a_tick_waits_for_the_one_before_and_its_snapshot_is_younger(
     assert second.number == first.number + 1
     [xid] = _captured(database).values()
     assert Batch.between(first.snapshot, second.snapshot).holds(xid)
+
+
+def test_nobody_without_rights_holds_up_ticks_and_who_has_them_is_named(
+    database: Database, table: Capturing
+) -> None:
+    objects = LAKE.objects
+    with database.connect() as stranger, database.connect(user="app") as holder:
+        # Whatever number one of ours might take: nobody's advisory lock keeps us.
+        stranger.execute("SELECT pg_advisory_lock(1952805739, hashtext('headrace.main'))")
+        stranger.execute("SELECT pg_advisory_lock(1751474532)")
+        stranger.execute("BEGIN; LOCK TABLE headrace.queue IN ACCESS SHARE MODE")
+        ticks.take(table.session, objects)
+        ensure_queue(table.session, objects)
+        table.session.execute("SET lock_timeout = '100ms'")
+        for statement in (
+            "SELECT 1 FROM headrace.queue FOR UPDATE",
+            "LOCK TABLE headrace.queue IN EXCLUSIVE MODE",
+        ):
+            holder.execute("BEGIN")
+            holder.execute(statement.encode())
+            with pytest.raises(Transient) as refused:
+                ticks.take(table.session, objects)
+            assert refused.value.code == "QUEUE_LOCKED"
+            assert f"pid {holder.info.backend_pid} (user app" in (refused.value.detail or ""), statement
+            holder.execute("COMMIT")
+        ticks.take(table.session, objects)
+
+
+def test_ticks_are_none_of_serializable_transactions_business(database: Database) -> None:
+    """Under such a default a tick could wait for writers, or have one of them fail."""
+    for name, value in {"isolation": "serializable", "deferrable": "on", "read_only": "on"}.items():
+        database.execute(f"ALTER DATABASE {database.name} SET default_transaction_{name} = '{value}'")
+    settings = "BEGIN ISOLATION LEVEL SERIALIZABLE, READ WRITE"
+    with database.connect(user="app") as one, database.connect(user="app") as two:
+        one.execute("BEGIN READ WRITE; CREATE TABLE t (id int, seed int); COMMIT")
+        with capturing(database) as queue:
+            queue.capture("t")
+            assert queue.session.execute("SHOW transaction_isolation").fetchall() == [("read committed",)]
+            assert queue.session.execute("SHOW transaction_deferrable").fetchall() == [("off",)]
+            for number in range(20):
+                for writer in (one, two):
+                    writer.execute(settings)
+                    writer.execute("INSERT INTO t VALUES (%s, 1)", [number])
+                    ticks.take(queue.session, LAKE.objects)
+                    current = f"UPDATE headrace.queue SET current = {number % 3}"
+                    queue.session.execute(current.encode())
+                ours = "SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock' AND pid = %s"
+                assert queue.session.execute(ours, [queue.session.info.backend_pid]).fetchall() == [(0,)]
+                one.execute("COMMIT")
+                two.execute("COMMIT")
+            assert len(queue.events("t")) == 40
 
 
 @pytest.mark.parametrize("role", ["batches", ""])

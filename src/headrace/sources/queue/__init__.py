@@ -8,6 +8,7 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
 
     objects      the names of what is made, and the record of it
     statements   the SQL that makes and removes it
+    trust        whose objects a queue may consist of, and what may hang on them
     creation     the schema and the queue in it: made, or refused
     triggers     the triggers of one table: read, made, taken away
     definitions  tables as PostgreSQL's catalog has them, with their triggers
@@ -22,6 +23,7 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     position, spelling                     places in the stream, as times and as texts
     tick, batch                            the cuts, and what lies between two of them as a query
     readers                                who reads, and how far
+    loss                                   a queue that is not the one that was read
     identity, upstream                     the same server, and the same queue with our newest tick
     stream, stream_source                  ticks to bytes, for the spool
     context, decoding, slicing, decoder    bytes to change batches

@@ -76,7 +76,7 @@ def _capture(connection: Session, upstream: Upstream, oid: int, name: TableName,
             [objects.name, upstream.lake, oid],
         )
 
-    patiently(connection, (oid, name), attempt, waiting)
+    patiently(connection, objects, (oid, name), attempt, waiting)
 
 
 def _captured(connection: Session, tables: Sequence[QueuedTable]) -> Examined:
@@ -151,7 +151,7 @@ def release_table(
         )
         return bool(others) or drop_triggers(connection, objects, oid)
 
-    return patiently(connection, table, attempt, seconds=seconds)
+    return patiently(connection, objects, table, attempt, seconds=seconds)
 
 
 def half_captured(connection: Session, upstream: Upstream) -> list[TableName]:

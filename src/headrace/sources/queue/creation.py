@@ -1,7 +1,9 @@
 """The schema and the queue in it: made where they are missing, refused where they are not ours.
 
-All of it is one transaction under an advisory lock, so that two lakes make one queue. Nothing here touches a
-table of the application's (`triggers`). Called where a stream begins, and by preflight.
+All of it is one transaction, so that two lakes make one queue: where the schema has its tables, under a lock
+on one of them, which nobody can have who may not write it; before, of two that make them one fails, and finds
+the other's. Nothing here touches a table of the application's (`triggers`). Called where a stream begins, and
+by preflight.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from headrace.core.errors import Misconfigured
-from headrace.sources.postgres.session.refusals import PrivilegeMissing
+from headrace.sources.postgres.session.refusals import AlreadyThere, PrivilegeMissing, TableGone
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.objects import VERSION, Objects
 from headrace.sources.queue.statements import mending_statements, queue_statements, schema_statements
+from headrace.sources.queue.trust import prove
 
-_LOCK = 0x68656164  # of those that make or remove a queue
+_ATTEMPTS = 5  # to make a queue that others make or remove at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +50,17 @@ class Schema:
         return bool(self.relations) and not self.has_tables
 
 
-def lock_creation(connection: Session) -> None:
-    """Let nobody else make or remove a queue in this database until the transaction ends."""
-    query(connection, "SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_LOCK])
+def lock_creation(connection: Session, objects: Objects) -> None:
+    """Let nobody else make or remove a queue, or triggers, in this schema until the transaction ends.
+
+    Whoever reads the table, as triggers do, is not in the way.
+    """
+    query(connection, f"LOCK TABLE {objects.queue} IN SHARE ROW EXCLUSIVE MODE".encode())
 
 
 def read_schema(connection: Session, objects: Objects) -> Schema:
-    """Look at the schema; whatever is in it counts."""
+    """Look at the schema; whatever is in it counts, and is refused where it is not to be trusted."""
+    prove(connection, objects)
     rows = query(
         connection,
         "SELECT pg_catalog.pg_has_role(n.nspowner, 'USAGE'), c.relname FROM pg_catalog.pg_namespace n"
@@ -96,9 +103,20 @@ def refuse_unusable(schema: Schema, queue: Queue | None, objects: Objects) -> No
 
 def ensure_queue(connection: Session, objects: Objects) -> Queue:
     """See that the queue is there; committed when this returns."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _ensured(connection, objects)
+        except (AlreadyThere, TableGone):
+            continue  # somebody made it meanwhile, or removed it
+    return _ensured(connection, objects)
+
+
+def _ensured(connection: Session, objects: Objects) -> Queue:
     with connection.transaction():
-        lock_creation(connection)
         schema = read_schema(connection, objects)
+        if schema.has_tables:
+            lock_creation(connection, objects)
+            schema = read_schema(connection, objects)
         queue = read_queue(connection, objects) if schema.has_tables else None
         refuse_unusable(schema, queue, objects)
         if queue is None:

@@ -97,7 +97,9 @@ def _drop_queue(connection: Session, objects: Objects) -> list[str]:
         try:
             with connection.transaction():
                 query(connection, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-                lock_creation(connection)
+                if not read_schema(connection, objects).has_tables:
+                    return []
+                lock_creation(connection, objects)
                 return _dropped(connection, objects)
         except LockTimeout:
             if time.monotonic() > deadline:

@@ -23,12 +23,11 @@ from headrace.sources.postgres.catalog.alteration import differs, is_news
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import from_record, to_record
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue import tick
+from headrace.sources.queue import loss, tick
 from headrace.sources.queue.creation import is_whole, read_queue, read_schema
 from headrace.sources.queue.definitions import QueuedTable, definition, read_tables
-from headrace.sources.queue.objects import Objects, Upstream
+from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.position import Place
-from headrace.sources.queue.upstream import QueueLost
 
 
 def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]) -> SchemaCheck:
@@ -84,18 +83,9 @@ def remade(connection: Session, upstream: Upstream) -> HeadraceError | None:
     schema = read_schema(connection, objects)
     queue = read_queue(connection, objects) if schema.has_tables else None
     if queue is None:
-        return _lost(objects, "it is gone")
+        return loss.gone(objects)
     if upstream.incarnation and queue.incarnation != upstream.incarnation:
-        return _lost(objects, "it was dropped and made again, or came from a dump of another database")
+        return loss.remade(objects, "it was dropped and made again, or came from a dump of another database")
     if not is_whole(connection, objects, queue):
-        return _lost(objects, "a table of its events was dropped, or made again")
+        return loss.remade(objects, "a table of its events was dropped, or made again")
     return None
-
-
-def _lost(objects: Objects, detail: str) -> QueueLost:
-    return QueueLost(
-        "QUEUE_REMADE",
-        f'the queue "{objects.name}" in the schema "{objects.schema}" is not the one that was read',
-        detail=f"{detail}: changes that were made meanwhile are in no batch",
-        hint="headrace run --reconcile",
-    )

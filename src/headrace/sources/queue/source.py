@@ -6,7 +6,7 @@ No logic stands here. `SOURCE` is what `sources.registry` hands out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -25,13 +25,13 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify
 from headrace.sources.postgres.session.statements import Session as Connection
 from headrace.sources.postgres.snapshot import key_range
-from headrace.sources.queue import health, log_end, origin, removal
+from headrace.sources.queue import health, log_end, origin, removal, trust
 from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.address import QueueAddress
 from headrace.sources.queue.declaration import DECLARATION
 from headrace.sources.queue.decoder import QueueDecoder
 from headrace.sources.queue.identity import prove
-from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.options import planned, said
 from headrace.sources.queue.preflight import QueueWish, examine, script
 from headrace.sources.queue.snapshot.plan import Contents, Server
@@ -46,6 +46,7 @@ class QueueSession:
     connection: Connection
     address: QueueAddress
     found: Identity
+    trusted: set[Objects] = field(default_factory=set)  # queues that were proved over this connection
 
     @property
     def identity(self) -> Json:
@@ -61,6 +62,14 @@ class QueueSession:
     def prove(self, known: Json) -> None:
         prove(self.found, known)
 
+    def _queue(self, upstream: Json) -> Upstream:
+        """The queue of a record, which is trusted or refused before anything of it is touched."""
+        ours = Upstream.of(upstream)
+        if ours.objects not in self.trusted:
+            trust.prove(self.connection, ours.objects)
+            self.trusted.add(ours.objects)
+        return ours
+
     # --- what is made upstream
 
     def establish(
@@ -74,44 +83,44 @@ class QueueSession:
         left: Json | None = None,
     ) -> Origin:
         wanted = origin.Wanted(names, undo, reached)
-        return origin.establish(self.connection, self.found, Upstream.of(upstream), wanted, waiting)
+        return origin.establish(self.connection, self.found, self._queue(upstream), wanted, waiting)
 
     def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
         self.prove(known)
-        upstreams.confirm(self.connection, self.found, Upstream.of(upstream), reached)
+        upstreams.confirm(self.connection, self.found, self._queue(upstream), reached)
         return None
 
     def leave(self, upstream: Json) -> None:
-        origin.leave(self.connection, Upstream.of(upstream))
+        origin.leave(self.connection, self._queue(upstream))
 
     def tables(self, upstream: Json) -> QueueTables:
-        return QueueTables(self.connection, Upstream.of(upstream))
+        return QueueTables(self.connection, self._queue(upstream))
 
     # --- how far it is
 
     def end(self, upstream: Json) -> Position:
-        return log_end.position(self.connection, Upstream.of(upstream))
+        return log_end.position(self.connection, self._queue(upstream))
 
     def behind_all(self, upstream: Json) -> Position:
         return self.end(upstream)
 
     def clock(self, upstream: Json) -> Reading | None:
-        return log_end.clock(self.connection, Upstream.of(upstream))
+        return log_end.clock(self.connection, self._queue(upstream))
 
     def advance_log(self) -> bool:
         """There is room behind every tick."""
         return False
 
     def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
-        return log_end.is_quiet(self.connection, Upstream.of(upstream), reached, wanted)
+        return log_end.is_quiet(self.connection, self._queue(upstream), reached, wanted)
 
     def health(self, upstream: Json, limit: int | None = None) -> Health:
-        return health.health(self.connection, Upstream.of(upstream), limit)
+        return health.health(self.connection, self._queue(upstream), limit)
 
     # --- what its tables hold
 
     def contents(self, upstream: Json) -> Contents:
-        return Contents(self.connection, Server(self.address.server, self.found, Upstream.of(upstream)))
+        return Contents(self.connection, Server(self.address.server, self.found, self._queue(upstream)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
 """Ticks: the cuts of a queue. One is taken by whoever wants one; nobody has to be running for it.
 
     BEGIN READ COMMITTED
-    lock the queue's ticks                            one statement
+    lock the queue's row                              one statement
     INSERT the tick, with the statement's snapshot    another one: its snapshot is younger than the lock
     COMMIT                                            on the disk, with all that the snapshot shows
 
 The snapshots of two ticks are therefore in the order of their numbers, and what the one shows the other
-shows too. A snapshot that was taken before the lock might be older than that of the tick before.
+shows too. A snapshot that was taken before the lock might be older than that of the tick before. The lock can
+be had by those alone who may write the row, unlike an advisory one, by which anybody could end all ticks.
 
 Ticks are numbered without gaps. The clock of a tick (`taken`) is later than that of the one before, whatever
 the server's clock does, and not before any commit that it shows.
@@ -20,18 +21,19 @@ Called by the receiver as often as its options say, and by the driver where it a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Position
+from headrace.sources.postgres.catalog.locks import transaction
+from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.batch import Batch, Snapshot
+from headrace.sources.queue.loss import gone
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.position import Log, Place
-
-_LOCK = 0x7469636B  # with a hash of the queue's name: of those that take its ticks
 
 _TICK = (
     "t.tick, (pg_catalog.date_part('epoch', t.taken) * 1000000)::pg_catalog.int8, "
@@ -116,18 +118,77 @@ def take(connection: Session, objects: Objects) -> Tick:
 @contextmanager
 def taking(connection: Session, objects: Objects) -> Iterator[Tick]:
     """Take a tick; committed, with what else is done in the block, when it ends well."""
-    with connection.transaction():
+    with _naming_holders(connection, objects), connection.transaction():
         # Whatever the role's default is: each statement is to have a snapshot of its own.
         query(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
-        query(
-            connection,
-            f"SELECT pg_catalog.pg_advisory_xact_lock({_LOCK}, pg_catalog.hashtext(%s))".encode(),
-            [f"{objects.schema}.{objects.name}"],
-        )
+        _lock(connection, objects)
         failpoint("queue.tick.before")
         [row] = query(connection, _insertion(objects).encode(), [objects.name, objects.name])
         yield _tick(row)
     failpoint("queue.tick.after")
+
+
+class QueueLocked(LockTimeout):
+    """Somebody who may write the queue's row holds it, so that no tick can be taken."""
+
+    codes = ("QUEUE_LOCKED",)
+
+
+class _NotHad(LockTimeout):
+    """The lock of ticks was not had in time."""
+
+
+def _lock(connection: Session, objects: Objects) -> None:
+    """Let nobody else take a tick until the transaction ends."""
+    statement = f"SELECT 1 FROM {objects.queue} WHERE name = %s FOR NO KEY UPDATE"
+    try:
+        rows = query(connection, statement.encode(), [objects.name])
+    except LockTimeout as error:
+        raise _NotHad(error.code, error.primary, hint=error.hint) from None
+    if not rows:
+        raise gone(objects)
+
+
+@contextmanager
+def _naming_holders(connection: Session, objects: Objects) -> Iterator[None]:
+    """Say who holds the lock, once the transaction that waited for it has ended."""
+    try:
+        yield
+    except _NotHad:
+        raise QueueLocked(
+            "QUEUE_LOCKED",
+            f'no tick of the queue "{objects.name}" can be taken: a transaction holds its row',
+            detail="; ".join(_holders(connection, objects)) or "nobody holds it any more",
+            hint="nothing to do: it is tried again; end that transaction (COMMIT, ROLLBACK PREPARED, "
+            "pg_terminate_backend) if it lasts too long",
+        ) from None
+
+
+# Those who lock the row are in it (several who share it, as one number of which nothing is told); those who
+# lock the whole table keep us from reading it.
+_TABLE_HOLDERS = """
+SELECT l.pid, NULL, a.usename, a.application_name, a.datname, a.state,
+       round(extract(epoch FROM pg_catalog.clock_timestamp() - a.xact_start))::int8, 'holds ' || l.mode
+  FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'relation' AND l.granted AND l.mode IN ('ExclusiveLock', 'AccessExclusiveLock')
+   AND l.relation = %s::pg_catalog.regclass AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
+"""
+_ROW_HOLDERS = """
+SELECT l.pid, p.gid, a.usename, a.application_name, coalesce(a.datname, p.database), a.state,
+       round(extract(epoch FROM pg_catalog.clock_timestamp() - coalesce(a.xact_start, p.prepared)))::int8
+  FROM {queue} q JOIN pg_catalog.pg_locks l
+    ON l.locktype = 'transactionid' AND l.transactionid = q.xmax AND l.granted
+  LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+  LEFT JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = l.transactionid
+ WHERE q.name = %s
+"""
+
+
+def _holders(connection: Session, objects: Objects) -> Sequence[str]:
+    rows = query(connection, _TABLE_HOLDERS.encode(), [objects.queue])
+    if not rows:
+        rows = query(connection, _ROW_HOLDERS.format(queue=objects.queue).encode(), [objects.name])
+    return [transaction(*row) for row in rows]
 
 
 def _insertion(objects: Objects) -> str:

@@ -28,7 +28,7 @@ from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.sources.queue.creation import lock_creation
 from headrace.sources.queue.objects import Objects
-from headrace.sources.queue.statements import TRIGGERS, Trigger, body, capture_function, settings
+from headrace.sources.queue.statements import TRIGGERS, Trigger, body, capture_function, revocation, settings
 
 T = TypeVar("T")
 
@@ -140,6 +140,7 @@ def _read_function(connection: Session, objects: Objects) -> _Function:
 
 def patiently(
     connection: Session,
+    objects: Objects,
     table: tuple[int, TableName],
     attempt: Callable[[], T],
     waiting: Waiting = ALONE,
@@ -151,7 +152,7 @@ def patiently(
         try:
             with connection.transaction():
                 query(connection, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-                lock_creation(connection)
+                lock_creation(connection, objects)
                 return attempt()
         except LockTimeout:
             oid, name = table
@@ -171,6 +172,7 @@ def make_triggers(connection: Session, objects: Objects, oid: int, table: TableN
     """
     if _read_function(connection, objects).flaw is not None:
         _execute(connection, objects, table, capture_function(objects))
+        _execute(connection, objects, table, revocation(objects))
     found = read_triggers(connection, objects, [oid])[oid]
     owner = _owns(connection, oid)
     if found.flaw is None and (found.always or not owner):

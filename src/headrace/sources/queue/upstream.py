@@ -16,31 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost
+from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Position
 from headrace.sources.postgres.session.identity import Identity
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue import readers
+from headrace.sources.queue import loss, readers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.creation import is_whole, read_queue, read_schema
+from headrace.sources.queue.loss import RECONCILE, QueueLost
 from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.position import Place
 from headrace.sources.queue.tick import Tick
-
-_RECONCILE = "headrace run --reconcile copies its tables anew and writes the difference"
-
-
-class QueueLost(Definite, PositionLost):
-    """The place that was reached is none of this queue's."""
-
-    codes = (
-        "QUEUE_GONE",
-        "QUEUE_REMADE",
-        "QUEUE_TICK_UNKNOWN",
-        "QUEUE_XIDS_BEHIND",
-        "QUEUE_READER_GONE",
-        "QUEUE_HISTORY_CHANGED",
-    )
 
 
 def confirm(connection: Session, identity: Identity, upstream: Upstream, reached: Position) -> Tick:
@@ -50,29 +36,13 @@ def confirm(connection: Session, identity: Identity, upstream: Upstream, reached
     schema = read_schema(connection, objects)
     queue = read_queue(connection, objects) if schema.has_tables else None
     if queue is None:
-        raise QueueLost(
-            "QUEUE_GONE",
-            f'there is no queue "{upstream.queue}" in the schema "{upstream.schema}"',
-            hint=_RECONCILE,
-        )
+        raise loss.gone(objects)
     if upstream.incarnation and queue.incarnation != upstream.incarnation:
-        raise QueueLost(
-            "QUEUE_REMADE", f'the queue "{upstream.queue}" was dropped and made again', hint=_RECONCILE
-        )
+        raise loss.remade(objects, "it was dropped and made again, or events of it were removed by hand")
     if not is_whole(connection, objects, queue):
-        raise QueueLost(
-            "QUEUE_REMADE",
-            f'the queue "{upstream.queue}" is not the one that was read',
-            detail="a table of its events was dropped, or made again: events of it may be missing",
-            hint=_RECONCILE,
-        )
+        raise loss.remade(objects, "a table of its events was dropped, or made again")
     if not readers.is_registered(connection, upstream):
-        raise QueueLost(
-            "QUEUE_READER_GONE",
-            f'the queue "{upstream.queue}" does not know this lake any more',
-            detail=f'reader "{upstream.lake}" was dropped: what it had not read may be gone',
-            hint=_RECONCILE,
-        )
+        raise loss.reader_gone(objects, upstream.lake)
     return _reached(connection, objects, reached)
 
 
@@ -95,12 +65,7 @@ def _reached(connection: Session, objects: Objects, reached: Position) -> Tick:
     place = Place.parse(reached.text)
     found = ticks.find(connection, objects, place.tick)
     if found is None or found.nonce != place.nonce:
-        raise QueueLost(
-            "QUEUE_TICK_UNKNOWN",
-            f'the queue "{objects.name}" does not have what was reached: tick {place.tick}',
-            detail="the server was set back, restored, or is another one",
-            hint=_RECONCILE,
-        )
+        raise loss.tick_unknown(objects, place.tick)
     [(ahead,)] = query(
         connection,
         "SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text::int8",
@@ -110,7 +75,7 @@ def _reached(connection: Session, objects: Objects, reached: Position) -> Tick:
             "QUEUE_XIDS_BEHIND",
             f'the queue "{objects.name}" was loaded into a server that it is not of',
             detail=f"tick {place.tick} knows transactions up to {found.snapshot.xmax}, the server {ahead}",
-            hint=_RECONCILE,
+            hint=RECONCILE,
         )
     return found
 
@@ -121,5 +86,5 @@ def history_changed(sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
         "QUEUE_HISTORY_CHANGED",
         "the queue does not hold what it held before",
         detail=f"{len(sent)} ticks were received once, {len(again)} others in their place",
-        hint=_RECONCILE,
+        hint=RECONCILE,
     )

@@ -37,6 +37,8 @@ HOSTILE = {
     "statement_timeout": "'1ms'",
     "lock_timeout": "'1ms'",
     "default_transaction_read_only": "on",
+    "default_transaction_isolation": "serializable",
+    "default_transaction_deferrable": "on",
     "client_encoding": "latin1",
 }
 VALUES = (

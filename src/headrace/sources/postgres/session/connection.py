@@ -8,6 +8,8 @@ pinned      The server prints values as the session's settings say, and their de
             settings of `PINS` are asked for in the startup packet, set again (a pooler may drop
             startup options, libpq may send others from the environment), and what the server answers
             is compared. `row_security = off` turns a copy that a policy would thin out into an error.
+            So are those of transactions: under a default of `serializable` a statement of ours could
+            have an application's fail, or wait for it.
 ended       Whatever of ours waits for a lock is ended by the *server*, after `lock_timeout`; while it
             waits it does not notice that we are gone, so it is told to look
             (`client_connection_check_interval`). A commit of ours waits for no standby: it is in the log,
@@ -46,6 +48,8 @@ PINS: Mapping[str, str] = {
     "standard_conforming_strings": "on",
     "row_security": "off",
     "default_transaction_read_only": "off",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
     "client_min_messages": "warning",
     "statement_timeout": "0",
     "lock_timeout": "5s",

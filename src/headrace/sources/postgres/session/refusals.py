@@ -9,6 +9,7 @@ code, PG_LOGIN_REFUSED, with the server's own words as detail. Statements are to
     Overruled          in favour of another: recovery, a deadlock      (class 40)
     TableGone          a table or a column is not there any more       (42P01, 42703, 3F000)
     StatementRefused   what it asks for the server denies or can't do  (privileges, broken data, the rest)
+    AlreadyThere         of these: somebody made an object of that name       (42P06, 42P07, 23505 ...)
     ValueRefused         of these: a value of a row makes an expression fail  (class 22)
 
 Each of the five is about the statement and not about the connection: whoever reads one table may say it of
@@ -46,6 +47,10 @@ class Overruled(Transient):
 
 class StatementRefused(Misconfigured):
     """The server does not do what a statement of ours asks for."""
+
+
+class AlreadyThere(StatementRefused):
+    """An object of that name is there: somebody made it meanwhile."""
 
 
 class ValueRefused(StatementRefused):
@@ -284,6 +289,13 @@ def _of_statement(state: str, primary: str) -> HeadraceError:
             "the server is short of a resource",
             detail=primary,
             hint="see the server's log: connections, slots, disk or memory",
+        )
+    if state in ("42P06", "42P07", "42710", "42723", "23505"):
+        return AlreadyThere(
+            "PG_STATEMENT_REFUSED",
+            "the server refused a statement: an object of that name is there",
+            detail=f"SQLSTATE {state}: {primary}",
+            hint="drop or rename it, if it is nobody's",
         )
     if state.startswith("22"):
         return ValueRefused(

@@ -29,7 +29,11 @@ from headrace.sources.queue.triggers import trigger_statements
 
 def check_queue(connection: Session, objects: Objects) -> Iterator[Finding]:
     """Tell whether the queue is there, or can be made."""
-    schema = read_schema(connection, objects)
+    try:
+        schema = read_schema(connection, objects)
+    except Misconfigured as error:
+        yield Finding(Level.ERROR, error)
+        return
     readable = _readable(connection, objects) if schema.has_tables else ()
     if readable:
         yield _unreadable(connection, objects, readable)
@@ -90,6 +94,7 @@ def _needs(objects: Objects) -> dict[str, str]:
         objects.tick: "SELECT, INSERT, DELETE",
         objects.reader: "SELECT, INSERT, UPDATE, DELETE",
         objects.tracked: "SELECT, INSERT, DELETE",
+        **dict.fromkeys(objects.events, "SELECT, TRUNCATE"),
     }
 
 
@@ -102,13 +107,27 @@ def _readable(connection: Session, objects: Objects) -> tuple[str, ...]:
         return (
             f"GRANT USAGE ON SCHEMA {objects.quoted_schema} TO {role}",
             f"GRANT {granted} ON ALL TABLES IN SCHEMA {objects.quoted_schema} TO {role}",
+            f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {objects.quoted_schema} TO {role}",
         )
     lacking = []
     for table, privileges in _needs(objects).items():
-        asked = [f"pg_catalog.has_table_privilege(%s, '{each}')" for each in privileges.split(", ")]
+        # Of one that is not there yet the answer is NULL.
+        asked = [
+            f"pg_catalog.has_table_privilege(pg_catalog.to_regclass(%s), '{each}')"
+            for each in privileges.split(", ")
+        ]
         [row] = query(connection, f"SELECT {', '.join(asked)}".encode(), [table] * len(asked))
-        if not all(row):
+        if False in row:
             lacking.append(f"GRANT {privileges} ON {table} TO {role}")
+    functions = query(
+        connection,
+        "SELECT pg_catalog.has_function_privilege(p.oid, 'EXECUTE') FROM pg_catalog.pg_proc p"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"
+        " WHERE n.nspname = %s AND p.proname = %s AND p.pronargs = 0",
+        [objects.schema, objects.function_name],
+    )
+    if functions == [(False,)]:
+        lacking.append(f"GRANT EXECUTE ON FUNCTION {objects.function}() TO {role}")
     return tuple(lacking)
 
 

@@ -37,6 +37,7 @@ from headrace.sources.postgres.writers import writers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.declaration import CHUNKS, DECLARATION
 from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.trust import prove
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ def _held(server: Server, readers: int, barred: Set[int], seconds: float, waitin
     )
     try:
         with closing(connect(server.address, role="tick")) as connection:
+            prove(connection, server.upstream.objects)
             handoff = settled(leader.handoff, connection, server.upstream)
     except BaseException:
         leader.close()

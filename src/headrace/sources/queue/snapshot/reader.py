@@ -23,8 +23,9 @@ from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot.follower import Follower
 from headrace.sources.postgres.snapshot.reader import Reader
-from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.snapshot.plan import settled
+from headrace.sources.queue.trust import prove
 
 
 @dataclass(slots=True)
@@ -66,7 +67,8 @@ class QueueReader:
             key_range.chunk(connection, names, piece, known=known) as (seen, buffers),
             closing(buffers),
         ):
-            handoff = settled(seen, self._ticker(), Upstream.of(self.ticket["upstream"]))
+            upstream = Upstream.of(self.ticket["upstream"])
+            handoff = settled(seen, self._ticker(upstream.objects), upstream)
             yield Reading(handoff, (copyrows.decode(buffer, columns) for buffer in buffers))
 
     def look_up(
@@ -75,8 +77,9 @@ class QueueReader:
         """Find the rows with these keys."""
         yield from self._pages.look_up(schema, pieces, keys)
 
-    def _ticker(self) -> Session:
+    def _ticker(self, objects: Objects) -> Session:
         if self._ticking is None or self._ticking.closed:
             self._ticking = connect(self.address, role=f"{self.role} tick")
             verify(identify(self._ticking), self.identity)
+            prove(self._ticking, objects)
         return self._ticking
