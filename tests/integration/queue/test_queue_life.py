@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import headrace
@@ -15,6 +19,7 @@ from headrace.core.errors import HeadraceError
 from headrace.lake.format import statusfile
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
+from headrace.pipeline import mirror as pipeline
 from headrace.pipeline.commands import drop_source
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
@@ -39,6 +44,23 @@ class QueueMirror:
         headrace.mirror(config, once=True, reconcile=heal)
         return Lake(self.path)
 
+    @contextmanager
+    def live(self) -> Iterator[Future[None]]:
+        """A run that goes on by itself, past its first mark."""
+        stop = threading.Event()
+        url = f"queue+{self.database.url(user='app')}"
+        source = {"url": url, "tables": ["public.*"], "every": "0s"}
+        config = {"lake": {"path": str(self.path)}, "source": {"main": source}}
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(pipeline.mirror, config, stop=stop)
+            try:
+                known = len(Lake(self.path).marks())
+                executed(self.database, ["UPDATE t SET v = v || '.'"])
+                wait_for(lambda: running.done() or len(Lake(self.path).marks()) > known, "a further mark")
+                yield running
+            finally:
+                stop.set()
+
     def waits_for(self, code: str) -> bool:
         """The status of the run says that it waits for this."""
         status = statusfile.read(open_store(str(self.path)), "main")
@@ -49,6 +71,13 @@ class QueueMirror:
         have = Lake(self.path).at().arrow(f"public.{name}").to_pylist()
         rows = self.database.execute(f"SELECT * FROM public.{name}")
         return sorted(tuple(row.values()) for row in have) == sorted(rows)
+
+    def agrees_by_now(self, name: str) -> bool:
+        """The same, of a table that may be out of the marks for a while."""
+        try:
+            return self.agrees(name)
+        except HeadraceError:
+            return False
 
 
 @pytest.fixture
@@ -198,3 +227,60 @@ def test_a_queue_that_lost_a_table_is_refused_until_it_is_reconciled(
     executed(database, ["INSERT INTO t VALUES (3, 'three')"])
     mirror.once()
     assert mirror.agrees("t")
+
+
+# What somebody does by hand beside a run that goes on, and how that run ends.
+SABOTAGE = {
+    "DROP TABLE headrace.event_main_1": "QUEUE_REMADE",
+    "DELETE FROM headrace.event_main_0": "QUEUE_REMADE",
+    "TRUNCATE headrace.tick": "QUEUE_TICK_UNKNOWN",
+    "TRUNCATE headrace.event_main_2": "QUEUE_REMADE",
+    "DELETE FROM headrace.reader": "QUEUE_READER_GONE",
+    "DELETE FROM headrace.queue": "QUEUE_GONE",
+    "DROP SCHEMA headrace CASCADE": "QUEUE_GONE",
+    "CREATE RULE r AS ON INSERT TO headrace.tick DO ALSO SELECT 1": "QUEUE_UNTRUSTED",
+}
+_QUICK = 2  # so many of them in `make test`
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        pytest.param(each, marks=[] if number < _QUICK else pytest.mark.full)
+        for number, each in enumerate(SABOTAGE)
+    ],
+)
+def test_a_queue_that_is_damaged_under_a_live_run_ends_it_with_its_own_code(
+    database: Database, mirrors: tuple[QueueMirror, QueueMirror], statement: str
+) -> None:
+    mirror, _ = mirrors
+    mirror.once()
+    with mirror.live() as running:
+        # In one transaction with a change that would be missing, and another one behind it.
+        database.execute(f"BEGIN; INSERT INTO t VALUES (2, 'amid'); {statement}; COMMIT")
+        with suppress(psycopg.Error):  # where the trigger lost its table
+            database.execute("UPDATE t SET v = v || '!'")
+        with pytest.raises(HeadraceError) as ended:
+            running.result(60)
+    assert ended.value.code == SABOTAGE[statement]
+    if "RULE" in statement:
+        database.execute("DROP RULE r ON headrace.tick")
+    mirror.once(heal=True)
+    assert mirror.agrees("t"), statement
+
+
+@pytest.mark.full
+def test_what_is_damaged_of_one_table_under_a_live_run_is_copied_anew(
+    database: Database, mirrors: tuple[QueueMirror, QueueMirror]
+) -> None:
+    mirror, _ = mirrors
+    mirror.once()
+    with mirror.live() as running:
+        for number, statement in enumerate(
+            ("ALTER TABLE t DISABLE TRIGGER headrace_main_insert", "DROP TRIGGER headrace_main_insert ON t"),
+            2,
+        ):
+            unseen = f"INSERT INTO t VALUES ({number}, 'unseen')"
+            database.execute(f"{statement}; {unseen}; UPDATE t SET v = v || '!'")
+            wait_for(lambda: running.done() or mirror.agrees_by_now("t"), statement)
+            assert not running.done(), running.exception()

@@ -13,7 +13,7 @@ of a table may take triggers away they stay, and nobody reads what they write. C
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from headrace.core.errors import Definite, HeadraceError, PositionLost
 from headrace.core.names import TableName
@@ -25,6 +25,7 @@ from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.preflight.fitness import unfit_tables
 from headrace.sources.queue.triggers import (
     PATIENCE,
+    Triggers,
     drop_triggers,
     make_triggers,
     patiently,
@@ -156,7 +157,16 @@ def release_table(
 
 def half_captured(connection: Session, upstream: Upstream) -> list[TableName]:
     """The tables whose triggers do not fire in sessions of the replica role: they are not ours to alter."""
+    return _where(connection, upstream, lambda triggers: not triggers.always)
+
+
+def half_triggered(connection: Session, upstream: Upstream) -> list[TableName]:
+    """The tables of which something is not captured by now; the next mark's look puts them right."""
+    return _where(connection, upstream, lambda triggers: triggers.flaw is not None)
+
+
+def _where(connection: Session, upstream: Upstream, wanted: Callable[[Triggers], bool]) -> list[TableName]:
     oids = sorted(_tracked(connection, upstream))
     triggers = read_triggers(connection, upstream.objects, oids)
     names = table_names(connection, oids)
-    return sorted(name for oid, name in names.items() if not triggers[oid].always)
+    return sorted(name for oid, name in names.items() if wanted(triggers[oid]))

@@ -148,8 +148,15 @@ def creation_statements(schema: Schema, objects: Objects) -> list[str]:
     return [
         *([] if schema.exists else [f"CREATE SCHEMA {objects.quoted_schema}"]),
         *([] if schema.has_tables else schema_statements(objects)),
+        *(f"DROP TABLE {table}" for table in _left_over(schema, objects)),
         *queue_statements(objects),
     ]
+
+
+def _left_over(schema: Schema, objects: Objects) -> list[str]:
+    """The event tables of a queue of this name whose row is gone: what they hold is of no stream."""
+    named = zip(objects.events, objects.event_names, strict=True)
+    return [table for table, name in named if name in schema.relations]
 
 
 def _execute(connection: Session, statement: str) -> None:

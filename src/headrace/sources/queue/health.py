@@ -14,6 +14,7 @@ from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import capture, readers
 from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.readers import Reader
+from headrace.sources.queue.upstream import telling_loss
 
 _SILENT = 300.0  # seconds, after which a reader that holds back others is named
 _OPEN = 60.0  # seconds of a transaction that keeps its events
@@ -21,6 +22,11 @@ _OPEN = 60.0  # seconds of a transaction that keeps its events
 
 def health(connection: Session, upstream: Upstream, limit: int | None = None) -> Health:
     """Say what the queue holds."""
+    with telling_loss(connection, upstream):
+        return _health(connection, upstream, limit)
+
+
+def _health(connection: Session, upstream: Upstream, limit: int | None) -> Health:
     objects = upstream.objects
     held, newest, seconds = _held(connection, objects)
     there = readers.listed(connection, objects)
@@ -32,6 +38,7 @@ def health(connection: Session, upstream: Upstream, limit: int | None = None) ->
         "oldest_writer_seconds": seconds,
     }
     half = capture.half_captured(connection, upstream)
+    flawed = capture.half_triggered(connection, upstream)
     return Health(
         figures=figures,
         lines=(
@@ -43,6 +50,7 @@ def health(connection: Session, upstream: Upstream, limit: int | None = None) ->
                 if half
                 else []
             ),
+            *([f"changes are not captured of: {', '.join(map(str, flawed))}"] if flawed else []),
         ),
         excess=_excess(held, limit, there, upstream),
     )

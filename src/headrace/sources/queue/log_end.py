@@ -13,24 +13,32 @@ from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.batch import Batch
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.position import Place
+from headrace.sources.queue.upstream import telling_loss
 
 
 def position(connection: Session, upstream: Upstream) -> Position:
     """Behind all that is committed by now."""
-    return ticks.reach(connection, upstream.objects).position(upstream.log)
+    with telling_loss(connection, upstream):
+        return ticks.reach(connection, upstream.objects).position(upstream.log)
 
 
 def clock(connection: Session, upstream: Upstream) -> Reading:
     """Read the source's clock: later ticks bear later times, and so do their transactions."""
-    found = ticks.newest(connection, upstream.objects)
-    if found.tick is None or found.moved:
-        taken = ticks.take(connection, upstream.objects)
-        return Reading(taken.taken, taken.position(upstream.log))
+    with telling_loss(connection, upstream):
+        found = ticks.newest(connection, upstream.objects)
+        if found.tick is None or found.moved:
+            taken = ticks.take(connection, upstream.objects)
+            return Reading(taken.taken, taken.position(upstream.log))
     return Reading(max(found.clock, found.tick.taken), found.tick.position(upstream.log))
 
 
 def is_quiet(connection: Session, upstream: Upstream, reached: Position, wanted: Position) -> bool:
     """Tell whether no event lies between two positions; without their ticks it can't be told."""
+    with telling_loss(connection, upstream):
+        return _is_quiet(connection, upstream, reached, wanted)
+
+
+def _is_quiet(connection: Session, upstream: Upstream, reached: Position, wanted: Position) -> bool:
     first, last = (
         ticks.find(connection, upstream.objects, Place.parse(each.text).tick) for each in (reached, wanted)
     )

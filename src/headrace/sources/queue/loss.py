@@ -30,6 +30,7 @@ def gone(objects: Objects) -> QueueLost:
     return QueueLost(
         "QUEUE_GONE",
         f'there is no queue "{objects.name}" in the schema "{objects.schema}"',
+        detail="it is gone: changes that were made meanwhile are in no batch",
         hint=RECONCILE,
     )
 

@@ -66,6 +66,11 @@ class Objects:
         return f"capture_{self.name}"
 
     @property
+    def guard(self) -> str:
+        """The function that tells of events that somebody removes by hand."""
+        return self._in_schema(f"guard_{self.name}")
+
+    @property
     def events(self) -> tuple[str, ...]:
         """The event tables, in the order of their numbers."""
         return tuple(self._in_schema(name) for name in self.event_names)

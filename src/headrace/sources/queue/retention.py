@@ -22,6 +22,7 @@ from headrace.core.failpoint import failpoint
 from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.objects import EVENT_TABLES, Objects
+from headrace.sources.queue.statements import ROTATING
 
 ENOUGH = 16 << 20  # bytes of events in the current table, until another one becomes current
 OLD = 60.0  # seconds, after which one that holds anything at all is no longer current
@@ -92,6 +93,8 @@ def _empty(connection: Session, objects: Objects, number: int) -> bool:
             if query(connection, needed, {"queue": objects.name}) != [(False,)]:
                 return False
             failpoint("queue.rotate.before")
+            named = [ROTATING, objects.event_names[number]]
+            query(connection, "SELECT pg_catalog.set_config(%s, %s, true)", named)
             query(connection, f"TRUNCATE {table}".encode())
     except LockTimeout:
         return False  # somebody writes it, or reads it; it is tried again

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.core.errors import HeadraceError
 from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.catalog.alteration import differs, is_news
@@ -24,7 +23,7 @@ from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import from_record, to_record
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import loss, tick
-from headrace.sources.queue.creation import is_whole, read_queue, read_schema
+from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.definitions import QueuedTable, definition, read_tables
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.position import Place
@@ -32,12 +31,14 @@ from headrace.sources.queue.position import Place
 
 def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]) -> SchemaCheck:
     """Look at the queue and at these tables, in one moment."""
-    with connection.transaction():
+    with upstreams.telling_loss(connection, upstream), connection.transaction():
         query(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        broken = remade(connection, upstream)
+        broken = upstreams.remade(connection, upstream)
+        newest = None if broken else tick.newest(connection, upstream.objects).tick
+        if newest is None and broken is None:
+            broken = loss.remade(upstream.objects, "its ticks were removed by hand")
         if broken is not None:
             return SchemaCheck(upstream.log.position(Place(0)), 0, {}, {}, frozenset(), broken)
-        newest = tick.newest(connection, upstream.objects).tick
         numbers = sorted({table.number for table in known.values()})
         now = {each.entry.oid: each for each in read_tables(connection, upstream.objects, numbers)}
     changes, news = {}, {}
@@ -72,20 +73,3 @@ def _lives(entry: TableEntry) -> list[str]:
 def _renewed(table: TableDef, seen: TableEntry) -> TableDef:
     """A table with what is new of it; how its columns are kept stays as it was decided."""
     return TableDef(table.name, seen.oid, table_def.as_shown(table.schema, seen), to_record(seen))
-
-
-# --- the queue itself -----------------------------------------------------------------------------
-
-
-def remade(connection: Session, upstream: Upstream) -> HeadraceError | None:
-    """The error where the queue, or one of its event tables, is not the one that was read."""
-    objects = upstream.objects
-    schema = read_schema(connection, objects)
-    queue = read_queue(connection, objects) if schema.has_tables else None
-    if queue is None:
-        return loss.gone(objects)
-    if upstream.incarnation and queue.incarnation != upstream.incarnation:
-        return loss.remade(objects, "it was dropped and made again, or came from a dump of another database")
-    if not is_whole(connection, objects, queue):
-        return loss.remade(objects, "a table of its events was dropped, or made again")
-    return None

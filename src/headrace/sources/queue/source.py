@@ -62,14 +62,6 @@ class QueueSession:
     def prove(self, known: Json) -> None:
         prove(self.found, known)
 
-    def _queue(self, upstream: Json) -> Upstream:
-        """The queue of a record, which is trusted or refused before anything of it is touched."""
-        ours = Upstream.of(upstream)
-        if ours.objects not in self.trusted:
-            trust.prove(self.connection, ours.objects)
-            self.trusted.add(ours.objects)
-        return ours
-
     # --- what is made upstream
 
     def establish(
@@ -83,44 +75,53 @@ class QueueSession:
         left: Json | None = None,
     ) -> Origin:
         wanted = origin.Wanted(names, undo, reached)
-        return origin.establish(self.connection, self.found, self._queue(upstream), wanted, waiting)
+        return origin.establish(self.connection, self.found, _queue(self, upstream), wanted, waiting)
 
     def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
         self.prove(known)
-        upstreams.confirm(self.connection, self.found, self._queue(upstream), reached)
+        upstreams.confirm(self.connection, self.found, _queue(self, upstream), reached)
         return None
 
     def leave(self, upstream: Json) -> None:
-        origin.leave(self.connection, self._queue(upstream))
+        origin.leave(self.connection, _queue(self, upstream))
 
     def tables(self, upstream: Json) -> QueueTables:
-        return QueueTables(self.connection, self._queue(upstream))
+        return QueueTables(self.connection, _queue(self, upstream))
 
     # --- how far it is
 
     def end(self, upstream: Json) -> Position:
-        return log_end.position(self.connection, self._queue(upstream))
+        return log_end.position(self.connection, _queue(self, upstream))
 
     def behind_all(self, upstream: Json) -> Position:
         return self.end(upstream)
 
     def clock(self, upstream: Json) -> Reading | None:
-        return log_end.clock(self.connection, self._queue(upstream))
+        return log_end.clock(self.connection, _queue(self, upstream))
 
     def advance_log(self) -> bool:
         """There is room behind every tick."""
         return False
 
     def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
-        return log_end.is_quiet(self.connection, self._queue(upstream), reached, wanted)
+        return log_end.is_quiet(self.connection, _queue(self, upstream), reached, wanted)
 
     def health(self, upstream: Json, limit: int | None = None) -> Health:
-        return health.health(self.connection, self._queue(upstream), limit)
+        return health.health(self.connection, _queue(self, upstream), limit)
 
     # --- what its tables hold
 
     def contents(self, upstream: Json) -> Contents:
-        return Contents(self.connection, Server(self.address.server, self.found, self._queue(upstream)))
+        return Contents(self.connection, Server(self.address.server, self.found, _queue(self, upstream)))
+
+
+def _queue(session: QueueSession, upstream: Json) -> Upstream:
+    """The queue of a record, which is trusted or refused before anything of it is touched."""
+    ours = Upstream.of(upstream)
+    if ours.objects not in session.trusted:
+        trust.prove(session.connection, ours.objects)
+        session.trusted.add(ours.objects)
+    return ours
 
 
 @dataclass(frozen=True, slots=True)

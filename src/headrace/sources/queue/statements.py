@@ -6,6 +6,7 @@
     tracked  tables, by the lakes that want them captured
     event_*  three tables that the trigger writes to in turn
     capture  the one function of all triggers
+    guard    the function that makes the queue another one where an event is changed or removed by hand
 
 The function writes what a statement did: whole rows as texts, -1 those that were there, +1 those that are.
 What it must never do is make the application's statement fail:
@@ -39,6 +40,9 @@ from headrace.core.names import quote_identifier
 from headrace.sources.postgres.session.connection import PINS
 from headrace.sources.queue.objects import EVENT_TABLES, VERSION, Objects
 
+GUARD = "headrace_guard"  # the trigger of event tables
+ROTATING = "headrace.rotating"  # while we empty one ourselves: its name
+
 # Those of the pins that decide how a value is printed.
 PRINTING = (
     "datestyle",
@@ -70,7 +74,8 @@ def schema_statements(objects: Objects) -> list[str]:
 def queue_statements(objects: Objects) -> list[str]:
     """One queue: its event tables, its function, and its row last."""
     return [
-        *(statement for table in objects.events for statement in _event_table(table)),
+        _guard_function(objects),
+        *(statement for table in objects.events for statement in _event_table(objects, table)),
         capture_function(objects),
         revocation(objects),
         f"INSERT INTO {objects.queue} (name, incarnation, current, version, made, switched, events)"
@@ -85,7 +90,8 @@ def mending_statements(schema: Collection[str], objects: Objects) -> list[str]:
         table for table, name in zip(objects.events, objects.event_names, strict=True) if name not in schema
     ]
     return [
-        *(statement for table in missing for statement in _event_table(table)),
+        _guard_function(objects),
+        *(statement for table in missing for statement in _event_table(objects, table)),
         f"UPDATE {objects.queue} SET incarnation = pg_catalog.gen_random_uuid(), current = 0,"
         f" events = {_oids(objects)} WHERE name = '{objects.name}'",
     ]
@@ -95,7 +101,7 @@ def _oids(objects: Objects) -> str:
     return f"array[{', '.join(f'{_literal(table)}::pg_catalog.regclass::oid' for table in objects.events)}]"
 
 
-def _event_table(table: str) -> Iterator[str]:
+def _event_table(objects: Objects, table: str) -> Iterator[str]:
     # Nothing in it is ever updated or deleted, and it is emptied as a whole: there is nothing to vacuum.
     yield (
         f"CREATE TABLE {table} (id bigint NOT NULL, tx bigint NOT NULL, relation oid NOT NULL,"
@@ -103,6 +109,26 @@ def _event_table(table: str) -> Iterator[str]:
         " WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)"
     )
     yield f"CREATE INDEX ON {table} (tx)"
+    yield (
+        f"CREATE TRIGGER {GUARD} BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
+        f" FOR EACH STATEMENT EXECUTE FUNCTION {objects.guard}()"
+    )
+    yield f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {GUARD}"
+
+
+def _guard_function(objects: Objects) -> str:
+    """Events are only ever added, and emptied by us: what somebody took from makes it another queue."""
+    return f"""CREATE OR REPLACE FUNCTION {objects.guard}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = ''
+AS $headrace$
+BEGIN
+    IF TG_OP <> 'TRUNCATE'
+        OR pg_catalog.current_setting('{ROTATING}', true) IS DISTINCT FROM TG_TABLE_NAME THEN
+        UPDATE {objects.queue} SET incarnation = pg_catalog.gen_random_uuid() WHERE name = '{objects.name}';
+    END IF;
+    RETURN NULL;
+END
+$headrace$"""
 
 
 def removal_statements(objects: Objects) -> list[str]:
@@ -110,6 +136,7 @@ def removal_statements(objects: Objects) -> list[str]:
     return [
         f"DROP FUNCTION IF EXISTS {objects.function}() CASCADE",
         *(f"DROP TABLE IF EXISTS {table}" for table in objects.events),
+        f"DROP FUNCTION IF EXISTS {objects.guard}() CASCADE",
         *(
             f"DELETE FROM {table} WHERE {column} = '{objects.name}'"
             for table, column in (
@@ -152,7 +179,7 @@ def capture_function(objects: Objects) -> str:
 
 
 def revocation(objects: Objects) -> str:
-    """The statement by which nobody else hangs the function on tables of his own; to fire it needs no right."""
+    """The statement by which nobody else hangs the function on a table of his; to fire it needs no right."""
     return f"REVOKE ALL ON FUNCTION {objects.function}() FROM PUBLIC"
 
 

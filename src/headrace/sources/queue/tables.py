@@ -1,4 +1,7 @@
-"""The tables of one mirror as `sources.contract` wants them: what the modules here do. No logic."""
+"""The tables of one mirror as `sources.contract` wants them: what the modules here do. No logic.
+
+Where a table of the queue is gone it is the queue that was lost, not one of the tables that are mirrored.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import capture, schema_check
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.preflight import unmirrored
+from headrace.sources.queue.upstream import telling_loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +30,16 @@ class QueueTables:
         return False
 
     def examine(self, names: Sequence[TableName]) -> Examined:
-        return capture.examine(self.connection, self.upstream, names)
+        with telling_loss(self.connection, self.upstream):
+            return capture.examine(self.connection, self.upstream, names)
 
     def capture(self, names: Sequence[TableName]) -> Examined:
-        return capture.capture(self.connection, self.upstream, names)
+        with telling_loss(self.connection, self.upstream):
+            return capture.capture(self.connection, self.upstream, names)
 
     def define(self, tables: Iterable[TableDef]) -> Examined:
-        return capture.define(self.connection, self.upstream, tables)
+        with telling_loss(self.connection, self.upstream):
+            return capture.define(self.connection, self.upstream, tables)
 
     def check(self, known: Mapping[str, TableDef], heard: Heard | None = None) -> SchemaCheck:
         return schema_check.check(self.connection, self.upstream, known)
@@ -43,13 +50,16 @@ class QueueTables:
         return unmirrored(self.connection, self.upstream.objects, patterns, mirrored)
 
     def captured(self) -> frozenset[TableName]:
-        return capture.captured(self.connection, self.upstream)
+        with telling_loss(self.connection, self.upstream):
+            return capture.captured(self.connection, self.upstream)
 
     def release(self, names: Sequence[TableName]) -> None:
-        capture.release(self.connection, self.upstream, names)
+        with telling_loss(self.connection, self.upstream):
+            capture.release(self.connection, self.upstream, names)
 
     def release_now(self, numbers: Collection[int]) -> None:
-        capture.release_now(self.connection, self.upstream, numbers)
+        with telling_loss(self.connection, self.upstream):
+            capture.release_now(self.connection, self.upstream, numbers)
 
     def unwritable(self) -> frozenset[int]:
         return frozenset()

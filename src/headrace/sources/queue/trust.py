@@ -92,14 +92,15 @@ SELECT format('the function %%I() is owned by %%s', f.proname, f.proowner::pg_ca
 UNION ALL
 SELECT format('the function %%s is none of a queue', f.oid::pg_catalog.regprocedure),
        format('DROP FUNCTION %%s', f.oid::pg_catalog.regprocedure)
-  FROM functions f WHERE f.pronargs <> 0 OR f.prokind <> 'f' OR f.proname !~ '^capture_'
+  FROM functions f WHERE f.pronargs <> 0 OR f.prokind <> 'f' OR f.proname !~ '^(capture|guard)_'
 UNION ALL
 SELECT format('%%I is no ordinary table', t.relname), format('DROP SCHEMA %%I CASCADE', %(schema)s)
   FROM tables t
  WHERE (t.relkind, t.relpersistence) <> ('r', 'p') OR t.relispartition
     OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE t.oid IN (i.inhrelid, i.inhparent))
 UNION ALL
-SELECT format('%%I has other columns: %%s', t.relname, a.columns), format('DROP SCHEMA %%I CASCADE', %(schema)s)
+SELECT format('%%I has other columns: %%s', t.relname, a.columns),
+       format('DROP SCHEMA %%I CASCADE', %(schema)s)
   FROM tables t LEFT JOIN LATERAL (
        SELECT string_agg(concat(a.attname, ' ',
                   CASE WHEN y.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace THEN 'foreign ' END,
@@ -110,12 +111,15 @@ SELECT format('%%I has other columns: %%s', t.relname, a.columns), format('DROP 
  WHERE a.columns IS DISTINCT FROM t.columns
 UNION ALL
 SELECT format('%%I has the trigger %%I', t.relname, g.tgname),
-       CASE WHEN NOT g.tgisinternal THEN format('DROP TRIGGER %%I ON %%I.%%I', g.tgname, %(schema)s, t.relname)
+       CASE WHEN NOT g.tgisinternal
+            THEN format('DROP TRIGGER %%I ON %%I.%%I', g.tgname, %(schema)s, t.relname)
             ELSE format('ALTER TABLE %%s DROP CONSTRAINT %%I',
                         (SELECT k.conrelid::pg_catalog.regclass FROM pg_catalog.pg_constraint k
                           WHERE k.oid = g.tgconstraint),
                         (SELECT k.conname FROM pg_catalog.pg_constraint k WHERE k.oid = g.tgconstraint)) END
   FROM tables t JOIN pg_catalog.pg_trigger g ON g.tgrelid = t.oid
+ WHERE t.key <> '' OR g.tgname <> 'headrace_guard'
+    OR NOT EXISTS (SELECT FROM functions f WHERE f.oid = g.tgfoid AND f.proname ~ '^guard_')
 UNION ALL
 SELECT format('%%I has the rule %%I', t.relname, r.rulename),
        format('DROP RULE %%I ON %%I.%%I', r.rulename, %(schema)s, t.relname)

@@ -9,16 +9,19 @@
 So the timeline does not matter: a standby that was promoted goes on if it has our newest tick. One that lacks
 it, or a server that was set back to before it, has another history: `PositionLost`.
 
-Called by the session before anything is taken up, and by every stream that is opened.
+Called by the session before anything is taken up, and by every stream that is opened. While one is read it
+asks behind each batch whether that is still so (`prove_still`): before its tick is handed on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Position
 from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.refusals import TableGone
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import loss, readers
 from headrace.sources.queue import tick as ticks
@@ -33,17 +36,78 @@ def confirm(connection: Session, identity: Identity, upstream: Upstream, reached
     """Find the tick that was reached; raise where the stream does not go on from there."""
     refuse_standby(identity)
     objects = upstream.objects
-    schema = read_schema(connection, objects)
-    queue = read_queue(connection, objects) if schema.has_tables else None
-    if queue is None:
-        raise loss.gone(objects)
-    if upstream.incarnation and queue.incarnation != upstream.incarnation:
-        raise loss.remade(objects, "it was dropped and made again, or events of it were removed by hand")
-    if not is_whole(connection, objects, queue):
-        raise loss.remade(objects, "a table of its events was dropped, or made again")
+    error = remade(connection, upstream)
+    if error is not None:
+        raise error
     if not readers.is_registered(connection, upstream):
         raise loss.reader_gone(objects, upstream.lake)
     return _reached(connection, objects, reached)
+
+
+_SAME = """
+SELECT (SELECT q.incarnation::text FROM {queue} q WHERE q.name = %(queue)s),
+       (SELECT count(*) = cardinality(q.events) FROM {queue} q, pg_catalog.pg_class c
+          JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE q.name = %(queue)s AND c.oid = ANY (q.events) AND n.nspname = %(schema)s AND c.relkind = 'r'
+         GROUP BY q.events),
+       EXISTS (SELECT FROM {reader} r WHERE r.queue = %(queue)s AND r.lake = %(lake)s),
+       EXISTS (SELECT FROM {tick} t WHERE t.queue = %(queue)s AND t.tick = %(tick)s
+                  AND t.nonce::text = %(nonce)s)
+"""
+
+
+def prove_still(connection: Session, upstream: Upstream, reached: Tick) -> None:
+    """Raise unless this is still the queue that holds everything behind a tick for this lake.
+
+    Asked behind a batch, that tells that nothing of it was gone when it was read.
+    """
+    objects = upstream.objects
+    statement = _SAME.format(queue=objects.queue, reader=objects.reader, tick=objects.tick)
+    parameters = {
+        "queue": upstream.queue,
+        "schema": upstream.schema,
+        "lake": upstream.lake,
+        "tick": reached.number,
+        "nonce": reached.nonce,
+    }
+    with telling_loss(connection, upstream):
+        [(incarnation, whole, registered, known)] = query(connection, statement.encode(), parameters)
+    if upstream.incarnation not in ("", incarnation) or not whole:
+        raise _lost(connection, upstream)
+    if not registered:
+        raise loss.reader_gone(objects, upstream.lake)
+    if not known:
+        raise loss.tick_unknown(objects, reached.number)
+
+
+@contextmanager
+def telling_loss(connection: Session, upstream: Upstream) -> Iterator[None]:
+    """Say of the queue what the server says of a table of it that is not there."""
+    try:
+        yield
+    except TableGone:
+        raise _lost(connection, upstream) from None
+
+
+def _lost(connection: Session, upstream: Upstream) -> QueueLost:
+    error = remade(connection, upstream)
+    return error or loss.remade(upstream.objects, "a table of it was dropped, or made again")
+
+
+def remade(connection: Session, upstream: Upstream) -> QueueLost | None:
+    """The error where the queue, or one of its event tables, is not the one that was read."""
+    objects = upstream.objects
+    schema = read_schema(connection, objects)
+    queue = read_queue(connection, objects) if schema.has_tables else None
+    if queue is None:
+        return loss.gone(objects)
+    if upstream.incarnation and queue.incarnation != upstream.incarnation:
+        return loss.remade(
+            objects, "it was dropped and made again, came from elsewhere, or lost events by somebody's hand"
+        )
+    if not is_whole(connection, objects, queue):
+        return loss.remade(objects, "a table of its events was dropped, or made again")
+    return None
 
 
 def refuse_standby(identity: Identity) -> None:

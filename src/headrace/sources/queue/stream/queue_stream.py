@@ -109,6 +109,10 @@ class QueueStream:
 
     def read(self, timeout: float) -> Received | None:
         """Take what has come; None if nothing came in time."""
+        with upstreams.telling_loss(self._control, self._upstream):
+            return self._read(timeout)
+
+    def _read(self, timeout: float) -> Received | None:
         deadline = time.monotonic() + timeout
         if self._under_way is None and (tick := self._next_tick(deadline)) is not None:
             batch = Batch.between(self._newest.snapshot, tick.snapshot)
@@ -127,6 +131,8 @@ class QueueStream:
             return None
         received = batch.events.take(buffer)
         if received.complete:
+            # What was gone from the queue before all of it was read is told now, and the tick not handed on.
+            upstreams.prove_still(self._control, self._upstream, batch.events.tick)
             self._under_way = None
             self._newest = batch.events.tick
         return received
@@ -151,6 +157,7 @@ class QueueStream:
         newest = ticks.newest(self._control, self._objects)
         if newest.tick is None or newest.tick.number <= self._newest.number:
             self._clock = newest.clock
+            upstreams.prove_still(self._control, self._upstream, self._newest)
             if not newest.moved:
                 return []
             ticks.take(self._control, self._objects)
@@ -170,6 +177,7 @@ class QueueStream:
         place = Place.parse(acknowledged.text)
         if place.tick <= self._let_go:
             return
-        readers.advance(self._control, self._upstream, place)
-        self._let_go = place.tick
-        retention.tend(self._control, self._objects)
+        with upstreams.telling_loss(self._control, self._upstream):
+            readers.advance(self._control, self._upstream, place)
+            self._let_go = place.tick
+            retention.tend(self._control, self._objects)
