@@ -10,8 +10,8 @@
     look      one look at so many tables, as each mark needs it
     versions  a table that was altered so often reads at any mark as one that never was
 
-A latency is the time from a commit to when a reader finds it in a mark. The first and the last line say how
-busy the machine is beside this.
+A latency is the time from a commit to its mark, as the mark tells both: nobody asks meanwhile, who would take
+the processors that are measured. The first and the last line say how busy the machine is beside this.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -40,39 +41,39 @@ PARTS = ("add", "rewrite", "look", "versions")
 COLUMNS = "(id bigint PRIMARY KEY, a int, b text, c text, d numeric(12,2), e timestamptz, f boolean)"
 VALUES = "i, i % 1000, 'text ' || i, md5(i::text), i / 7.0, now(), i % 2 = 0"
 DEADLINE = 3600.0
-POLL = 0.02
+POLL = 0.1
 
 
 @dataclass
 class Pulse:
-    """A table that is written about five times a second, and how long each row took to be in a mark."""
+    """A table that is written about five times a second, and how long its rows took to be in a mark."""
 
     mirror: Mirrored
     database: Database
-    latencies: list[float] = field(default_factory=list)
     _over: threading.Event = field(default_factory=threading.Event)
 
     def beat(self) -> None:
         with self.database.connect(user="app") as connection:
             while not self._over.wait(0.2):
                 connection.execute("INSERT INTO pulse DEFAULT VALUES")
-                [(rows,)] = connection.execute("SELECT count(*) FROM pulse").fetchall()
                 connection.commit()
-                begun = time.perf_counter()
-                wait(partial(pulsed, self.mirror, int(rows)))
-                self.latencies.append(time.perf_counter() - begun)
 
     @contextmanager
     def beating(self) -> Iterator[list[float]]:
-        """The latencies of the rows that are written meanwhile."""
-        self.latencies, self._over = [], threading.Event()
+        """The latencies of the marks that bring what is written meanwhile, once it is over."""
+        latencies: list[float] = []
+        self._over, begun = threading.Event(), datetime.now(UTC)
         thread = threading.Thread(target=self.beat, daemon=True)
         thread.start()
         try:
-            yield self.latencies
+            yield latencies
         finally:
+            ended = datetime.now(UTC)
             self._over.set()
             thread.join()
+            [(place,)] = self.database.execute("SELECT pg_current_wal_insert_lsn()")
+            wait(partial(reached, self.mirror, str(place)))
+            latencies.extend(latencies_of(self.mirror, begun, ended))
 
 
 def wait(condition: Callable[[], bool]) -> None:
@@ -87,9 +88,12 @@ def bytes_of(place: str) -> int:
     return (int(high, 16) << 32) + int(low, 16)
 
 
-def pulsed(mirror: Mirrored, rows: int) -> bool:
-    cut = mirror.lake.at()
-    return "public.pulse" in cut.tables() and cut.arrow("public.pulse").num_rows >= rows
+def latencies_of(mirror: Mirrored, begun: datetime, ended: datetime) -> Iterator[float]:
+    """How long the first commit of each mark had to wait, of those that were committed in between."""
+    for mark in mirror.lake.marks():
+        earliest = mark.upstream_earliest_commit_ts
+        if earliest is not None and begun <= earliest <= ended and "public.pulse" in mark.versions:
+            yield (mark.published_at - earliest).total_seconds()
 
 
 def reached(mirror: Mirrored, place: str) -> bool:
@@ -115,6 +119,17 @@ def has(mirror: Mirrored, column: str) -> bool:
     """Tell whether the newest mark has the table with this column."""
     cut = mirror.lake.at()
     return "public.big" in cut.tables() and column in cut.schema("public.big").names
+
+
+def until_it_has(mirror: Mirrored, column: str, since: datetime) -> float:
+    """The seconds until the first mark that has the table with this column."""
+    wait(partial(has, mirror, column))
+    later = [mark for mark in mirror.lake.marks() if mark.published_at > since]
+    named = [mark for mark in later if "public.big" in mark.versions]
+    with_it = (
+        mark for mark in named if column in mirror.lake.at(epoch=mark.epoch).schema("public.big").names
+    )
+    return (next(with_it).published_at - since).total_seconds()
 
 
 def filled(database: Database, rows: int) -> None:
@@ -143,10 +158,9 @@ def altered(rows: int, parts: Sequence[str]) -> tuple[int, float]:
 
 def add(mirror: Mirrored, database: Database, rows: int, calm: Sequence[float]) -> None:
     before = data_files(mirror)
+    begun = datetime.now(UTC)
     database.execute("ALTER TABLE big ADD COLUMN more text; INSERT INTO pulse DEFAULT VALUES", user="app")
-    begun = time.perf_counter()
-    wait(lambda: has(mirror, "more"))
-    seconds = time.perf_counter() - begun
+    seconds = until_it_has(mirror, "more", begun)
     files = "no file written" if data_files(mirror) == before else "FILES WERE WRITTEN"
     print(
         f"add      {rows:>11,} rows  {seconds:6.2f} s to the mark (a mark: {statistics.median(calm):.2f} s), "
@@ -158,10 +172,9 @@ def add(mirror: Mirrored, database: Database, rows: int, calm: Sequence[float]) 
 def rewrite(pulse: Pulse, database: Database, rows: int, calm: Sequence[float]) -> tuple[int, float]:
     mirror = pulse.mirror
     with Peak(mirror.pid) as peak, pulse.beating() as beside:
-        used, begun = processor(mirror.pid), time.perf_counter()
+        used, begun = processor(mirror.pid), datetime.now(UTC)
         database.execute("ALTER TABLE big ADD COLUMN extra int DEFAULT 7", user="app")
-        wait(lambda: has(mirror, "extra"))
-        seconds = time.perf_counter() - begun
+        seconds = until_it_has(mirror, "extra", begun)
         used = processor(mirror.pid) - used
     quiet, busy = percentile(calm, 0.99), percentile(beside, 0.99)
     print(

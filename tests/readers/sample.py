@@ -1,6 +1,7 @@
 """A lake with everything that a reader may stumble over, and what each table holds at each of its marks.
 
-public.kinds          one column of each type, with the extremes of each
+public.kinds          one column of each type, with the extremes of each; two files are made of others' column
+                      chunks
 "Sales Data"."Order"  names that need quoting, on disk and in Delta
 public.grown          a column that was added after the first file
 public.replaced       another schema altogether since mark 3, of types that need a feature of Delta
@@ -18,9 +19,11 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.core.change_batch import TIMESTAMP
+from headrace.core.conversion import Conversion, Take, Value
 from headrace.core.history import own_fields
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, formatfile, layout, schemas
+from headrace.lake.format.column_chunks import Shape, convert
 from headrace.lake.format.plan import DataFile, Plan, TableStep
 from headrace.lake.log import unknown_moments
 from headrace.lake.log.commit import open_log
@@ -106,7 +109,7 @@ class Sample:
         grown = _rows(GROWN, (1, 10), (2, None))
         replaced = _rows(GROWN, (7, 7))
         steps = [
-            self._make("public.kinds", kinds.slice(0, 2), kinds.slice(2)),
+            self._make("public.kinds", kinds.slice(2), chunks=kinds.slice(0, 2)),
             self._make('"Sales Data"."Order"', order),
             self._make("public.grown", grown),
             self._make("public.replaced", replaced),
@@ -138,10 +141,14 @@ class Sample:
         names = [key.rsplit("/", 1)[1] for key in self.store.list(folder)]
         return [name for name in names if name.endswith(".parquet")]
 
-    def _make(self, name: str, *parts: pa.Table, schema: pa.Schema | None = None) -> TableStep:
+    def _make(
+        self, name: str, *parts: pa.Table, schema: pa.Schema | None = None, chunks: pa.Table | None = None
+    ) -> TableStep:
         self._versions[name] = 0
-        files = tuple(self._file(name, part) for part in parts)
-        return TableStep(_folder(name), -1, files, schema=schemas.encode(schema or parts[0].schema))
+        files = [self._file(name, part) for part in parts]
+        if chunks is not None:
+            files.extend(self._of_chunks(name, chunks.slice(place, 1)) for place in range(len(chunks)))
+        return TableStep(_folder(name), -1, tuple(files), schema=schemas.encode(schema or parts[0].schema))
 
     def _history(self, rows: pa.Table) -> TableStep:
         """One row that came at time 5, and one of an epoch that never got its mark."""
@@ -156,6 +163,27 @@ class Sample:
 
     def _file(self, name: str, rows: pa.Table) -> DataFile:
         return datafile.write(self.store, _folder(name), layout.file_name(self._mark.epoch + 1), rows)
+
+    def _of_chunks(self, name: str, rows: pa.Table) -> DataFile:
+        """A row out of a file with other names, one of another type, one not yet, one too many."""
+        folder, old = _folder(name), layout.file_name(self._mark.epoch + 1)
+        before = rows.rename_columns([f"old {name}" for name in rows.column_names])
+        before = before.drop_columns(["old dec"]).append_column("old gone", pa.array(["gone"] * len(rows)))
+        before = before.set_column(4, "old i32", before["old i32"].cast(pa.int64()))
+        datafile.write(self.store, folder, old, before, sort_range=(b"", b""))
+        taken = {
+            name: Take(before.column_names.index(f"old {name}"))
+            for name in rows.column_names
+            if name != "dec"
+        }
+        parts = [taken.get(name) or Value.of(rows[name][0]) for name in rows.column_names]
+        shape = Shape(before.schema, rows.schema, Conversion(tuple(before.column_names), tuple(parts)))
+        made = convert(
+            self.store, folder, old, layout.file_name(self._mark.epoch + 1), shape, at_most=1 << 20
+        )
+        self.store.delete(f"{folder}/{old}")
+        assert made is not None
+        return made[0]
 
     def _publish(self, steps: list[TableStep], frontier: str) -> None:
         epoch = self._mark.epoch + 1

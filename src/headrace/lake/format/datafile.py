@@ -45,21 +45,30 @@ def write(
 ) -> DataFile:
     """Write `table`, columns named as the user names them, as a new file of the Delta table at `folder`."""
     table = narrow(table)
-    metadata = {_BYTES: str(table.nbytes).encode()}
-    if sort_range is not None:
-        low, high = sort_range
-        metadata[_RANGE] = json.dumps([low.hex(), high.hex()]).encode()
-    schema = schemas.to_lake(table.schema).with_metadata(metadata)
+    schema = schemas.to_lake(table.schema).with_metadata(footer_entries(table.nbytes, sort_range))
     with store.open_output(f"{folder}/{name}") as sink:
         pq.write_table(
             pa.Table.from_arrays(table.columns, schema=schema),
             sink,
-            compression="zstd",
-            use_dictionary=_repetitive(table, schema.names),
             row_group_size=row_group,
+            **encoding(table, schema.names),
         )
         size = sink.tell()
     return DataFile(path=name, size=size, rows=table.num_rows, stats=delta_statistics(table))
+
+
+def footer_entries(size: int, sort_range: tuple[bytes, bytes] | None) -> dict[bytes, bytes]:
+    """Our own entries of a footer: the memory that the rows take, and the range of their keys."""
+    entries = {_BYTES: str(size).encode()}
+    if sort_range is not None:
+        low, high = sort_range
+        entries[_RANGE] = json.dumps([low.hex(), high.hex()]).encode()
+    return entries
+
+
+def encoding(table: pa.Table, names: Sequence[str]) -> dict[str, Any]:
+    """The encoding of columns that stand in the file under these names."""
+    return {"compression": "zstd", "use_dictionary": _repetitive(table, names)}
 
 
 def _repetitive(table: pa.Table, names: Sequence[str]) -> list[str]:
@@ -77,17 +86,22 @@ def _repetitive(table: pa.Table, names: Sequence[str]) -> list[str]:
 
 def read_range(store: Store, folder: str, path: str) -> tuple[bytes, bytes] | None:
     """The key range that the file was written with, or None where it has none."""
-    with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
-        metadata = pq.read_metadata(source).metadata or {}
-    if _RANGE not in metadata:
+    with readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+        return range_of(pq.read_metadata(source))
+
+
+def range_of(footer: pq.FileMetaData) -> tuple[bytes, bytes] | None:
+    """The key range that a footer tells."""
+    entries = footer.metadata or {}
+    if _RANGE not in entries:
         return None
-    low, high = json.loads(metadata[_RANGE])
+    low, high = json.loads(entries[_RANGE])
     return bytes.fromhex(low), bytes.fromhex(high)
 
 
 def read_bytes(store: Store, folder: str, path: str) -> int:
     """Estimate the memory of the file's rows; of a file that another program wrote, by what it tells."""
-    with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+    with readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         found = pq.read_metadata(source)
     if _BYTES in (found.metadata or {}):
         return int(found.metadata[_BYTES])
@@ -104,7 +118,7 @@ class RowGroup:
 
 def groups(store: Store, folder: str, path: str, columns: Sequence[str]) -> list[RowGroup]:
     """Read the figures of the file's row groups."""
-    with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+    with readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         metadata = pq.read_metadata(source)
     places = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
     found = []
@@ -134,7 +148,7 @@ def read(
     """
     wanted = schema.names if schema is not None else columns
     lake_names = None if wanted is None else [layout.lake_column(name) for name in wanted]
-    with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+    with readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         file = pq.ParquetFile(source)
         wanted_groups = range(file.num_row_groups) if groups is None else groups
         table = file.read_row_groups(list(wanted_groups), columns=lake_names)
@@ -148,7 +162,7 @@ def read(
 def stream(store: Store, folder: str, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
     """The file's rows with exactly the schema's columns, a group of rows at a time."""
     lake_names = [layout.lake_column(name) for name in schema.names]
-    with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+    with readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         file = pq.ParquetFile(source)
         for group in range(file.num_row_groups):
             table = file.read_row_group(group, columns=lake_names)
@@ -157,7 +171,7 @@ def stream(store: Store, folder: str, path: str, schema: pa.Schema) -> Iterator[
 
 
 @contextmanager
-def _readable(folder: str, path: str) -> Iterator[None]:
+def readable(folder: str, path: str) -> Iterator[None]:
     """Blame the table for what is wrong with a file itself; what keeps us from reading it may pass."""
     with refusals(f"{folder}/{path}"):
         try:
@@ -177,7 +191,7 @@ def _readable(folder: str, path: str) -> Iterator[None]:
 
 def describe(store: Store, folder: str, path: str) -> DataFile:
     """Describe a file that is there already as an Add action does."""
-    with _readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+    with readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         size = source.size()
         table = pq.ParquetFile(source).read()
     table = table.rename_columns([layout.unquote(name) for name in table.column_names])

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
@@ -40,12 +40,17 @@ NO_BOUNDS: Bounds = (None, None)
 
 def delta_statistics(table: pa.Table) -> str:
     """The statistics of a file with these rows, as the text that an Add action carries."""
-    names = [layout.lake_column(name) for name in table.column_names]
-    bounds = [_bounds(column) for column in table.columns]
-    nulls = [str(column.null_count) for column in table.columns]
-    low, high = ([pair[side] for pair in bounds] for side in (0, 1))
+    names = map(layout.lake_column, table.column_names)
+    return of_columns(table.num_rows, zip(names, table.columns, strict=True))
+
+
+def of_columns(rows: int, columns: Iterable[tuple[str, pa.ChunkedArray]]) -> str:
+    """The same of columns that come one after another, under their names in the lake."""
+    found = [(name, _bounds(column), str(column.null_count)) for name, column in columns]
+    names, nulls = [name for name, _, _ in found], [count for _, _, count in found]
+    low, high = ([pair[side] for _, pair, _ in found] for side in (0, 1))
     return (
-        f'{{"numRecords":{table.num_rows},"minValues":{_object(names, low)},'
+        f'{{"numRecords":{rows},"minValues":{_object(names, low)},'
         f'"maxValues":{_object(names, high)},"nullCount":{_object(names, nulls)}}}'
     )
 

@@ -1,7 +1,10 @@
 """A task: files of a table become files of the same rows under other columns.
 
 Called by `copy.from_lake`. The files are those of one version of the table's folder; what is written is named
-by a plan, or is an orphan. A task holds the rows of its files, and those that they become.
+by a plan, or is an orphan.
+
+    the key is what it was ─► file by file, in their order: chunks are taken as they are (`column_chunks`)
+    else                   ─► the rows of all files, sorted: a task holds them, and those that they become
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ import pyarrow as pa
 from headrace.core.columns import wide_schema
 from headrace.core.conversion import Conversion
 from headrace.core.errors import Definite
-from headrace.pipeline.tasks.files import Writing, read_file, write_sorted
+from headrace.core.schema import TableSchema
+from headrace.lake.format import column_chunks, layout
+from headrace.pipeline.tasks.files import BYTES_PER_FILE, Writing, read_file, write_sorted
 from headrace.pipeline.tasks.table_task import LakeAddress, NewFile, TableTask, pack, unpack
 
 
@@ -48,6 +53,30 @@ def convert(item: bytes) -> bytes:
 
 def _converted(task: ConvertTask) -> Converted:
     writing = Writing(task.lake.open(), task.epoch)
-    rows = pa.concat_tables([read_file(writing.store, task.old, path) for path in task.paths])
-    new = task.conversion.apply(rows, wide_schema(task.now.schema.arrow()))
-    return Converted(write_sorted(writing, task.now, new), new.num_rows)
+    files, others = [], list(task.paths)
+    if _keeps_order(task.old.schema, task.now.schema):
+        as_they_stand = {path: _as_it_stands(writing, task, path) for path in task.paths}
+        files = [file for file in as_they_stand.values() if file is not None]
+        others = [path for path, file in as_they_stand.items() if file is None]
+    if others:
+        files.extend(_sorted(writing, task, others))
+    return Converted(tuple(files), sum(each.file.rows for each in files))
+
+
+def _keeps_order(old: TableSchema, new: TableSchema) -> bool:
+    """Tell whether the rows' keys are coded as they were. Rows without a key are ordered by all columns."""
+    before, after = ([schema.arrow().field(name).type for name in schema.key] for schema in (old, new))
+    return bool(after) and before == after
+
+
+def _as_it_stands(writing: Writing, task: ConvertTask, path: str) -> NewFile | None:
+    """A file whose rows stay where they are; None where that can't be."""
+    shape = column_chunks.Shape(task.old.schema.arrow(), task.now.schema.arrow(), task.conversion)
+    place = (task.now.folder, path, layout.file_name(writing.epoch))
+    done = column_chunks.convert(writing.store, *place, shape, at_most=BYTES_PER_FILE)
+    return None if done is None else NewFile(done[0], *done[1])
+
+
+def _sorted(writing: Writing, task: ConvertTask, paths: list[str]) -> tuple[NewFile, ...]:
+    rows = pa.concat_tables([read_file(writing.store, task.old, path) for path in paths])
+    return write_sorted(writing, task.now, task.conversion.apply(rows, wide_schema(task.now.schema.arrow())))
