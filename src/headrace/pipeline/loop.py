@@ -133,6 +133,7 @@ class Run:
 
     def _begin_copying(self) -> None:
         """Copy the tables that wait for it; what an earlier copy brings of one comes first."""
+        self.copies.room.beside_marks = bool(self.ledger.followed)
         busy = self.copies.names | self.copied_parts.names
         missing = [record for name, record in self.ledger.awaited.items() if name not in busy]
         again = [record for record in missing if record.old_rows is not None]

@@ -33,6 +33,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -42,7 +43,7 @@ from headrace.spark.depot import LARGEST, Depot, arrived, sent, shared
 from headrace.spark.failures import engine_errors, of_job
 from headrace.spark.session import Session, unnoticed
 from headrace.spark.wire import DDL, RESULT, Row, collect, from_batches, to_table
-from headrace.spark.worker import Merge, Split, Stage, Task, divide, perform, stage, unite
+from headrace.spark.worker import Merge, Split, Stage, Task, divide, in_background, perform, stage, unite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -96,6 +97,31 @@ class DriverRunner:
     def shared(self, data: bytes) -> AbstractContextManager[bytes]:
         """As `Jobs.shared`: everything is here already."""
         return nullcontext(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """The jobs of what takes long and nobody waits for: tasks of `run` leave the processors to all others."""
+
+    jobs: Jobs
+
+    @property
+    def at_once(self) -> int:
+        """As `Jobs.at_once`."""
+        return self.jobs.at_once
+
+    def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
+        """As `Jobs.run`; not in the driver, where who steps back would keep the interpreter from others."""
+        here = isinstance(self.jobs, DriverRunner)
+        return self.jobs.run(task if here else partial(in_background, task), items)
+
+    def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
+        """As `Jobs.run_grouped`."""
+        return self.jobs.run_grouped(split, merge, items)
+
+    def shared(self, data: bytes) -> AbstractContextManager[bytes]:
+        """As `Jobs.shared`."""
+        return self.jobs.shared(data)
 
 
 class Runner:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.spark.depot import Depot
-from headrace.spark.jobs import DriverRunner, Runner
+from headrace.spark.jobs import Background, DriverRunner, Runner
 from headrace.spark.paths import Probe, local_probe, prove_shared
 from headrace.spark.secrets import seal
 from headrace.spark.session import SparkConfig, open_session
@@ -42,6 +42,17 @@ def test_results_come_in_item_order(engine: Engine) -> None:
 def test_no_items_need_no_job(engine: Engine) -> None:
     assert engine.runner.run(work.echo, []) == []
     assert engine.runner.run_grouped(work.by_letter, work.joined, []) == []
+
+
+@alike
+def test_work_in_the_background_steps_back_and_its_workers_do_not(engine: Engine) -> None:
+    """Also where they are the same workers, as far as one can see."""
+    usual = int(DriverRunner().run(work.niceness, [b""])[0])
+    background = Background(engine.runner)
+    assert background.run(work.niceness, [b""] * 4) == [b"%d" % min(usual + 10, 19)] * 4
+    assert engine.runner.run(work.niceness, [b""] * 4) == [b"%d" % usual] * 4
+    with pytest.raises(Definite, match="TEST_REFUSED"):
+        background.run(work.refuse, [b"bad"])
 
 
 @alike

@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -27,6 +28,11 @@ def echo(item: bytes) -> bytes:
 def shout(suffix: bytes, item: bytes) -> bytes:
     """For a partial: the item with a suffix."""
     return item.upper() + suffix
+
+
+def niceness(item: bytes) -> bytes:
+    """By how much the thread of the task steps back behind others."""
+    return b"%d" % os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
 def through(function: Callable[[bytes], bytes], item: bytes) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite
-from headrace.spark.jobs import DriverRunner, require_reference
+from headrace.spark.jobs import Background, DriverRunner, require_reference
 from headrace.spark.wire import RESULT, Row
 from headrace.spark.worker import unite
 from tests.integration.spark import work
@@ -25,6 +25,11 @@ def test_results_come_in_item_order_several_from_one_item() -> None:
 
 def test_a_partial_travels_with_its_arguments() -> None:
     assert JOBS.run(partial(work.shout, b"!"), [b"a", b"b"]) == [b"A!", b"B!"]
+
+
+def test_nothing_steps_back_in_the_driver() -> None:
+    """A thread that holds the interpreter and gets no processor would hold up all others."""
+    assert Background(JOBS).run(work.niceness, [b""]) == JOBS.run(work.niceness, [b""])
 
 
 def test_blobs_of_a_group_come_in_order_whatever_item_they_are_of() -> None:

@@ -31,7 +31,7 @@ from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address
 from headrace.sources.contract.waiting import Waiting
-from headrace.spark.jobs import Jobs
+from headrace.spark.jobs import Background, Jobs
 from headrace.spark.secrets import Key, seal
 
 FREE_SECONDS = 0.2
@@ -127,6 +127,7 @@ class Room:
         self.connections = connections
         self.free = threading.BoundedSemaphore(connections)
         self.progress: dict[TableName, Progress] = {}
+        self.beside_marks = False  # tables have marks that a copy must not keep waiting
 
 
 @dataclass(slots=True)
@@ -134,7 +135,7 @@ class Site:
     """The needs of every copy, and the place for its outcome."""
 
     lake: LakeAddress
-    jobs: Jobs
+    spark: Jobs
     room: Room
     epoch: int
     finished: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
@@ -145,6 +146,14 @@ class Site:
     @property
     def progress(self) -> dict[TableName, Progress]:
         return self.room.progress
+
+    @property
+    def jobs(self) -> Jobs:
+        return self.beside(self.spark)
+
+    def beside(self, jobs: Jobs) -> Jobs:
+        """The jobs, as a copy may use them now: marks go first."""
+        return Background(jobs) if self.room.beside_marks else jobs
 
     def check_stop(self) -> None:
         if self.stopping.is_set():

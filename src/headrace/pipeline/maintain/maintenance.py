@@ -40,7 +40,7 @@ from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.tasks import compact
 from headrace.pipeline.tasks.compact import Bundle, Bundled, Survey
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes, pack, unpack
-from headrace.spark.jobs import Jobs
+from headrace.spark.jobs import Background, Jobs
 
 EPOCH_BYTES = 256 << 20
 DURABLE_WITHIN = 60.0
@@ -130,7 +130,7 @@ def _compact(owner: Owner, order: Order, report: Report) -> Generator[Errand, An
         return
     for portion in compact.batches(bundles, EPOCH_BYTES):
         much = sum(bundle.size for bundle in portion) > DRIVER_BYTES
-        done = yield partial(_bundled, owner.place.spark if much else owner.place.driver, portion)
+        done = yield partial(_bundled, Background(owner.place.spark if much else owner.place.driver), portion)
         _publish(owner, _fitting(ledger, done, report), report)
 
 

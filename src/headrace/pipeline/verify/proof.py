@@ -63,6 +63,7 @@ from headrace.sources import registry
 from headrace.sources.contract.copying import Measured, Snapshot
 from headrace.sources.contract.session import Session
 from headrace.sources.patterns import select
+from headrace.spark.jobs import Background
 from headrace.spark.secrets import seal
 
 WAIT_SECONDS = 120.0
@@ -210,7 +211,7 @@ class Comparison:
         return ProofContext(
             store=self._place.store,
             name=self._place.name,
-            jobs=self._place.spark,
+            jobs=Background(self._place.spark),
             access=SourceAccess(
                 self._source.kind, self._session.identity, sealed, self._snapshot.ticket, "verify"
             ),

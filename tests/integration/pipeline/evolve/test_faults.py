@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from headrace.lake.format import column_chunks
 from headrace.lake.format.status import TableStatus
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import refusals
@@ -176,15 +177,15 @@ def test_a_disk_that_is_full_ends_nothing(
     _alter(portioned.database, 0)
     full = [True, True]
 
-    def write(*given: Any, before: Any = files.write_sorted) -> Any:
+    def write(*given: Any, before: Any = column_chunks.convert, **limits: Any) -> Any:
         if full and len(converted) == 3:
             full.pop()
             converted.pop()
             with refusals("tables/main/public/t"):
                 raise OSError(errno.ENOSPC, "No space left on device")
-        return before(*given)
+        return before(*given, **limits)
 
-    monkeypatch.setattr(convert, "write_sorted", write)
+    monkeypatch.setattr(column_chunks, "convert", write)
     portioned.once()
     assert full == []
     assert len(converted) == len(set(converted)) == 5
