@@ -3,6 +3,8 @@
     layout      names on disk
     schemas     between Arrow, Delta and Spark
     datafile    Parquet files: written once, described for Delta's log
+    column_chunks  files made of the column chunks of others, under other columns
+    thrift      the encoding of a Parquet file's footer
     statistics  bounds that let readers skip files, never wrongly
     plan        what an epoch will do, as it is written down before it is done
     delta_line  a line of a Delta log, written by hand
