@@ -246,11 +246,12 @@ def postgres(
     settings: Mapping[str, Setting] | None = None,
     hba: Sequence[str] = (),
     tls: Certificates | None = None,
+    programs: Binaries | None = None,
 ) -> Iterator[Server]:
-    """A running server of that major version; `hba` lines come before the usual ones."""
+    """A running server of that version, or of these programs; `hba` lines come before the usual ones."""
     if tls is not None and build is None and version == PIP_VERSION:
         build = "npm"  # the build from pip knows no TLS
-    binaries = locate(version, build)
+    binaries = programs or locate(version, build)
     folder = new_folder()
     postmaster = Postmaster(binaries, folder)
     try:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from headrace.core.errors import Misconfigured
+from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
+from headrace.sources.contract.waiting import Waiting
 from headrace.sources.queue import capture
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.readers import listed
 from headrace.sources.queue.removal import drop_reader
+from headrace.sources.queue.source import SOURCE
 from headrace.testing.postgres import Database
 from tests.integration.queue.capturing import LAKE, Capturing, capturing, executed
 
@@ -118,3 +121,26 @@ def test_what_somebody_else_put_into_our_schema_stays(database: Database) -> Non
         executed(database, ["CREATE TABLE headrace.mine (id int)"])
         assert drop_reader(queue.session, LAKE) == ['queue "main"']
         assert database.execute("SELECT count(*) FROM headrace.mine") == [(0,)]
+
+
+@pytest.mark.parametrize("made_before", [False, True])
+def test_a_stream_that_could_not_begin_takes_back_what_it_made(database: Database, made_before: bool) -> None:
+    """While no lake names it nobody would find it; what somebody else made stays."""
+    executed(database, ["CREATE TABLE a (id int)", "CREATE TABLE b (id int)"])
+
+    def unwanted() -> None:
+        raise Transient("STOPPED", "the run was stopped", hint="run again")
+
+    if made_before:
+        with capturing(database) as queue:
+            queue.capture("a")
+    before = catalogs(database)
+    address = SOURCE.address(f"queue+{database.url(user='app')}")
+    names = [TableName("public", "a"), TableName("public", "b")]
+    with closing(SOURCE.connect(address, role="test")) as session, database.connect(user="app") as holder:
+        holder.execute("BEGIN; INSERT INTO b VALUES (1)")
+        with pytest.raises(Transient, match="STOPPED"):
+            session.establish(OTHER.as_record(), names, Waiting(check=unwanted), undo=True)
+        holder.execute("COMMIT")
+    assert catalogs(database) - before == Counter()
+    assert before - catalogs(database) == Counter()

@@ -27,10 +27,11 @@ from headrace.sources.queue import readers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.capture import capture
-from headrace.sources.queue.creation import ensure_queue
+from headrace.sources.queue.creation import ensure_queue, read_queue, read_schema
 from headrace.sources.queue.identity import known
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.position import Place
+from headrace.sources.queue.removal import withdraw
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,19 @@ def establish(
 ) -> Origin:
     """See that the tables are captured, then that there is a tick behind that."""
     upstreams.refuse_standby(identity)
-    queue = ensure_queue(connection, upstream.objects)
-    capture(connection, upstream, wanted.names, waiting)
-    with ticks.taking(connection, upstream.objects) as tick:
-        readers.register(connection, upstream, tick)
+    was_there = _is_there(connection, upstream)
+    try:
+        queue = ensure_queue(connection, upstream.objects)
+        capture(connection, upstream, wanted.names, waiting)
+        with ticks.taking(connection, upstream.objects) as tick:
+            readers.register(connection, upstream, tick)
+    except BaseException:
+        if wanted.undo:
+            with suppress(
+                HeadraceError
+            ):  # what remains is named by `headrace check`, and used by the next run
+                withdraw(connection, upstream, queue=not was_there)
+        raise
     upstream = replace(upstream, incarnation=queue.incarnation)
     parted = wanted.reached is not None and not _goes_on(connection, upstream, wanted.reached)
     if wanted.reached is not None and parted:
@@ -59,6 +69,12 @@ def establish(
     return Origin(
         known(identity), upstream.as_record(), start, fresh=True, begun=tick.taken, another_life=parted
     )
+
+
+def _is_there(connection: Session, upstream: Upstream) -> bool:
+    """Tell whether the queue is there by now: one that somebody else made is not ours to take away."""
+    schema = read_schema(connection, upstream.objects)
+    return schema.has_tables and read_queue(connection, upstream.objects) is not None
 
 
 def _goes_on(connection: Session, upstream: Upstream, reached: Position) -> bool:

@@ -5,7 +5,7 @@
 
 Triggers go a table at a time, each with a lock that is waited for in moments (`triggers.patiently`). Where
 only the owner of a table may take its triggers away, the function goes with all of them (CASCADE): it is
-ours. Called by `headrace drop`.
+ours. Called by `headrace drop`, and where a stream could not be begun.
 """
 
 from __future__ import annotations
@@ -74,6 +74,14 @@ def drop_reader(connection: Session, upstream: Upstream, *, known: bool = False)
     )
     removed += [f'reader "{lake}" of the queue "{objects.name}"' for (lake,) in gone]
     return removed + _drop_queue(connection, objects)
+
+
+def withdraw(connection: Session, upstream: Upstream, *, queue: bool) -> None:
+    """Take back what this lake has in a queue that it never read; with the queue, if nobody else is in it."""
+    _release_all(connection, upstream)
+    readers.leave(connection, upstream)
+    if queue:
+        _drop_queue(connection, upstream.objects)
 
 
 def _release_all(connection: Session, upstream: Upstream) -> list[str]:
