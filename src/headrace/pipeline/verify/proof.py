@@ -30,7 +30,7 @@ import polars as pl
 
 from headrace.core.checksum import bucket_count
 from headrace.core.chunks import exact_from
-from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, ShapeChanged, Transient
 from headrace.core.handoff import Handoff, by_name
 from headrace.core.names import TableName
 from headrace.lake.format import layout
@@ -248,7 +248,8 @@ class Comparison:
         check = schema_check.check_records(
             self._session.tables(self._source.upstream), live, self._before.position
         )
-        errors = {record.name: _unfit(record) or _altered(record, check) for record in chosen}
+        follows = self._place.config.on_ddl == "follow"
+        errors = {record.name: _unfit(record) or _altered(record, check, follows) for record in chosen}
         # Only those: of a table that somebody holds exclusively even the size is waited for.
         fit = [record.definition for record in chosen if errors[record.name] is None]
         measured = self._session.contents(self._source.upstream).measure(fit)
@@ -309,8 +310,11 @@ def _unfit(record: TableRecord) -> HeadraceError | None:
     return None
 
 
-def _altered(record: TableRecord, check: RecordsCheck) -> HeadraceError | None:
-    """Say why a table can't be compared, as far as the look at it tells."""
+def _altered(record: TableRecord, check: RecordsCheck, follows: bool) -> HeadraceError | None:
+    """Say why a table can't be compared, as far as the look at it tells.
+
+    A run that follows DDL has yet to see it: nothing is to be done about that.
+    """
     if record.name in check.denied:
         return check.denied[record.name]
     if record.name in check.locked:
@@ -319,7 +323,11 @@ def _altered(record: TableRecord, check: RecordsCheck) -> HeadraceError | None:
             f"somebody holds {record.name} exclusively",
             hint="verify it again when the statement that holds it has ended",
         )
-    return check.changed([record]).get(record.name)
+    changed = check.changed([record]).get(record.name)
+    if changed is None or not follows:
+        return changed
+    hint = "nothing to do: headrace run follows it; verify it again when headrace status shows it live"
+    return ShapeChanged(changed.code, changed.primary, detail=changed.detail, hint=hint)
 
 
 def _placed(

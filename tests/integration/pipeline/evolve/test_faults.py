@@ -16,8 +16,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from headrace.core.errors import HeadraceError
 from headrace.lake.format import column_chunks
 from headrace.lake.format.status import TableStatus
+from headrace.lake.log.marks import Mark
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import refusals
 from headrace.pipeline import loop
@@ -34,6 +36,8 @@ from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.holding import held_up
 from tests.integration.pipeline.serving import serving
+from tests.integration.pipeline.verifying import outcomes, verified
+from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
@@ -196,6 +200,7 @@ def test_maintenance_a_look_at_the_rows_and_a_resync_beside_it(
     portioned: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Maintenance leaves the files alone that are read, and those that no plan names yet."""
+    before = portioned.lake.at().mark
     _alter(portioned.database, 0)
     url = portioned.database.url(user="app")
     with held_up(portioned, "evolve.rewrite.between", "public.t", monkeypatch):
@@ -204,6 +209,7 @@ def test_maintenance_a_look_at_the_rows_and_a_resync_beside_it(
         told = _told(portioned)
         assert told.copy is not None
         assert (told.copy.rows_known, told.schema_version) == (50, 1)
+        _is_away(portioned, before)
         ask.ask(str(portioned.path), "maintain", {"retention": None, "grace": 0}, url=url)
         with pytest.raises(Exception, match="RESYNC_TABLE_COPYING"):
             ask.ask(str(portioned.path), "resync", {"tables": ["public.t"]}, url=url)
@@ -212,6 +218,24 @@ def test_maintenance_a_look_at_the_rows_and_a_resync_beside_it(
     assert altered is not None
     assert altered.way == "rewritten"
     _exact(portioned.lake, portioned.database)
+    assert set(outcomes(verified(portioned)).values()) == {"equal"}
+    assert _columns_at(portioned, before.time + 1) == ["id", "n0"]
+    assert _columns_at(portioned, before.time + 2) == ["id", "n1"]
+
+
+def _is_away(mirrors: Mirrors, before: Mark) -> None:
+    """Verify says so of the table and compares the others; the lake shows it up to the last mark it is in."""
+    verdict = verified(mirrors)
+    assert outcomes(verdict) == {"public.a": "equal", "public.other": "equal", "public.t": "not compared"}
+    [error] = [table.error for table in verdict.tables if table.error is not None]
+    assert error.code == "VERIFY_NOT_LIVE"
+    assert _columns_at(mirrors, before.time + 1) == ["id", "n0"]
+    with pytest.raises(HeadraceError, match="LAKE_TABLE_NOT_EXACT"):
+        _columns_at(mirrors, before.time + 2)
+
+
+def _columns_at(mirrors: Mirrors, position: int) -> list[str]:
+    return list(mirrors.lake.at(position=place_at(position)).arrow("t").column_names)
 
 
 def _told(mirrors: Mirrors) -> TableStatus:
