@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+import headrace
 from headrace.cli import main as cli
 from headrace.cli import run
+from headrace.core.errors import HeadraceError
 from headrace.lake.format import formatfile, statusfile
 from headrace.lake.format.status import SourceStatus
 from headrace.lake.store.open import open_store
@@ -180,6 +182,7 @@ def test_a_run_once_that_was_told_to_stop_does_not_say_that_all_is_mirrored(
 
 # --- commands on a lake -------------------------------------------------------------------------
 
+_DEEDS = ("add", "drop", "resync")
 _ON_A_LAKE = (["status"], ["status", "--json"], ["drop"], ["run"])
 
 
@@ -200,13 +203,20 @@ def test_a_place_that_is_no_lake_is_refused_and_left(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("command", _ON_A_LAKE, ids=" ".join)
-def test_a_lake_of_a_newer_format_is_refused(
+_ELSE = (["sql", "SELECT 1"], ["verify"], ["maintain"], *(["tables", do, "t"] for do in _DEEDS))
+
+
+@pytest.mark.parametrize("command", [*_ON_A_LAKE, *_ELSE], ids=" ".join)
+def test_a_lake_of_a_newer_format_is_refused_and_left(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
 ) -> None:
     (tmp_path / "_headrace").mkdir()
-    (tmp_path / "_headrace/format.json").write_text(json.dumps({"version": 99, "lake_id": "f" * 32}))
+    text = json.dumps({"version": formatfile.VERSION + 1, "lake_id": "f" * 32})
+    (tmp_path / "_headrace/format.json").write_text(text)
     assert _refused(capsys, *command, "--lake", str(tmp_path)) == "LAKE_TOO_NEW"
+    with pytest.raises(HeadraceError, match="LAKE_TOO_NEW"):
+        headrace.Lake(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["format.json"]
 
 
 def test_a_lake_without_a_source_has_nothing_to_run_or_show(
