@@ -145,7 +145,7 @@ def ready() -> None:
     """Import what lives are made of, also what they import when they need it: each would do so anew."""
     for module in (*(module for module, _ in _LIVES.values()), *_LATE):
         import_module(module)
-    for kind in ("postgres", *(("mysql", "mariadb") if find_spec("pymysql") else ())):
+    for kind in ("postgres", "queue", *(("mysql", "mariadb") if find_spec("pymysql") else ())):
         registry.stream_source(kind)
         registry.by_kind(kind)
     if find_spec("pymysql"):

@@ -1,6 +1,7 @@
 """Reading a lake at a mark or between two, in any engine: `headrace.Lake`.
 
     lake       a lake, and who opens it
+    catalogs   what was known of the tables at a mark, remembered
     positions  how a source spells its positions
     resolve    which place among the marks somebody means
     cut        the tables at that place

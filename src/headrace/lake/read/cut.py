@@ -30,6 +30,7 @@ from headrace.lake.log import histories
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read import pruning, travel
+from headrace.lake.read.catalogs import Catalogs
 from headrace.lake.read.intervals import Name, Standings
 from headrace.lake.read.resolve import Place
 from headrace.lake.store.contract import Store, locate
@@ -38,10 +39,10 @@ from headrace.lake.store.contract import Store, locate
 class Cut:
     """The tables of one or several sources, each source at one place."""
 
-    def __init__(self, store: Store, places: Mapping[str, Place]) -> None:
+    def __init__(self, store: Store, places: Mapping[str, Place], catalogs: Catalogs) -> None:
         self._store = store
         self.places = dict(places)
-        self.standings = Standings(store, self.places)
+        self.standings = Standings(store, self.places, catalogs)
 
     def __repr__(self) -> str:
         shown = ", ".join(

@@ -30,11 +30,12 @@ from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName, quote_identifier, split_identifiers
 from headrace.core.position import plain
 from headrace.lake.format import layout
-from headrace.lake.log import catalog, histories, horizon
+from headrace.lake.log import histories, horizon
 from headrace.lake.log.histories import Part
 from headrace.lake.log.marks import Kept, Mark, Marks
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read import travel
+from headrace.lake.read.catalogs import Catalogs
 from headrace.lake.read.positions import shown, spelling_of
 from headrace.lake.read.resolve import Place
 from headrace.lake.store.contract import Store
@@ -56,11 +57,11 @@ class Standing:
 class Past:
     """The marks and the catalogs of one source, each read once."""
 
-    def __init__(self, store: Store, source: str) -> None:
+    def __init__(self, store: Store, source: str, catalogs: Catalogs) -> None:
         self._store = store
         self._source = source
         self._reach = horizon.read(store, source)
-        self._catalogs: dict[int, Mapping[str, Any]] = {}
+        self._catalogs = catalogs
 
     @cached_property
     def kept(self) -> Kept:
@@ -121,18 +122,16 @@ class Past:
         return {TableName.parse(text) for text in names} | set(histories.tables(self._store, self._source))
 
     def _records(self, mark: Mark) -> Mapping[str, Any]:
-        if mark.epoch not in self._catalogs:
-            self._catalogs[mark.epoch] = catalog.load(self._store, self._source, mark.epoch).records
-        return self._catalogs[mark.epoch]
+        return self._catalogs.at(self._source, mark)
 
 
 class Standings:
     """The tables of a cut; what is looked up is remembered."""
 
-    def __init__(self, store: Store, places: Mapping[str, Place]) -> None:
+    def __init__(self, store: Store, places: Mapping[str, Place], catalogs: Catalogs) -> None:
         self._store = store
         self._places = places
-        self._pasts = {source: Past(store, source) for source in places}
+        self._pasts = {source: Past(store, source, catalogs) for source in places}
         self._found: dict[Name, Standing | None] = {}
         self._opened: dict[tuple[Name, int], LakeTable] = {}
 

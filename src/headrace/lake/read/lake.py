@@ -28,6 +28,7 @@ from headrace.lake.log import catalog, histories, unknown_moments
 from headrace.lake.log.marks import Kept, Mark, Marks
 from headrace.lake.read import changes as changing
 from headrace.lake.read import resolve
+from headrace.lake.read.catalogs import Catalogs
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.positions import spelling_at, spelling_of
 from headrace.lake.read.resolve import NoMark, Place
@@ -44,6 +45,7 @@ class Lake:
     ) -> None:
         self.store = open_store(path, storage_options)
         self.format = formatfile.open_lake(self.store)
+        self._catalogs = Catalogs(self.store)
 
     def __repr__(self) -> str:
         return f"Lake({self.store.url!r})"
@@ -90,7 +92,7 @@ class Lake:
                 places[name] = self._place(name, epoch, position, timestamp)
             except Misconfigured as error:
                 raise error if len(sources) == 1 else error.adding(f'of source "{name}"') from None
-        return Cut(self.store, places)
+        return Cut(self.store, places, self._catalogs)
 
     def changes(
         self,
@@ -133,7 +135,7 @@ class Lake:
             return self._at_epoch(marks.kept(), source, epoch)
         if position is not None or timestamp is not None:
             kept = marks.kept()
-            known = catalog.load(self.store, source, kept[-1].epoch).records if kept else {}
+            known = self._catalogs.at(source, kept[-1]) if kept else {}
             spelling = spelling_of(known)
             if position is not None:
                 parted = partial(histories.parted, self.store, source)
@@ -152,7 +154,7 @@ class Lake:
             plan = catalog.final_plan(self.store, source, epoch) if kept and epoch <= kept[-1].epoch else None
             if plan is None or plan.time < 0:
                 raise
-            place = resolve.at_time(kept, plan.time, spelling_at(self.store, source, kept[-1]))
+            place = resolve.at_time(kept, plan.time, spelling_at(self._catalogs, source, kept[-1]))
             if place.mark is not None:  # another one of the same time, which need not name the same tables
                 raise
             return place
@@ -173,7 +175,7 @@ class Lake:
         """Tell whether a source of the lake, or the one that is named, spells its positions like this."""
         named = [name for name in self.sources() if source in (None, name)]
         newest = ((name, Marks(self.store, name).newest()) for name in named)
-        return any(spelling_at(self.store, name, mark).reads(text) for name, mark in newest)
+        return any(spelling_at(self._catalogs, name, mark).reads(text) for name, mark in newest)
 
     def _source(self, source: str | None) -> str:
         """The source that is meant; it may be left out where the lake has one."""

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.core.position import Position, Spelling, plain
-from headrace.lake.log import catalog
 from headrace.lake.log.marks import Mark
-from headrace.lake.store.contract import Store
+from headrace.lake.read.catalogs import Catalogs
 from headrace.sources import registry
 
 _SOURCE = "source"  # the source's own record in the catalog
@@ -44,9 +43,9 @@ def spelling_of(records: Mapping[str, Any]) -> Spelling:
     return Unspelled() if record is None else registry.spelling(record["kind"])
 
 
-def spelling_at(store: Store, source: str, mark: Mark | None) -> Spelling:
+def spelling_at(catalogs: Catalogs, source: str, mark: Mark | None) -> Spelling:
     """Find the spelling of the source as of a mark."""
-    return Unspelled() if mark is None else spelling_of(catalog.load(store, source, mark.epoch).records)
+    return Unspelled() if mark is None else spelling_of(catalogs.at(source, mark))
 
 
 def shown(spelling: Spelling, time: int, near: Position) -> str:

@@ -29,6 +29,7 @@ from headrace.lake.log import horizon
 from headrace.lake.log.commit import plan_base
 from headrace.lake.log.horizon import Reach
 from headrace.lake.log.marks import Mark
+from headrace.lake.read.catalogs import Catalogs
 from headrace.lake.read.intervals import Past
 from headrace.lake.retain.sweep import Sweeper
 from headrace.lake.retain.thinning import Keeping
@@ -218,7 +219,8 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
     if found is None:
         return
     # It may lie in an earlier life of the server: the marks of that time know how it was spelled.
-    report.history["reaches_back_to"] = yield partial(Past(store, ledger.name).shown, found.time + 1)
+    past = Past(store, ledger.name, Catalogs(store))
+    report.history["reaches_back_to"] = yield partial(past.shown, found.time + 1)
     since = found.time + 1
     at_rest = [r for r in ledger.tables.values() if r.state.is_settled]
     late = [record for record in at_rest if record.since is not None and record.since < since]

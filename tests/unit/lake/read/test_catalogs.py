@@ -1,0 +1,52 @@
+"""The catalogs of marks that a reader remembers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from headrace.core.errors import Definite
+from headrace.lake.format import layout
+from headrace.lake.format.plan import Plan
+from headrace.lake.log.marks import Mark, mark_of
+from headrace.lake.read.catalogs import Catalogs
+from headrace.lake.store.contract import Store
+
+NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
+
+
+def _published(store: Store, epoch: int, state: dict[str, int], plan_id: str = "p") -> Mark:
+    """The mark of a plan that takes the place of whatever stood at its epoch."""
+    plan = Plan("main", epoch, plan_id, "stream", 0, "0/0", -1, state=state)
+    store.delete(layout.plan_key("main", epoch))
+    store.put_if_absent(layout.plan_key("main", epoch), plan.to_json().encode())
+    return mark_of(plan, NOW)
+
+
+def test_the_catalog_of_a_mark_is_folded_once(local_store: Store) -> None:
+    mark = _published(local_store, 1, {"a": 1})
+    known = Catalogs(local_store)
+    assert known.at("main", mark) == {"a": 1}
+    local_store.delete(layout.plan_key("main", 1))
+    assert known.at("main", mark) == {"a": 1}
+    with pytest.raises(Definite):
+        Catalogs(local_store).at("main", mark)
+
+
+def test_another_plan_at_the_same_epoch_is_another_mark(local_store: Store) -> None:
+    known = Catalogs(local_store)
+    assert known.at("main", _published(local_store, 1, {"a": 1})) == {"a": 1}
+    assert known.at("main", _published(local_store, 1, {"a": 2}, "restored")) == {"a": 2}
+
+
+def test_the_catalog_that_was_asked_for_the_longest_time_ago_goes_first(local_store: Store) -> None:
+    marks = [_published(local_store, epoch, {f"key{epoch}": epoch}) for epoch in (1, 2, 3)]
+    known = Catalogs(local_store, most=4)  # the first two have three records, all three six
+    for mark in (marks[0], marks[1], marks[0]):
+        known.at("main", mark)
+    assert known.at("main", marks[2]) == {"key1": 1, "key2": 2, "key3": 3}
+    _published(local_store, 1, {"changed": 1})
+    assert known.at("main", replace(marks[0])) == {"key1": 1}
+    assert "changed" in known.at("main", marks[1])
