@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, filled, given, int32_at, kernel, several
+from headrace.decode.kernel import Bytes, Ints, copy_bytes, filled, given, int32_at, kernel, several
 
 HEADER = 5
 # A server builds a message in memory of at most 1 GB, so a greater length is garbage.
@@ -98,5 +98,5 @@ def _join(data: Bytes, starts: Ints, stops: Ints, joined: Bytes) -> None:
     at = 0
     for i in range(len(starts)):
         length = stops[i] - starts[i]
-        joined[at : at + length] = data[starts[i] : stops[i]]
+        copy_bytes(data, starts[i], stops[i], joined, at)
         at += length

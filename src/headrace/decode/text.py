@@ -22,12 +22,10 @@ import numpy as np
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, filled, given, kernel
+from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, copy_bytes, filled, given, kernel
 
 TEXT, NULL, UNCHANGED = ord("t"), ord("n"), ord("u")
 _MOST = (1 << 31) - 1
-# Below this a loop is faster than the call that copies a slice.
-_SHORT = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +96,6 @@ def _gather(
     for i in range(len(kinds)):
         if kinds[i] == TEXT:
             start, length = starts[i], lengths[i]
-            if length < _SHORT:
-                for j in range(length):
-                    joined[at + j] = data[start + j]
-            else:
-                joined[at : at + length] = data[start : start + length]
+            copy_bytes(data, start, start + length, joined, at)
             at += length
         offsets[i + 1] = at

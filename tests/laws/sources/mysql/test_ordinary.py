@@ -65,7 +65,7 @@ def changes(draw: st.DrawFn) -> list[bytes]:
             found.append(logged.table_map(number, *draw(st.sampled_from(TABLES))))
             numbers.append(number)
         if draw(st.booleans()) and numbers:
-            data = draw(st.binary(max_size=9)) * draw(st.sampled_from([1, 1, 1, LARGEST]))
+            data = draw(st.binary(max_size=9)) * draw(st.sampled_from([1, 1, 1, LARGEST // 8]))
             kind = draw(st.sampled_from([23, 24, 25, 30, 31, 32, 39]))
             found.append(logged.rows(draw(st.sampled_from(numbers)), data, kind=kind))
     return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Ints, copy_bytes, filled, given, kernel, several
 
 HEADER = 4
 LONGEST = 2**24 - 1  # of the payload of one packet
@@ -85,7 +85,7 @@ def gather(
             break
         if size + end - begin > len(rows):
             break
-        rows[size : size + end - begin] = data[begin:end]
+        copy_bytes(data, begin, end, rows, size)
         size += int(end - begin)
         at, count = at + 1, count + 1
         offsets[count] = size

@@ -8,7 +8,8 @@ interpreter some microseconds. The kernel takes whole transactions whose events 
 and the rows of one that is open; it stops in front of what is not, and says nothing about it. So each event
 is judged once, there or here, and what is received is the same bit by bit (`tests/laws/sources/mysql`).
 
-A large event is left too: there the library's checksum is quicker than the kernel's.
+A server cuts rows to events of some kilobytes. One that is far larger holds a large row: it is left, so that
+the room of a run need not be larger than a read.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Ints, copy_bytes, filled, given, kernel, several
 from headrace.sources.mysql.stream import frames
+from headrace.sources.mysql.stream.checksum import crc32
 from headrace.sources.mysql.stream.events import GTID, MARIADB_GTID, QUERY, TABLE_MAP, XID
 
-LARGEST, LARGEST_WITHIN = 8192, 2048  # bytes of an event, in a whole transaction and in a part of one
+LARGEST = 1 << 16  # bytes of an event
 OUT = 1 << 21  # bytes that one run may write
 _MARGIN = 4096  # bytes of it that a BEGIN never needs
 _TRANSACTIONS = 1 << 13  # with rows, in one run
@@ -41,23 +42,6 @@ _UNWANTED = -1
 AT, COMMIT_TS, CHANGES, START, STOP, PLACE = range(6)
 
 _U8, _I64 = types.uint8, types.int64
-
-
-def _crc_tables() -> npt.NDArray[np.uint32]:
-    found = np.zeros((8, 256), np.uint32)
-    for byte in range(256):
-        value = byte
-        for _ in range(8):
-            value = value >> 1 ^ (0xEDB88320 if value & 1 else 0)
-        found[0, byte] = value
-    for table in range(1, 8):
-        for byte in range(256):
-            before = int(found[table - 1, byte])
-            found[table, byte] = before >> 8 ^ int(found[0, before & 255])
-    return found
-
-
-_CRC = _crc_tables()
 
 
 @kernel(_I64, given(_U8), _I64)
@@ -84,36 +68,14 @@ def _write(out: Bytes, at: int, value: int, size: int) -> None:
         out[at + i] = (value >> (8 * i)) & 255
 
 
-@kernel(_I64, given(_U8), _I64, _I64)
-def _crc(data: Bytes, begin: int, end: int) -> int:
-    value, at = np.int64(0xFFFFFFFF), begin
-    while end - at >= 8:
-        low, high = value ^ _u32(data, at), _u32(data, at + 4)
-        value = np.int64(
-            _CRC[7, low & 255]
-            ^ _CRC[6, (low >> 8) & 255]
-            ^ _CRC[5, (low >> 16) & 255]
-            ^ _CRC[4, low >> 24]
-            ^ _CRC[3, high & 255]
-            ^ _CRC[2, (high >> 8) & 255]
-            ^ _CRC[1, (high >> 16) & 255]
-            ^ _CRC[0, high >> 24]
-        )
-        at += 8
-    while at < end:
-        value = (value >> 8) ^ np.int64(_CRC[0, (value ^ data[at]) & 255])
-        at += 1
-    return int(value ^ 0xFFFFFFFF)
-
-
-@kernel(_I64, given(_U8), _I64, _I64, _I64, _I64)
-def _sound(data: Bytes, start: int, stop: int, trailer: int, largest: int) -> int:
+@kernel(_I64, given(_U8), _I64, _I64, _I64)
+def _sound(data: Bytes, start: int, stop: int, trailer: int) -> int:
     """Find the end of the body of a packet's event; -1 of one that is not sound, or large."""
     begin = start + 1
     size = stop - begin
-    if size < _HEADER + trailer or size > largest or data[start] != 0 or _u32(data, begin + _SIZE) != size:
+    if size < _HEADER + trailer or size > LARGEST or data[start] != 0 or _u32(data, begin + _SIZE) != size:
         return -1
-    if trailer and _crc(data, begin, stop - trailer) != _u32(data, stop - trailer):
+    if trailer and crc32(data, begin, stop - trailer) != _u32(data, stop - trailer):
         return -1
     return stop - trailer
 
@@ -146,7 +108,7 @@ def _described(data: Bytes, body: int, end: int, ids: Ints, lengths: Ints, keys:
 @kernel(_I64, given(_U8), _I64, _I64, _I64, filled(_U8), _I64)
 def _copy(data: Bytes, begin: int, end: int, trailer: int, out: Bytes, used: int) -> int:
     """Write an event as a frame; where that ends."""
-    out[used : used + end - begin] = data[begin:end]
+    copy_bytes(data, begin, end, out, used)
     if trailer:
         _write(out, used + _SIZE, end - begin, 4)
     return used + end - begin
@@ -157,7 +119,7 @@ _KNOWN = (_I64, given(_I64), given(_I64), given(_U8, 2), given(_I64), filled(_I6
 _WRITTEN = (filled(_U8), filled(_U8))  # the tables that get rows, and what is to be handed on
 
 
-@kernel(several(_I64, _I64, _I64, _I64), *_PACKETS, *_KNOWN, *_WRITTEN, _I64, _I64, _I64)
+@kernel(several(_I64, _I64, _I64, _I64), *_PACKETS, *_KNOWN, *_WRITTEN, _I64, _I64)
 def _rows(
     data: Bytes,
     starts: Ints,
@@ -173,7 +135,6 @@ def _rows(
     touched: Bytes,
     out: Bytes,
     used: int,
-    largest: int,
     may_write: int,
 ) -> tuple[int, int, int, int]:
     """Take maps and rows of a transaction, up to a packet that is neither.
@@ -183,7 +144,7 @@ def _rows(
     """
     at, changes, waiting = first, 0, -1
     while at < len(starts):
-        begin, end = starts[at] + 1, _sound(data, starts[at], stops[at], trailer, largest)
+        begin, end = starts[at] + 1, _sound(data, starts[at], stops[at], trailer)
         if end < 0:
             break
         kind, body = data[begin + _KIND], begin + _HEADER
@@ -222,7 +183,7 @@ def _rows(
 @kernel(_I64, given(_U8), given(_I64), given(_I64), _I64, _I64)
 def _behind_begin(data: Bytes, starts: Ints, stops: Ints, at: int, trailer: int) -> int:
     """The packet behind the statement BEGIN; -1 where it is another one."""
-    begin, end = starts[at] + 1, _sound(data, starts[at], stops[at], trailer, LARGEST)
+    begin, end = starts[at] + 1, _sound(data, starts[at], stops[at], trailer)
     if end < 0 or data[begin + _KIND] != QUERY or end - begin < 32:
         return -1
     body = begin + _HEADER
@@ -244,7 +205,7 @@ def _named(
     nothing = (-1, 0, 0)
     if at + 1 >= len(starts):
         return nothing
-    begin, end = starts[at] + 1, _sound(data, starts[at], stops[at], trailer, LARGEST)
+    begin, end = starts[at] + 1, _sound(data, starts[at], stops[at], trailer)
     if end < 0:
         return nothing
     body, kind = begin + _HEADER, data[begin + _KIND]
@@ -360,9 +321,9 @@ def _whole(
         begun = _begin(data, starts[at] + 1, time + 8 * count, its_ts, prefix, number + count, out, used)
         stopped, end, changes, _ = _rows(
             data, starts, stops, inner, trailer, transaction + count,
-            ids, lengths, keys, wanted, described, touched, out, begun, LARGEST, 1,
+            ids, lengths, keys, wanted, described, touched, out, begun, 1,
         )  # fmt: skip
-        if stopped != last or _sound(data, starts[last], stops[last], trailer, LARGEST) < 0:
+        if stopped != last or _sound(data, starts[last], stops[last], trailer) < 0:
             break
         if changes:
             records[written, 0], records[written, 1], records[written, 2] = count, its_ts, changes
@@ -468,9 +429,7 @@ class OrdinaryReader:
     def rows(self, packets: Packets, *, may_write: bool) -> Rows:
         """Take maps and rows of the transaction that is open."""
         before = self._described.copy()
-        behind, used, changes, waiting = _rows(
-            *(*self._arguments(packets), 0, LARGEST_WITHIN, int(may_write))
-        )
+        behind, used, changes, waiting = _rows(*(*self._arguments(packets), 0, int(may_write)))
         described = [
             (int(self._ids[slot]).to_bytes(6, "little"), int(self._wanted[slot]))
             for slot in np.flatnonzero(self._described != before).tolist()
