@@ -105,7 +105,7 @@ class BinlogDump:
         tables = WantedTables(wanted.tables, settings.folds)
         self._finder = TransactionFinder(tables, progress, wanted.log, server)
         self.start = Position(self._finder.time, wanted.frontier.text)
-        self._events: Iterator[Event] | None = None
+        self._events: Iterator[Event | None] | None = None
         self._pause = 1  # of the kernel, in packets
         self._backlog = False  # the last read brought a lot
         self._failure: HeadraceError | None = None
@@ -197,11 +197,13 @@ class BinlogDump:
                 hint="nothing to do: the connection is made anew; check the network if it comes back",
             )
 
-    def _take(self, found: Iterator[Event]) -> tuple[int, int] | None:
+    def _take(self, found: Iterator[Event | None]) -> tuple[int, int] | None:
         """Take events until there is enough; how far the server is, if it says that it is idle."""
         heard = None
         try:
             for event in found:
+                if event is None:
+                    return heard
                 if event.kind in (events.HEARTBEAT, events.HEARTBEAT_2):
                     heard = self._heard()
                     continue
@@ -218,8 +220,8 @@ class BinlogDump:
             return None
         return self._finder.time, (self._clock + time.monotonic_ns()) // 1000
 
-    def _taken_apart(self, batch: Batch) -> Iterator[Event]:
-        """The events in packets, compressed ones one by one."""
+    def _taken_apart(self, batch: Batch) -> Iterator[Event | None]:
+        """The events in packets, compressed ones one by one; None where enough was taken at once."""
         whole = memoryview(batch.data)  # type: ignore[arg-type]
         starts, stops = batch.starts.tolist(), batch.stops.tolist()
         at = alone = 0
@@ -228,6 +230,9 @@ class BinlogDump:
                 at, alone = self._many(batch, at)
                 if at == len(starts):
                     break
+                if self._finder.gathering.size >= READ:
+                    yield None
+                    continue
             packet = whole[starts[at] : stops[at]]
             at += 1
             if not len(packet) or packet[0] != _OK:
@@ -243,11 +248,12 @@ class BinlogDump:
     def _many(self, batch: Batch, at: int) -> tuple[int, int]:
         """Take ordinary events at once; the packet behind them, and the next one that is to be tried so."""
         trailer = self._reader.trailer
-        if trailer is None or self._finder.gathering.size >= READ:
+        if trailer is None or self._finder.gathering.size >= READ or self._finder.named_alone:
             return at, at + 1
         packets = Packets(batch.data, batch.starts, batch.stops, at, trailer)
         behind, alone = self._finder.take_many(packets, READ)
-        self._pause = 1 if behind - at >= MANY // 2 else min(2 * self._pause, LONGEST_PAUSE)
+        worth_it = behind - at >= MANY // 2 or packets.is_end(behind)
+        self._pause = 1 if worth_it else min(2 * self._pause, LONGEST_PAUSE)
         return behind, alone + self._pause
 
     def _inner(self, payload: Event) -> Iterator[Event]:

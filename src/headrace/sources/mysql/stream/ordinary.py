@@ -119,7 +119,7 @@ _KNOWN = (_I64, given(_I64), given(_I64), given(_U8, 2), given(_I64), filled(_I6
 _WRITTEN = (filled(_U8), filled(_U8))  # the tables that get rows, and what is to be handed on
 
 
-@kernel(several(_I64, _I64, _I64, _I64), *_PACKETS, *_KNOWN, *_WRITTEN, _I64, _I64)
+@kernel(several(_I64, _I64, _I64, _I64), *_PACKETS, *_KNOWN, *_WRITTEN, _I64)
 def _rows(
     data: Bytes,
     starts: Ints,
@@ -135,7 +135,6 @@ def _rows(
     touched: Bytes,
     out: Bytes,
     used: int,
-    may_write: int,
 ) -> tuple[int, int, int, int]:
     """Take maps and rows of a transaction, up to a packet that is neither.
 
@@ -160,7 +159,7 @@ def _rows(
             if slot < 0 or described[slot] != transaction:
                 break
             if wanted[slot] >= 0:
-                if not may_write or used + stops[at] - starts[waiting if waiting >= 0 else at] > len(out):
+                if used + stops[at] - starts[waiting if waiting >= 0 else at] > len(out):
                     break
                 while 0 <= waiting < at:
                     place, until = starts[waiting] + 1, stops[waiting] - trailer
@@ -321,7 +320,7 @@ def _whole(
         begun = _begin(data, starts[at] + 1, time + 8 * count, its_ts, prefix, number + count, out, used)
         stopped, end, changes, _ = _rows(
             data, starts, stops, inner, trailer, transaction + count,
-            ids, lengths, keys, wanted, described, touched, out, begun, 1,
+            ids, lengths, keys, wanted, described, touched, out, begun,
         )  # fmt: skip
         if stopped != last or _sound(data, starts[last], stops[last], trailer) < 0:
             break
@@ -343,6 +342,13 @@ class Packets:
     stops: Ints
     first: int
     trailer: int
+
+    def is_end(self, at: int) -> bool:
+        """Tell whether a transaction ends with this packet, or the packets end before it."""
+        if at == len(self.starts):
+            return True
+        kind = int(self.starts[at]) + 1 + _KIND
+        return kind < int(self.stops[at]) and int(self.data[kind]) == XID
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,10 +432,10 @@ class OrdinaryReader:
         self._touched.fill(0)
         return Run(behind, stopped, count, self._records[:written], self._out[:used], (newest[0], newest[1]))
 
-    def rows(self, packets: Packets, *, may_write: bool) -> Rows:
+    def rows(self, packets: Packets) -> Rows:
         """Take maps and rows of the transaction that is open."""
         before = self._described.copy()
-        behind, used, changes, waiting = _rows(*(*self._arguments(packets), 0, int(may_write)))
+        behind, used, changes, waiting = _rows(*(*self._arguments(packets), 0))
         described = [
             (int(self._ids[slot]).to_bytes(6, "little"), int(self._wanted[slot]))
             for slot in np.flatnonzero(self._described != before).tolist()

@@ -113,6 +113,11 @@ class TransactionFinder:
         """Tell whether no transaction is being sent."""
         return self._group is None
 
+    @property
+    def named_alone(self) -> bool:
+        """Tell whether of a transaction its name came, and nothing else yet."""
+        return self._group is not None and not self._group.opened
+
     def take(self, event: Event) -> None:
         """The next event; a payload is taken apart before."""
         try:
@@ -129,9 +134,9 @@ class TransactionFinder:
         group = self._group
         if group is None:
             return self._take_whole(packets, most)
-        if not group.opened:
+        if self.named_alone:
             return packets.first, packets.first
-        rows = self._ordinary.rows(packets, may_write=group.written)
+        rows = self._ordinary.rows(packets)
         self.gathering.add_many(group, rows, self._tables)
         return rows.behind, rows.behind
 
