@@ -216,7 +216,7 @@ class BinlogDump:
         return heard
 
     def _heard(self) -> tuple[int, int] | None:
-        if not self._finder.between:
+        if self._finder.group is not None:
             return None
         return self._finder.time, (self._clock + time.monotonic_ns()) // 1000
 
@@ -247,8 +247,9 @@ class BinlogDump:
 
     def _many(self, batch: Batch, at: int) -> tuple[int, int]:
         """Take ordinary events at once; the packet behind them, and the next one that is to be tried so."""
-        trailer = self._reader.trailer
-        if trailer is None or self._finder.gathering.size >= READ or self._finder.named_alone:
+        trailer, group = self._reader.trailer, self._finder.group
+        named_alone = group is not None and not group.opened
+        if trailer is None or self._finder.gathering.size >= READ or named_alone:
             return at, at + 1
         packets = Packets(batch.data, batch.starts, batch.stops, at, trailer)
         behind, alone = self._finder.take_many(packets, READ)

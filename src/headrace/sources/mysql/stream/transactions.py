@@ -109,14 +109,9 @@ class TransactionFinder:
         return self._log.time(self.frontier.count)
 
     @property
-    def between(self) -> bool:
-        """Tell whether no transaction is being sent."""
-        return self._group is None
-
-    @property
-    def named_alone(self) -> bool:
-        """Tell whether of a transaction its name came, and nothing else yet."""
-        return self._group is not None and not self._group.opened
+    def group(self) -> Group | None:
+        """The transaction that is being sent; None between two of them."""
+        return self._group
 
     def take(self, event: Event) -> None:
         """The next event; a payload is taken apart before."""
@@ -134,7 +129,7 @@ class TransactionFinder:
         group = self._group
         if group is None:
             return self._take_whole(packets, most)
-        if self.named_alone:
+        if not group.opened:
             return packets.first, packets.first
         rows = self._ordinary.rows(packets)
         self.gathering.add_many(group, rows, self._tables)
