@@ -1,10 +1,11 @@
 """Frames of a queue's stream: the tuples of COPY in binary, and one of our own before each tick's.
 
     HEAD    fields 3 │ 8 time │ 8 commit_ts │ 8 tick
-    EVENT   fields 5 │ 8 id │ 8 tx │ 4 relation │ 2 diff │ n row, or NULL      as the server sends it
+    EVENT   fields 6 │ 8 id │ 8 tx │ 4 relation │ 4 layout │ 2 diff │ n row, or NULL   as the server sends it
 
 Each field is its length and its bytes, all numbers big endian, so that one grammar holds for both. All events
-behind a head are of its tick. `diff` is 1 where a row came and -1 where it went. Without a row it is 0 where
+behind a head are of its tick. `layout` is the table whose columns the row has: the relation, or a partition
+of it. `diff` is 1 where a row came and -1 where it went. Without a row it is 0 where
 a TRUNCATE has emptied the table, 2 where one is about to, 3 where one has and rows were written meanwhile.
 
 Nothing here looks into a row. Another number of fields, or a field of another length, is a definite error:
@@ -39,7 +40,7 @@ COPY_END = b"\xff\xff"
 NO_ROW = -1
 
 _HEAD = struct.Struct(">hiqiqiq")
-_FIXED = 44  # bytes of an event before its row
+_FIXED = 52  # bytes of an event before its row
 _FINE, _BAD_FIELDS, _BAD_LENGTH, _BAD_DIFF = range(4)
 _WORDS = {
     _BAD_FIELDS: "it has another number of fields than were asked for",
@@ -76,6 +77,7 @@ class Events:
     id: Ints
     tx: Ints
     relation: Ints
+    layout: Ints  # the table whose columns its row has, in their order: the relation, or a partition of it
     diff: Ints
     row: Ints  # where its row's text begins
     length: Ints  # of the text; NO_ROW where it has none
@@ -100,10 +102,10 @@ def scan(data: Bytes) -> Events:
     events, heads, tail, trouble = _count(data)
     if trouble != _FINE:
         raise _error(trouble, tail)
-    of_event, of_head = np.empty((8, events), np.int64), np.empty((4, heads), np.int64)
+    of_event, of_head = np.empty((9, events), np.int64), np.empty((4, heads), np.int64)
     _fill(data, of_event, of_head)
-    start, number, id_, tx, relation, diff, row, length = of_event
-    return Events(start, number, id_, tx, relation, diff, row, length, Heads(*of_head), tail)
+    start, number, id_, tx, relation, layout, diff, row, length = of_event
+    return Events(start, number, id_, tx, relation, layout, diff, row, length, Heads(*of_head), tail)
 
 
 def _error(trouble: int, at: int) -> Definite:
@@ -132,9 +134,10 @@ def _event_at(data: Bytes, at: int) -> tuple[int, int]:
     if at + _FIXED > len(data):
         return 0, _FINE
     fixed = int32_at(data, at + 2) == 8 and int32_at(data, at + 14) == 8
-    if not fixed or int32_at(data, at + 26) != 4 or int32_at(data, at + 34) != 2:
+    fixed = fixed and int32_at(data, at + 26) == 4 and int32_at(data, at + 34) == 4
+    if not fixed or int32_at(data, at + 42) != 2:
         return 0, _BAD_LENGTH
-    diff, length = int16_at(data, at + 38), int32_at(data, at + 40)
+    diff, length = int16_at(data, at + 46), int32_at(data, at + 48)
     has_row, is_null = diff == 1 or diff == 65535, length == 4294967295
     if not has_row and diff != 0 and diff != 2 and diff != 3:
         return 0, _BAD_DIFF
@@ -152,14 +155,14 @@ def _count(data: Bytes) -> tuple[int, int, int, int]:
         fields = int16_at(data, at)
         if fields == 65535 and at + 2 == len(data):
             break
-        if fields != 3 and fields != 5:
+        if fields != 3 and fields != 6:
             return events, heads, at, _BAD_FIELDS
         size, trouble = _head_at(data, at) if fields == 3 else _event_at(data, at)
         if trouble != _FINE:
             return events, heads, at, trouble
         if size == 0:
             break
-        events += fields == 5
+        events += fields == 6
         heads += fields == 3
         at += size
     return events, heads, at, _FINE
@@ -176,17 +179,18 @@ def _fill(data: Bytes, of_event: Ints, of_head: Ints) -> None:
             head += 1
             at += 38
             continue
-        length = int32_at(data, at + 40)
+        length = int32_at(data, at + 48)
         if length == 4294967295:
             length = -1
-        diff = int16_at(data, at + 38)
+        diff = int16_at(data, at + 46)
         of_event[0, event] = at
         of_event[1, event] = head - 1
         of_event[2, event] = int64_at(data, at + 6)
         of_event[3, event] = int64_at(data, at + 18)
         of_event[4, event] = int32_at(data, at + 30)
-        of_event[5, event] = -1 if diff == 65535 else diff
-        of_event[6, event] = at + _FIXED
-        of_event[7, event] = length
+        of_event[5, event] = int32_at(data, at + 38)
+        of_event[6, event] = -1 if diff == 65535 else diff
+        of_event[7, event] = at + _FIXED
+        of_event[8, event] = length
         event += 1
         at += _FIXED + max(length, 0)

@@ -19,7 +19,10 @@ from headrace.core.errors import Definite, HeadraceError, PositionLost
 from headrace.core.names import TableName
 from headrace.sources.contract.tables import Examined, TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.postgres.catalog.table_def import TableEntry
+from headrace.sources.postgres.preflight.roots import inside_root, leaves_held, outside_roots
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.creation import read_schema
 from headrace.sources.queue.definitions import QueuedTable, definition, find_tables, read_tables
 from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.preflight.fitness import unfit_tables
@@ -45,7 +48,23 @@ class Uncaptured(Definite, PositionLost):
 def examine(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
     """The tables as they are, before they have triggers."""
     found = find_tables(connection, upstream.objects, names)
-    return _examined(found, unfit_tables(connection, [each.entry for each in found]))
+    entries = [each.entry for each in found]
+    errors = unfit_tables(connection, entries)
+    return _examined(found, errors | _overlapping(connection, upstream, entries))
+
+
+def _overlapping(
+    connection: Session, upstream: Upstream, entries: Sequence[TableEntry]
+) -> dict[TableName, HeadraceError]:
+    """The tables whose rows this lake would have under two names."""
+    there = read_schema(connection, upstream.objects).has_tables
+    tracked = _tracked(connection, upstream) if there else frozenset()
+    _, inside = outside_roots(entries, [entry.name for entry in entries])
+    inside += [inside_root(entry.name, None) for entry in entries if not tracked.isdisjoint(entry.ancestors)]
+    errors = {name: finding.error for finding in inside for name in finding.concerned}
+    new = {entry.name: entry for entry in entries if entry.oid not in tracked}
+    by_leaf = {name: [each.name for each in entry.tree if each.oid in tracked] for name, entry in new.items()}
+    return errors | {name: leaves_held(name, those) for name, those in by_leaf.items() if those}
 
 
 def capture(
@@ -97,7 +116,7 @@ def uncaptured(name: TableName, detail: str | None) -> Uncaptured:
 
 
 def _examined(tables: Sequence[QueuedTable], errors: dict[TableName, HeadraceError]) -> Examined:
-    return Examined({each.name: definition(each.entry) for each in tables}, errors)
+    return Examined({each.name: definition(each) for each in tables}, errors)
 
 
 # --- whose changes are captured by now ----------------------------------------------------------

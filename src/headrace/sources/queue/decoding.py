@@ -11,6 +11,9 @@ may write to the table in between, and nothing tells whether before or behind. T
 away, so that only rows of the same transaction can lie there. Our trigger sees them, and says that it is
 unclear (3): the table stops.
 
+A row of a partition stands as that has it: its columns are put into the root's order, and rows of which the
+root may have others are a failure of the root (`partitions`).
+
 A row with another number of fields than the table was recorded with is a failure of its table at its time: a
 value, and not an exception, so that the other tables of the slice go on. What can't be read at all is raised:
 it concerns the whole source.
@@ -18,7 +21,7 @@ it concerns the whole source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,7 +38,8 @@ from headrace.decode.queue.framing import EMPTIED, UNCLEAR, Events, scan
 from headrace.decode.text import TEXT, TextColumn
 from headrace.decode.values import decode_column, raw
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
-from headrace.sources.postgres.catalog.table_def_record import mirrored
+from headrace.sources.postgres.catalog.table_def_record import is_root, mirrored
+from headrace.sources.queue import partitions
 from headrace.sources.queue.context import StreamContext
 
 
@@ -95,12 +99,21 @@ def _changes(stretch: Stretch, number: int, wanted: Wanted, rows: Ints) -> Table
     time = int(stretch.time[rows].min())
     if [attributes[place]["name"] for place in places] != list(wanted.schema.names):
         return TableFailure(number, _altered(wanted, time))
+    beneath = partitions.from_details(wanted.details) if is_root(wanted.details) else None
+    layout = stretch.events.layout[rows]
+    if beneath is not None and (
+        flaw := partitions.flaw(beneath, layout, stretch.events.tx[rows], stretch.time[rows])
+    ):
+        row, what = flaw
+        return TableFailure(number, _altered(wanted, int(stretch.time[rows[row]]), what))
     try:
         texts = composite.columns(_rows(stretch, rows), len(attributes))
     except composite.FieldsDiffer as error:
         return TableFailure(number, _altered(wanted, int(stretch.time[rows[error.row]])))
     except Definite as error:
         return TableFailure(number, _within(error, wanted, time))
+    if beneath is not None:
+        texts = _in_order(texts, partitions.orders(beneath, layout))
     return _batch(stretch, number, wanted, rows, [texts[place] for place in places])
 
 
@@ -108,6 +121,19 @@ def _rows(stretch: Stretch, rows: Ints) -> TextColumn:
     events = stretch.events
     kinds = np.full(len(rows), TEXT, np.uint8)
     return TextColumn(kinds, events.row[rows], events.length[rows].astype(np.int32), stretch.data)
+
+
+def _in_order(texts: list[TextColumn], orders: Sequence[tuple[tuple[int, ...], Flags]]) -> list[TextColumn]:
+    """The columns, those of rows that have them in another order in the places of the table's."""
+    if not orders:
+        return texts
+    kinds, starts, lengths = (
+        np.stack([getattr(each, name) for each in texts]) for name in ("kinds", "starts", "lengths")
+    )
+    for places, rows in orders:
+        for values in (kinds, starts, lengths):
+            values[:, rows] = values[list(places)][:, rows]
+    return [TextColumn(kinds[i], starts[i], lengths[i], each.data) for i, each in enumerate(texts)]
 
 
 def _batch(
@@ -171,11 +197,11 @@ def _unclear(stretch: Stretch, number: int, wanted: Wanted) -> Definite | None:
     )
 
 
-def _altered(wanted: Wanted, time: int) -> Definite:
+def _altered(wanted: Wanted, time: int, what: str = "") -> Definite:
     return ShapeChanged(
         "TABLE_ALTERED",
-        f"{wanted.name} does not have the columns that were recorded",
-        detail=f"seen in the tick of _time {time}",
+        f"{wanted.name} does not have the columns{', and the partitions' if what else ''} that were recorded",
+        detail=f"seen in the tick of _time {time}" + (f": {what}" if what else ""),
         hint=f"headrace tables resync {wanted.name}",
     )
 

@@ -6,6 +6,8 @@ member of its queue while our triggers stand: one membership that sends all colu
 
     key        the primary key's columns, whatever the replica identity is: rows come whole, old and new
     columns    all that are stored; of virtual ones a row that triggers see has no value
+    beneath    of a partitioned table all that is beneath it (`partitions`); a partition's own identity is of
+               no interest either
     relatives  that a table came to inherit, or to be inherited from, is told as of a publication's members:
                statements on the one change rows of the other since. To inherit writes the catalog's row of
                each column (`via_root`), to be inherited from leaves a note at the table (`lives`)
@@ -17,15 +19,24 @@ transaction all of it is of one moment.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from headrace.core.names import TableName
+from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.postgres.catalog import table_def_record
 from headrace.sources.postgres.catalog.definitions import read_entries
-from headrace.sources.postgres.catalog.table_def import Membership, ReplicaIdentity, TableEntry, schema_of
+from headrace.sources.postgres.catalog.table_def import (
+    PARTITIONED,
+    Membership,
+    ReplicaIdentity,
+    TableEntry,
+    schema_of,
+)
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.partitions import KEY, Partition, partitions_of, to_records
 from headrace.sources.queue.triggers import Triggers, read_triggers
 
 _FULL = "f"  # as pg_class.relreplident has it: rows are known by all of their columns
@@ -33,10 +44,11 @@ _FULL = "f"  # as pg_class.relreplident has it: rows are known by all of their c
 
 @dataclass(frozen=True, slots=True)
 class QueuedTable:
-    """A table, and our triggers on it."""
+    """A table, our triggers on it, and what is beneath it."""
 
     entry: TableEntry
     triggers: Triggers
+    partitions: Mapping[int, Partition] = field(default_factory=dict)
 
     @property
     def name(self) -> TableName:
@@ -45,17 +57,32 @@ class QueuedTable:
 
 def read_tables(connection: Session, objects: Objects, oids: Sequence[int]) -> list[QueuedTable]:
     """Look at these tables; one that no longer exists is absent."""
-    entries = list(read_entries(connection, oids).values())
-    keys = _primary_keys(connection, [entry.oid for entry in entries])
-    triggers = read_triggers(connection, objects, [entry.oid for entry in entries])
-    others = _others(connection, [entry.oid for entry in entries])
+    entries = sorted(read_entries(connection, oids).values(), key=lambda each: each.name)
+    there = [entry.oid for entry in entries]
+    keys, triggers = _primary_keys(connection, there), read_triggers(connection, objects, there)
+    others, columns = _others(connection, entries), _columns(connection, entries)
     return [
         QueuedTable(
             _queued(objects, entry, keys.get(entry.oid), triggers[entry.oid], others[entry.oid]),
             triggers[entry.oid],
+            partitions_of(entry, columns, triggers[entry.oid].clones),
         )
-        for entry in sorted(entries, key=lambda each: each.name)
+        for entry in entries
     ]
+
+
+def _columns(connection: Session, roots: Sequence[TableEntry]) -> dict[int, tuple[str, ...]]:
+    """The columns of all partitions of these tables, each in its own order."""
+    oids = [branch.oid for entry in roots for branch in entry.tree if branch.has_rows]
+    if not oids:
+        return {}
+    rows = query(
+        connection,
+        "SELECT a.attrelid::int8, json_agg(a.attname ORDER BY a.attnum) FROM pg_catalog.pg_attribute a"
+        " WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped GROUP BY a.attrelid",
+        [oids],
+    )
+    return {oid: tuple(names) for oid, names in rows}
 
 
 def find_tables(connection: Session, objects: Objects, names: Iterable[TableName]) -> list[QueuedTable]:
@@ -71,10 +98,24 @@ def find_tables(connection: Session, objects: Objects, names: Iterable[TableName
     return read_tables(connection, objects, [oid for (oid,) in rows])
 
 
-def definition(entry: TableEntry) -> TableDef:
-    """The look as those above record it."""
+def definition(table: QueuedTable, partitions: Mapping[int, Partition] | None = None) -> TableDef:
+    """The look as those above record it; with what was known of its partitions before, if that is given."""
+    entry = table.entry
     schema = replace(schema_of(entry), full=True, ordered=False)
-    return TableDef(entry.name, entry.oid, schema, table_def_record.to_record(entry))
+    return TableDef(entry.name, entry.oid, schema, to_details(table, partitions))
+
+
+def to_details(table: QueuedTable, partitions: Mapping[int, Partition] | None = None) -> Json:
+    """The record of a look."""
+    details = table_def_record.to_record(table.entry)
+    if table.entry.kind == PARTITIONED:
+        details[KEY] = to_records(table.partitions if partitions is None else partitions)
+    return details
+
+
+def entry_of(details: Mapping[str, Any]) -> TableEntry:
+    """The table that a look showed, out of its record."""
+    return table_def_record.from_record({key: value for key, value in details.items() if key != KEY})
 
 
 _KEYS = """
@@ -105,22 +146,31 @@ class _Others:
     had_children: bool  # it may have had some; for ever true until it is analysed
 
 
+# Partitions are beneath their root in the same catalog, and their rows are written one by one.
 _OTHERS = """
 SELECT c.oid::int8,
        concat_ws('; ',
            (SELECT 'inherited' FROM pg_catalog.pg_inherits i
-             WHERE i.inhparent = c.oid OR i.inhrelid = c.oid LIMIT 1),
+             WHERE (i.inhparent = c.oid OR i.inhrelid = c.oid)
+               AND c.relkind <> 'p' AND NOT c.relispartition LIMIT 1),
            (SELECT 'subscribed' FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid = c.oid LIMIT 1)),
-       c.relhassubclass
+       c.relhassubclass AND c.relkind <> 'p'
   FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::oid[])
 """
 
 
-def _others(connection: Session, oids: Sequence[int]) -> Mapping[int, _Others]:
+def _others(connection: Session, entries: Sequence[TableEntry]) -> Mapping[int, _Others]:
+    beneath = {entry.oid: [branch.oid for branch in entry.tree] for entry in entries}
+    oids = [*beneath, *(oid for those in beneath.values() for oid in those)]
     found = dict.fromkeys(oids, _Others("", had_children=False))
-    for oid, what, had_children in query(connection, _OTHERS, [list(oids)]):
+    for oid, what, had_children in query(connection, _OTHERS, [oids]):
         found[oid] = _Others(what, had_children)
-    return found
+    return {
+        oid: _Others(
+            "; ".join(filter(None, (found[each].what for each in (oid, *those)))), found[oid].had_children
+        )
+        for oid, those in beneath.items()
+    }
 
 
 def _queued(
@@ -137,4 +187,5 @@ def _queued(
         generated=True,
     )
     identity = key or ReplicaIdentity(_FULL, 0, ())
-    return replace(entry, identity=identity, memberships=(member,))
+    tree = tuple(replace(branch, identity=_FULL, key=()) for branch in entry.tree)
+    return replace(entry, identity=identity, memberships=(member,), tree=tree)

@@ -87,6 +87,14 @@ class Objects:
             return name
         return f"{zlib.crc32(name.encode()):08x}_{operation.lower()}"
 
+    @property
+    def tree_prefix(self) -> str:
+        """The name of a trigger on the rows of a partitioned table, up to that table's number."""
+        name = f"{self.schema}_{self.name}_tree_"
+        if len(name) <= _NAME_LIMIT - len(str(2**32)):
+            return name
+        return f"{zlib.crc32(name.encode()):08x}_tree_"
+
 
 def _refuse_malformed(name: str) -> None:
     """Refuse what the names of objects cannot be made of, or literals would have to escape."""

@@ -9,7 +9,8 @@ about, and no table can be in between.
 For that, everything below reads columns of the catalog: functions of it (`format_type`, `pg_get_expr`) look
 at a later moment, and what they say is for people alone.
 
-Called before each mark; it takes no lock on a table of the application's.
+Called before each mark; it takes no lock on a table of the application's, but for a moment that of a reader
+on a partition that was attached since the last look (`emptiness`).
 """
 
 from __future__ import annotations
@@ -20,17 +21,24 @@ from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.catalog.alteration import differs, is_news
 from headrace.sources.postgres.catalog.table_def import TableEntry
-from headrace.sources.postgres.catalog.table_def_record import from_record, to_record
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue import loss, tick
+from headrace.sources.queue import loss, partitions, tick
 from headrace.sources.queue import upstream as upstreams
-from headrace.sources.queue.definitions import QueuedTable, definition, read_tables
+from headrace.sources.queue.definitions import (
+    QueuedTable,
+    definition,
+    entry_of,
+    read_tables,
+    to_details,
+)
+from headrace.sources.queue.emptiness import with_emptiness
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.position import Place
 
 
 def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]) -> SchemaCheck:
     """Look at the queue and at these tables, in one moment."""
+    last = {key: entry_of(table.details) for key, table in known.items()}
     with upstreams.telling_loss(connection, upstream), connection.transaction():
         query(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         broken = upstreams.remade(connection, upstream)
@@ -41,20 +49,24 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
             return SchemaCheck(upstream.log.position(Place(0)), 0, {}, {}, frozenset(), broken)
         numbers = sorted({table.number for table in known.values()})
         now = {each.entry.oid: each for each in read_tables(connection, upstream.objects, numbers)}
+        now, held = with_emptiness(connection, last.values(), now)
+    assert newest is not None
+    end = newest.position(upstream.log)
     changes, news = {}, {}
     for key, table in known.items():
         found = now.get(table.number)
-        last = from_record(table.details)
-        what = _difference(last, found)
+        if table.number in held:
+            continue
+        what = _difference(last[key], table, found)
         if what is not None:
-            changes[key] = Change(what, None if found is None else definition(found.entry))
-        elif found is not None and is_news(last, found.entry):
-            news[key] = _renewed(table, found.entry)
-    assert newest is not None
-    return SchemaCheck(newest.position(upstream.log), 0, changes, news, frozenset())
+            changes[key] = Change(what, None if found is None else definition(found))
+        elif found is not None and is_news(last[key], found.entry):
+            news[key] = _renewed(table, found, end.time)
+    locked = frozenset(key for key, table in known.items() if table.number in held)
+    return SchemaCheck(end, 0, changes, news, locked)
 
 
-def _difference(last: TableEntry, found: QueuedTable | None) -> str | None:
+def _difference(last: TableEntry, known: TableDef, found: QueuedTable | None) -> str | None:
     """Say what is not as it was; what was done to the triggers goes first."""
     if found is None:
         return "it was dropped"
@@ -62,7 +74,9 @@ def _difference(last: TableEntry, found: QueuedTable | None) -> str | None:
         return found.triggers.flaw
     if _lives(last) != _lives(found.entry):
         return "its triggers, the function that they call, or who else writes it was altered"
-    return differs(last, found.entry)
+    return differs(last, found.entry) or partitions.differs(
+        partitions.from_details(known.details), found.partitions, found.triggers.clones, found.entry.tree
+    )
 
 
 def _lives(entry: TableEntry) -> list[str]:
@@ -70,6 +84,10 @@ def _lives(entry: TableEntry) -> list[str]:
     return [member.made for member in entry.memberships]
 
 
-def _renewed(table: TableDef, seen: TableEntry) -> TableDef:
+def _renewed(table: TableDef, seen: QueuedTable, newest: int) -> TableDef:
     """A table with what is new of it; how its columns are kept stays as it was decided."""
-    return TableDef(table.name, seen.oid, table_def.as_shown(table.schema, seen), to_record(seen))
+    beneath = partitions.renewed(
+        partitions.from_details(table.details), seen.partitions, seen.entry.tree, newest
+    )
+    schema = table_def.as_shown(table.schema, seen.entry)
+    return TableDef(table.name, seen.entry.oid, schema, to_details(seen, beneath))

@@ -20,6 +20,11 @@ What it must never do is make the application's statement fail:
                 has (`postgres.session.PINS`), so that copy and trigger print one value alike.
     plans       A plan over a transition table is made anew when its table is altered: the server sees to it.
     snapshots   A writer whose snapshot is older than the queue's row sees none: it writes to the first table.
+    partitions  Rows of partitioned tables are written one by one: a MERGE that moves rows between partitions
+                shows them to no trigger on statements (15 to 18). The trigger is the root's, and the server
+                gives each partition one like it; the row is written as the partition has it, under the root.
+                The catalog says which that is, no argument of the trigger: whoever may make a trigger
+                could name a table of somebody else's.
     no rows     A statement that changed nothing writes nothing, and gives no id to its transaction.
     sequences   None is asked for a number: the session's lastval() is the application's.
 
@@ -33,7 +38,7 @@ printed for a DBA.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.core.names import quote_identifier
@@ -104,7 +109,7 @@ def _oids(objects: Objects) -> str:
 def _event_table(objects: Objects, table: str) -> Iterator[str]:
     # Nothing in it is ever updated or deleted, and it is emptied as a whole: there is nothing to vacuum.
     yield (
-        f"CREATE TABLE {table} (id bigint NOT NULL, tx bigint NOT NULL, relation oid NOT NULL,"
+        f"CREATE TABLE {table} (id bigint NOT NULL, tx bigint NOT NULL, relation oid NOT NULL, leaf oid,"
         " diff smallint NOT NULL, row text)"
         " WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)"
     )
@@ -183,6 +188,15 @@ def revocation(objects: Objects) -> str:
     return f"REVOKE ALL ON FUNCTION {objects.function}() FROM PUBLIC"
 
 
+def permission(objects: Objects) -> str:
+    """The statement by which others make partitions of a root that has our trigger.
+
+    The server makes it on each of them by the right of whoever makes the partition. To name the function
+    elsewhere takes a right in its schema, too.
+    """
+    return f"GRANT EXECUTE ON FUNCTION {objects.function}() TO PUBLIC"
+
+
 def settings() -> dict[str, str]:
     """The settings of the function, as `pg_proc.proconfig` has them."""
     return {name: PINS[name] or '""' for name in PRINTING}
@@ -195,11 +209,19 @@ def body(objects: Objects) -> str:
 DECLARE
     writer bigint := pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text::bigint;
     relation pg_catalog.oid := TG_RELID;
+    leaf pg_catalog.oid;
     place smallint;
     event bigint;
     emptied smallint := {BEGUN};
     mark varchar := 'headrace.truncate_' || TG_RELID;
 BEGIN
+    IF TG_LEVEL = 'ROW' AND TG_NAME <> '{objects.trigger(ROWS)}' THEN
+        leaf := TG_RELID;
+        relation := pg_catalog.pg_partition_root(TG_RELID);
+        IF relation IS NULL OR TG_NAME <> '{objects.tree_prefix}' || relation THEN
+            RETURN NULL; -- its root is part of another tree by now, whose trigger is here as well
+        END IF;
+    END IF;
     IF TG_OP = 'TRUNCATE' THEN
         -- Before it begins the transaction need not have an id.
         writer := pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint;
@@ -222,42 +244,61 @@ END
 """
 
 
+ROWS = "rows"  # the name of a trigger on the rows of a partition that is mirrored by itself
+
+# By TG_LEVEL and TG_OP: the sides that are written, each with its diff, its row and where that is from.
 _OLD = ("-1", "(o.*)::pg_catalog.text", " FROM old_rows o")
 _NEW = ("1", "(n.*)::pg_catalog.text", " FROM new_rows n")
-OPERATIONS = {
+_OLD_ROW = ("-1", "(OLD)::pg_catalog.text", "")
+_NEW_ROW = ("1", "(NEW)::pg_catalog.text", "")
+_Sides = tuple[tuple[str, str, str], ...]
+OPERATIONS: dict[str, _Sides] = {
     "UPDATE": (_OLD, _NEW),
     "INSERT": (_NEW,),
     "DELETE": (_OLD,),
     "TRUNCATE": (("capture.emptied", "NULL", ""),),
 }
+OF_ROWS: dict[str, _Sides] = {
+    "UPDATE": (_OLD_ROW, _NEW_ROW),
+    "INSERT": (_NEW_ROW,),
+    "DELETE": (_OLD_ROW,),
+}
 
 
 def _branches(objects: Objects) -> str:
-    lines: list[str] = []
-    for word, operation in zip(("IF", "ELSIF", "ELSIF", "ELSIF"), OPERATIONS, strict=True):
-        lines.append(f"    {word} TG_OP = '{operation}' THEN")
-        lines += _places(objects, operation)
-    return "\n".join([*lines, "    END IF;"])
+    lines = ["    IF TG_LEVEL = 'ROW' THEN"]
+    lines += (f"    {line}" for line in _by_operation(objects, OF_ROWS))
+    lines += ["    ELSE", *(f"    {line}" for line in _by_operation(objects, OPERATIONS)), "    END IF;"]
+    return "\n".join(lines)
 
 
-def _places(objects: Objects, operation: str) -> Iterator[str]:
+def _by_operation(objects: Objects, operations: Mapping[str, _Sides]) -> Iterator[str]:
+    for number, (operation, sides) in enumerate(operations.items()):
+        yield f"    {'ELSIF' if number else 'IF'} TG_OP = '{operation}' THEN"
+        yield from _places(objects, "capture.event" if operation == "TRUNCATE" else _NUMBER, sides)
+    yield "    END IF;"
+
+
+def _places(objects: Objects, number: str, sides: _Sides) -> Iterator[str]:
     """By the event table; without a row of the queue's it is the first one."""
-    for number in range(1, EVENT_TABLES):
-        yield f"        {'IF' if number == 1 else 'ELSIF'} place = {number} THEN"
-        yield from _insertion(objects, objects.events[number], operation)
+    for place in range(1, EVENT_TABLES):
+        yield f"        {'IF' if place == 1 else 'ELSIF'} place = {place} THEN"
+        yield _insertion(objects.events[place], number, sides)
     yield "        ELSE"
-    yield from _insertion(objects, objects.events[0], operation)
+    yield _insertion(objects.events[0], number, sides)
     yield "        END IF;"
 
 
-def _insertion(objects: Objects, table: str, operation: str) -> Iterator[str]:
-    yield f"            INSERT INTO {table} (id, tx, relation, diff, row)"
-    number = "capture.event" if operation == "TRUNCATE" else _NUMBER
-    sides = [
-        f"            SELECT {number}, capture.writer, capture.relation, {diff}, {row}{origin}"
-        for diff, row, origin in OPERATIONS[operation]
-    ]
-    yield "\n            UNION ALL\n".join(sides) + ";"
+def _insertion(table: str, number: str, sides: _Sides) -> str:
+    selected = (
+        f"            SELECT {number}, capture.writer, capture.relation, capture.leaf, {diff}, {row}{origin}"
+        for diff, row, origin in sides
+    )
+    return (
+        f"            INSERT INTO {table} (id, tx, relation, leaf, diff, row)\n"
+        + "\n            UNION ALL\n".join(selected)
+        + ";"
+    )
 
 
 def _literal(text: str) -> str:
@@ -272,19 +313,25 @@ def _literal(text: str) -> str:
 class Trigger:
     """One of the triggers that a table has."""
 
-    operation: str
+    operations: tuple[str, ...]
     when: str = "AFTER"
     old_rows: bool = False
     new_rows: bool = False
+    for_rows: bool = False
+    root: int = 0  # the oid of the partitioned table that it is made on, 0 for none
 
     @property
     def type(self) -> int:
-        """The bits of `pg_trigger.tgtype`; the first one, for each row, is never set."""
-        operations = {"INSERT": 4, "DELETE": 8, "UPDATE": 16, "TRUNCATE": 32}
-        return operations[self.operation] | (2 if self.when == "BEFORE" else 0)
+        """The bits of `pg_trigger.tgtype`."""
+        bits = {"INSERT": 4, "DELETE": 8, "UPDATE": 16, "TRUNCATE": 32}
+        kind = sum(bits[operation] for operation in self.operations)
+        return kind | (2 if self.when == "BEFORE" else 0) | (1 if self.for_rows else 0)
 
     def name(self, objects: Objects) -> str:
-        return objects.trigger(self.operation if self.when == "AFTER" else f"before_{self.operation}")
+        if self.root:
+            return f"{objects.tree_prefix}{self.root}"
+        operation = ROWS if self.for_rows else self.operations[0]
+        return objects.trigger(operation if self.when == "AFTER" else f"before_{operation}")
 
     def statement(self, objects: Objects, table: str) -> str:
         """Make it on a table, whose name is quoted already."""
@@ -295,17 +342,32 @@ class Trigger:
         )
         referencing = f" REFERENCING {tables}" if tables else ""
         return (
-            f"CREATE TRIGGER {quote_identifier(self.name(objects))} {self.when} {self.operation} ON {table}"
-            f"{referencing} FOR EACH STATEMENT EXECUTE FUNCTION {objects.function}()"
+            f"CREATE TRIGGER {quote_identifier(self.name(objects))} {self.when}"
+            f" {' OR '.join(self.operations)} ON {table}{referencing}"
+            f" FOR EACH {'ROW' if self.for_rows else 'STATEMENT'} EXECUTE FUNCTION {objects.function}()"
         )
 
 
+_CHANGES = ("INSERT", "UPDATE", "DELETE")
+
 # A TRUNCATE has a place among the ids. Triggers of the application's may write before it and behind it: what
 # has an id between the two events may be of either side.
+_TRUNCATES = (Trigger(("TRUNCATE",), "BEFORE"), Trigger(("TRUNCATE",)))
 TRIGGERS = (
-    Trigger("INSERT", new_rows=True),
-    Trigger("UPDATE", old_rows=True, new_rows=True),
-    Trigger("DELETE", old_rows=True),
-    Trigger("TRUNCATE", "BEFORE"),
-    Trigger("TRUNCATE"),
+    Trigger(("INSERT",), new_rows=True),
+    Trigger(("UPDATE",), old_rows=True, new_rows=True),
+    Trigger(("DELETE",), old_rows=True),
+    *_TRUNCATES,
 )
+# A partition by itself: statements that name its root fire none of its triggers on statements.
+OF_PARTITION = (Trigger(_CHANGES, for_rows=True), *_TRUNCATES)
+
+
+def triggers_of(oid: int, *, partitioned: bool, partition: bool) -> tuple[Trigger, ...]:
+    """The triggers of a table. That of a partitioned one the server gives to each partition, old and new.
+
+    It bears the root's number: a root that becomes part of another tree has that one's beside its own.
+    """
+    if partitioned:
+        return (Trigger(_CHANGES, for_rows=True, root=oid),)
+    return OF_PARTITION if partition else TRIGGERS

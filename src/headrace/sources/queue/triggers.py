@@ -1,8 +1,11 @@
 """The triggers of a table: read, made, taken away; a table at a time, and nobody waits long because of us.
 
     read_triggers    all that call our function, or bear our names ─► `Triggers`: what is wrong, their lives
-    make_triggers    five of them (`statements.TRIGGERS`), on ENABLE ALWAYS where the table is ours
+    make_triggers    those of its kind (`statements.triggers_of`), on ENABLE ALWAYS where the table is ours
     drop_triggers    all of them
+
+A partitioned table has one, and each table beneath it one like that, made, renamed and dropped by the server
+with it or as that is attached and detached: a `Clone`. One that somebody disabled or altered is a flaw.
 
 To make one takes a lock that waits for the writers of the moment, so that whoever writes later is captured
 as a whole; and writers that come meanwhile wait behind us. So each attempt gives up in a moment, and the next
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from headrace.core.errors import Misconfigured
@@ -28,7 +31,17 @@ from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.sources.queue.creation import lock_creation
 from headrace.sources.queue.objects import Objects
-from headrace.sources.queue.statements import TRIGGERS, Trigger, body, capture_function, revocation, settings
+from headrace.sources.queue.partitions import Clone
+from headrace.sources.queue.statements import (
+    TRIGGERS,
+    Trigger,
+    body,
+    capture_function,
+    permission,
+    revocation,
+    settings,
+    triggers_of,
+)
 
 T = TypeVar("T")
 
@@ -43,10 +56,12 @@ _ALWAYS, _ORIGIN = "A", "O"  # pg_trigger.tgenabled
 class Triggers:
     """Our triggers on one table, as the catalog has them."""
 
+    wanted: tuple[Trigger, ...]
     names: tuple[str, ...]  # of all that call our function
     flaw: str | None  # why not all changes are captured, or why some are twice
     always: bool  # sessions in the replica role are captured, too
     made: str  # another text after whatever was done to them, or to the function
+    clones: Mapping[int, Clone] = field(default_factory=dict)  # of a root: by the table beneath it
 
 
 # Columns alone, no function of the catalog's that looks at another moment than the statement does.
@@ -57,7 +72,7 @@ SELECT t.tgrelid::int8, t.tgname, t.tgenabled::text, t.tgtype::int, t.tgoldtable
   FROM pg_catalog.pg_trigger t, (
        SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
         WHERE n.nspname = %(schema)s AND p.proname = %(function)s AND p.pronargs = 0) f
- WHERE t.tgrelid = ANY (%(oids)s::oid[]) AND NOT t.tgisinternal
+ WHERE t.tgrelid = ANY (%(oids)s::oid[]) AND NOT t.tgisinternal AND t.tgparentid = 0
    AND (t.tgfoid = f.oid OR t.tgname = ANY (%(names)s::text[]))
  ORDER BY t.tgname
 """
@@ -66,12 +81,29 @@ SELECT t.tgrelid::int8, t.tgname, t.tgenabled::text, t.tgtype::int, t.tgoldtable
 def read_triggers(connection: Session, objects: Objects, oids: Sequence[int]) -> dict[int, Triggers]:
     """Read our triggers of these tables, by oid; each table is in the answer."""
     function = _read_function(connection, objects)
+    wanted = _wanted(connection, oids)
     found: dict[int, list[_Row]] = {oid: [] for oid in oids}
-    names = [trigger.name(objects) for trigger in TRIGGERS]
+    names = {trigger.name(objects) for each in wanted.values() for trigger in each}
     parameters = {"schema": objects.schema, "function": objects.function_name, "oids": list(oids)}
-    for oid, *row in query(connection, _TRIGGERS, {**parameters, "names": names}):
+    for oid, *row in query(connection, _TRIGGERS, {**parameters, "names": list(names)}):
         found[oid].append(_Row(*row))
-    return {oid: _triggers(objects, rows, function) for oid, rows in found.items()}
+    roots = [oid for oid, each in wanted.items() if each[0].root]
+    clones = _clones(connection, objects, roots) if roots else {}
+    return {
+        oid: _triggers(objects, wanted[oid], rows, function, clones.get(oid, ()))
+        for oid, rows in found.items()
+    }
+
+
+def _wanted(connection: Session, oids: Sequence[int]) -> dict[int, tuple[Trigger, ...]]:
+    rows = query(
+        connection,
+        "SELECT c.oid::int8, c.relkind = 'p', c.relispartition"
+        " FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::oid[])",
+        [list(oids)],
+    )
+    kinds = {oid: triggers_of(oid, partitioned=root, partition=part) for oid, root, part in rows}
+    return {oid: kinds.get(oid, TRIGGERS) for oid in oids}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +124,25 @@ class _Function:
     life: str
 
 
-def _triggers(objects: Objects, rows: Sequence[_Row], function: _Function) -> Triggers:
+def _triggers(
+    objects: Objects,
+    expected: tuple[Trigger, ...],
+    rows: Sequence[_Row],
+    function: _Function,
+    clones: Sequence[_Cloned],
+) -> Triggers:
     known = {row.name: row for row in rows}
-    wanted = {trigger.name(objects): trigger for trigger in TRIGGERS}
+    wanted = {trigger.name(objects): trigger for trigger in expected}
     flaws = [_flaw(name, trigger, known.get(name)) for name, trigger in wanted.items()]
     flaws += [f'trigger "{name}" captures once more' for name in known if name not in wanted]
+    flaws += [each.flaw for each in clones]
     return Triggers(
+        wanted=expected,
         names=tuple(row.name for row in rows if row.calls or row.name in wanted),
         flaw=next((flaw for flaw in (function.flaw, *flaws) if flaw is not None), None),
-        always=all(row.enabled == _ALWAYS for row in rows),
+        always={each.enabled for each in rows} | {each.enabled for each in clones} <= {_ALWAYS},
         made="; ".join([function.life, *(f"{row.life} {row.enabled}" for row in rows)]),
+        clones={each.table: Clone(f"{each.life} {each.enabled}", each.by or 0) for each in clones},
     )
 
 
@@ -114,6 +155,47 @@ def _flaw(name: str, wanted: Trigger, row: _Row | None) -> str | None:
     if not row.plain or (row.type, row.old_rows, row.new_rows) != shape:
         return f'trigger "{name}" is not as headrace made it'
     return None
+
+
+# --- of what is beneath a root --------------------------------------------------------------------
+
+_CLONES = """
+WITH RECURSIVE beneath(root, oid) AS (
+    SELECT i.inhparent, i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = ANY (%(roots)s::oid[])
+    UNION ALL
+    SELECT b.root, i.inhrelid FROM beneath b JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid)
+SELECT b.root::int8, b.oid::int8, n.nspname, c.relname, t.tgenabled::text, t.tgparentid <> 0,
+       concat_ws(' ', t.oid, t.xmin), t.xmin::text::int8
+  FROM beneath b JOIN pg_catalog.pg_class c ON c.oid = b.oid
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  LEFT JOIN pg_catalog.pg_trigger t ON t.tgrelid = b.oid AND NOT t.tgisinternal
+                                   AND t.tgname = %(prefix)s || b.root::text
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cloned:
+    root: int
+    table: int
+    schema: str
+    name: str
+    enabled: str | None
+    cloned: bool | None
+    life: str
+    by: int | None
+
+    @property
+    def flaw(self) -> str | None:
+        if self.enabled in (_ALWAYS, _ORIGIN) and self.cloned:
+            return None
+        return f"the trigger of its partition {TableName(self.schema, self.name)} is missing or disabled"
+
+
+def _clones(connection: Session, objects: Objects, roots: Sequence[int]) -> dict[int, list[_Cloned]]:
+    found: dict[int, list[_Cloned]] = {}
+    for row in query(connection, _CLONES, {"roots": list(roots), "prefix": objects.tree_prefix}):
+        found.setdefault(row[0], []).append(_Cloned(*row))
+    return found
 
 
 _FUNCTION = """
@@ -156,7 +238,8 @@ def patiently(
                 return attempt()
         except LockTimeout:
             oid, name = table
-            error = locked(name, holders(connection, [oid], _WRITERS).get(oid, ()))
+            who = holders(connection, [oid, *beneath(connection, oid)], _WRITERS)
+            error = locked(name, [each for those in who.values() for each in those])
             if time.monotonic() > deadline:
                 raise error from None
             waiting.tell(error)
@@ -170,35 +253,59 @@ def make_triggers(connection: Session, objects: Objects, oid: int, table: TableN
 
     Those that are right stay: other lakes go by them.
     """
-    if _read_function(connection, objects).flaw is not None:
-        _execute(connection, objects, table, capture_function(objects))
-        _execute(connection, objects, table, revocation(objects))
     found = read_triggers(connection, objects, [oid])[oid]
-    owner = _owns(connection, oid)
+    if _read_function(connection, objects).flaw is not None:
+        _execute(connection, objects, (table, found), capture_function(objects))
+        if not _has_trees(connection, objects):
+            _execute(connection, objects, (table, found), revocation(objects))
+        found = read_triggers(connection, objects, [oid])[oid]
+    owner = _owns(connection, [oid, *beneath(connection, oid)])
     if found.flaw is None and (found.always or not owner):
         return
-    for statement in trigger_statements(objects, table, drop=found.names, always=owner):
-        _execute(connection, objects, table, statement)
+    for statement in trigger_statements(objects, table, found, always=owner):
+        _execute(connection, objects, (table, found), statement)
     if read_triggers(connection, objects, [oid])[oid].flaw is not None:
         raise overtaken(f"{table} is another table than a moment ago: it was renamed, or made anew")
 
 
+def _has_trees(connection: Session, objects: Objects) -> bool:
+    """Tell whether a partitioned table has our trigger: who makes a partition of it needs the function."""
+    return bool(
+        query(
+            connection,
+            "SELECT FROM pg_catalog.pg_trigger t WHERE NOT t.tgisinternal AND t.tgtype & 1 = 1"
+            " AND starts_with(t.tgname::text, %s) LIMIT 1",
+            [objects.tree_prefix],
+        )
+    )
+
+
 def trigger_statements(
-    objects: Objects, table: TableName, *, drop: Sequence[str] = (), always: bool = True
+    objects: Objects, table: TableName, found: Triggers, *, always: bool = True
 ) -> list[str]:
-    """The statements that give a table its triggers."""
-    names = [quote_identifier(trigger.name(objects)) for trigger in TRIGGERS]
+    """The statements that give a table its triggers, in the place of those that were found."""
     return [
-        *(f"DROP TRIGGER {quote_identifier(name)} ON {table}" for name in drop),
-        *(trigger.statement(objects, str(table)) for trigger in TRIGGERS),
-        *(f"ALTER TABLE ONLY {table} ENABLE ALWAYS TRIGGER {name}" for name in names if always),
+        *([permission(objects)] if found.wanted[0].root else []),
+        *(f"DROP TRIGGER {quote_identifier(name)} ON {table}" for name in found.names),
+        *(trigger.statement(objects, str(table)) for trigger in found.wanted),
+        *(always_statements(objects, table, found) if always else ()),
+    ]
+
+
+def always_statements(objects: Objects, table: TableName, found: Triggers) -> list[str]:
+    """The statements that have a table's triggers fire in sessions of the replica role, too."""
+    return [
+        # Of a root with all beneath it; the server gives to a new partition what the root has.
+        f"ALTER TABLE {'' if trigger.root else 'ONLY '}{table} ENABLE ALWAYS TRIGGER"
+        f" {quote_identifier(trigger.name(objects))}"
+        for trigger in found.wanted
     ]
 
 
 def drop_triggers(connection: Session, objects: Objects, oid: int) -> bool:
     """Take our triggers away, in a transaction of the caller's; False where only the owner may."""
     names = read_triggers(connection, objects, [oid])[oid].names
-    if names and not _owns(connection, oid):
+    if names and not _owns(connection, [oid]):
         return False
     for table in table_names(connection, [oid]).values():
         for name in names:
@@ -217,16 +324,35 @@ def table_names(connection: Session, oids: Sequence[int]) -> Mapping[int, TableN
     return {oid: TableName(schema, name) for oid, schema, name in rows}
 
 
-def _owns(connection: Session, oid: int) -> bool:
+def beneath(connection: Session, oid: int) -> list[int]:
+    """The tables beneath a partitioned one, by oid; none of one that is not."""
     rows = query(
         connection,
-        "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') FROM pg_catalog.pg_class c WHERE c.oid = %s",
+        "WITH RECURSIVE beneath(oid) AS ("
+        " SELECT i.inhrelid FROM pg_catalog.pg_inherits i"
+        " JOIN pg_catalog.pg_class c ON c.oid = i.inhparent AND c.relkind = 'p' WHERE c.oid = %s"
+        " UNION ALL SELECT i.inhrelid FROM beneath b"
+        " JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid)"
+        " SELECT oid::int8 FROM beneath",
         [oid],
     )
-    return bool(rows) and bool(rows[0][0])
+    return [found for (found,) in rows]
 
 
-def _execute(connection: Session, objects: Objects, table: TableName, statement: str) -> None:
+def _owns(connection: Session, oids: Sequence[int]) -> bool:
+    rows = query(
+        connection,
+        "SELECT bool_and(pg_catalog.pg_has_role(c.relowner, 'USAGE'))"
+        " FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::oid[])",
+        [list(oids)],
+    )
+    return rows == [(True,)]
+
+
+def _execute(
+    connection: Session, objects: Objects, about: tuple[TableName, Triggers], statement: str
+) -> None:
+    table, found = about
     try:
         query(connection, statement.encode())
     except PrivilegeMissing as error:
@@ -234,5 +360,5 @@ def _execute(connection: Session, objects: Objects, table: TableName, statement:
             "QUEUE_TRIGGER_PRIVILEGE",
             f"the server does not let this user make the triggers of {table}",
             detail=error.detail,
-            hint="; ".join(trigger_statements(objects, table)),
+            hint="; ".join(trigger_statements(objects, table, found)),
         ) from None

@@ -45,10 +45,12 @@ DETAILS = {
 CAME, WENT, EMPTIED, BEGUN, UNCLEAR = 1, -1, 0, 2, 3
 
 
-def event(number: int, table: int, diff: int, row: str | None = None, tx: int = 7) -> bytes:
+def event(
+    number: int, table: int, diff: int, row: str | None = None, tx: int = 7, layout: int | None = None
+) -> bytes:
     """An event as COPY writes it."""
     text = struct.pack(">i", -1) if row is None else struct.pack(">i", len(row.encode())) + row.encode()
-    return struct.pack(">hiqiqiIih", 5, 8, number, 8, tx, 4, table, 2, diff) + text
+    return struct.pack(">hiqiqiIiIih", 6, 8, number, 8, tx, 4, table, 4, layout or table, 2, diff) + text
 
 
 ROWS = st.sampled_from(["(1,,a)", "(2,,)", '(3,,"x ""y"", (z)")', "(-4,,ä)"])

@@ -3,7 +3,7 @@
 One that was attached may have had rows, which are in no message. One without a page has none. To ask for the
 size locks the partition as a reader does: one that somebody holds is not asked, and its root sits out.
 
-Called by the schema check, for roots whose trees have grown.
+Called by the schema checks, for roots whose trees have grown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def with_emptiness(
         branch.oid: branch.name
         for last in known
         if last.oid in now
-        for branch in _attached(last, now[last.oid])
+        for branch in attached(last, now[last.oid])
         if branch.has_rows
     }
     if not asked:
@@ -34,10 +34,10 @@ def with_emptiness(
     without = {oid for oid, size in found.sizes.items() if not size.pages}
     unknown = {oid for oid, name in asked.items() if name in found.busy}
     held = {oid for oid, entry in now.items() if any(branch.oid in unknown for branch in entry.tree)}
-    return {oid: _with_flags(entry, without) for oid, entry in now.items()}, frozenset(held)
+    return {oid: flagged(entry, without) for oid, entry in now.items()}, frozenset(held)
 
 
-def _attached(last: TableEntry, now: TableEntry) -> Iterable[Branch]:
+def attached(last: TableEntry, now: TableEntry) -> Iterable[Branch]:
     """The branches that came otherwise than by being made there, and all that they hold."""
     before = {branch.oid for branch in last.tree}
     came = {branch.oid for branch in now.tree if branch.oid not in before and not branch.born}
@@ -52,7 +52,7 @@ def _with_beneath(oids: Set[int], tree: Iterable[Branch]) -> Set[int]:
     return found
 
 
-def _with_flags(entry: TableEntry, without: Set[int]) -> TableEntry:
+def flagged(entry: TableEntry, without: Set[int]) -> TableEntry:
     """The table, whose branches say whether they are empty: a root if all of its partitions are."""
     if not entry.tree:
         return entry

@@ -15,6 +15,9 @@ from headrace.sources.contract.tables import Size
 from headrace.sources.patterns import select
 from headrace.sources.postgres.catalog.candidates import candidates
 from headrace.sources.postgres.catalog.locks import measured
+from headrace.sources.postgres.catalog.partition_tree import leaves
+from headrace.sources.postgres.catalog.sizes import total
+from headrace.sources.postgres.preflight.roots import beside_mirrored, outside_roots
 from headrace.sources.postgres.preflight.script import script as mending_script
 from headrace.sources.postgres.preflight.server import check_connections, check_encoding, check_support
 from headrace.sources.postgres.preflight.tables import access, check_chunks
@@ -38,13 +41,13 @@ def examine(address: Address, wish: QueueWish) -> Report:
     with closing(connect(address, role="check")) as connection:
         identity = identify(connection)
         chosen = choose(connection, wish.objects, wish.patterns)
-        tables = read_tables(connection, wish.objects, chosen.oids)
+        tables, inside = _outside_roots(read_tables(connection, wish.objects, chosen.oids), chosen.meant)
         sizes = _sizes(connection, tables)
         rights = access(connection, [each.entry.oid for each in tables])
         # A table may be dropped between two of these statements.
         tables = [each for each in tables if each.entry.oid in rights and each.name in sizes]
         found = check_tables(connection, [each.entry for each in tables], rights)
-        findings = [*chosen.findings, *(each.for_swept(chosen.meant) for each in found)]
+        findings = [*chosen.findings, *inside, *(each.for_swept(chosen.meant) for each in found)]
         if not identity.standby:
             fit = [each for each in tables if each.name not in _hopeless(findings)]
             findings += check_queue(connection, wish.objects)
@@ -57,7 +60,7 @@ def examine(address: Address, wish: QueueWish) -> Report:
             findings += check_chunks(connection, copied)
     return Report(
         version=identity.version,
-        tables=tuple(definition(each.entry) for each in tables if each.name not in refused),
+        tables=tuple(definition(each) for each in tables if each.name not in refused),
         sizes=sizes,
         findings=in_order(findings),
         meant=chosen.meant,
@@ -73,10 +76,14 @@ def unmirrored(
     connection: Session, objects: Objects, patterns: Sequence[str], mirrored: Collection[TableName]
 ) -> dict[TableName, HeadraceError | None]:
     """Find what patterns match and nobody mirrors, with what stands against it; None where nothing does."""
-    names = select(patterns, [each.name for each in candidates(connection)]).names
+    among = candidates(connection)
+    names = select(patterns, [each.name for each in among]).names
     wanted = [str(name) for name in names if name not in mirrored and name.schema != objects.schema]
     chosen = choose(connection, objects, wanted)
     tables = read_tables(connection, objects, chosen.oids)
+    own = frozenset(each.oid for each in among if each.name in mirrored)
+    apart = {each.oid for each in beside_mirrored([each.entry for each in tables], own)}
+    tables = [each for each in tables if each.entry.oid in apart]
     rights = access(connection, [each.entry.oid for each in tables])
     tables = [each for each in tables if each.entry.oid in rights]
     findings = [*chosen.findings, *check_tables(connection, [each.entry for each in tables], rights)]
@@ -85,6 +92,15 @@ def unmirrored(
     for finding in reversed(findings):
         reasons |= dict.fromkeys(finding.concerned if finding.refuses else (), finding.error)
     return dict(sorted(reasons.items()))
+
+
+def _outside_roots(
+    tables: Sequence[QueuedTable], meant: Collection[TableName]
+) -> tuple[list[QueuedTable], list[Finding]]:
+    """The tables that are in no root among them; of the others those that were meant are refused."""
+    entries, inside = outside_roots([each.entry for each in tables], meant)
+    apart = {entry.oid for entry in entries}
+    return [each for each in tables if each.entry.oid in apart], inside
 
 
 def _refused(findings: Sequence[Finding]) -> frozenset[TableName]:
@@ -99,12 +115,18 @@ def _hopeless(findings: Sequence[Finding]) -> frozenset[TableName]:
 
 def _sizes(connection: Session, tables: Sequence[QueuedTable]) -> dict[TableName, Size]:
     """Measure them; one that somebody holds is named, with the holder, and not waited for."""
-    found = measured(connection, {each.entry.oid: each.name for each in tables})
+    beneath = {leaf.oid: leaf.name for each in tables for leaf in leaves(each.entry.tree)}
+    found = measured(connection, {each.entry.oid: each.name for each in tables} | beneath)
     for error in found.busy.values():
         others = [str(name) for name in found.busy][1:]
         raise error.adding(f"also locked: {', '.join(others)}") if others else error
-    names = {each.entry.oid: each.name for each in tables}
-    return {names[oid]: Size(size.bytes, size.rows) for oid, size in found.sizes.items()}
+    sizes: dict[TableName, Size] = {}
+    for each in tables:
+        oids = (each.entry.oid, *(leaf.oid for leaf in leaves(each.entry.tree)))
+        if each.entry.oid in found.sizes:
+            size = total([found.sizes[oid] for oid in oids if oid in found.sizes])
+            sizes[each.name] = Size(size.bytes, size.rows)
+    return sizes
 
 
 # --- the server -----------------------------------------------------------------------------------

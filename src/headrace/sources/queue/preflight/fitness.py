@@ -1,6 +1,7 @@
 """Preflight of the tables: what the patterns name, and whether triggers on statements capture all of each.
 
-    partitioned   a statement fires the triggers of the table that it names, and rows move between partitions
+    partitioned   one that is a partition itself: rows are written down under the root of the whole tree
+    partitions    foreign, unlogged or leaving: not all of their rows are captured
     inherited     a statement on the parent changes rows of its children, and fires none of theirs
     subscribed    what a subscription applies fires no trigger on statements
     unlogged      a crash empties it, and no trigger says so
@@ -20,7 +21,14 @@ from headrace.sources.contract.findings import Finding, Level
 from headrace.sources.patterns import select
 from headrace.sources.postgres.catalog.candidates import Candidate, candidates
 from headrace.sources.postgres.catalog.table_def import ORDINARY, PARTITIONED, PERMANENT, TableEntry
-from headrace.sources.postgres.preflight.tables import Access, access, check_contents, names_nothing
+from headrace.sources.postgres.preflight.roots import check_tree
+from headrace.sources.postgres.preflight.tables import (
+    Access,
+    access,
+    check_contents,
+    check_leaves,
+    names_nothing,
+)
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.objects import Objects
 
@@ -81,13 +89,15 @@ def check_tables(
 ) -> Iterator[Finding]:
     """Everything about tables that decides whether triggers capture them, and whether rows can be read."""
     user = connection.info.user
-    related = _related(connection, [entry.oid for entry in entries])
+    related = _related(connection, entries)
     for entry in entries:
         error = _unfit(entry) or _misplaced(entry, related[entry.oid])
         if error is not None:
             yield Finding(Level.ERROR, error, table=entry.name)
         else:
+            yield from check_tree(entry)
             yield from check_contents(entry, rights[entry.oid], user)
+    yield from check_leaves(connection, entries, user)
 
 
 def unfit_tables(connection: Session, entries: Sequence[TableEntry]) -> dict[TableName, HeadraceError]:
@@ -116,28 +126,35 @@ class _Related:
 
 _RELATED = """
 SELECT c.oid::int8,
-       EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid OR i.inhrelid = c.oid),
+       c.relkind <> 'p' AND NOT c.relispartition AND EXISTS (
+           SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid OR i.inhrelid = c.oid),
        (SELECT pg_catalog.json_agg(s.subname ORDER BY s.subname) FROM pg_catalog.pg_subscription_rel r
           JOIN pg_catalog.pg_subscription s ON s.oid = r.srsubid WHERE r.srrelid = c.oid)
   FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::oid[])
 """
 
 
-def _related(connection: Session, oids: Sequence[int]) -> dict[int, _Related]:
-    found = {oid: _Related(False, ()) for oid in oids}
-    for oid, inherits, subscriptions in query(connection, _RELATED, [list(oids)]):
-        found[oid] = _Related(inherits, tuple(subscriptions or ()))
+def _related(connection: Session, entries: Sequence[TableEntry]) -> dict[int, _Related]:
+    """By oid; what is beneath a root counts as the root."""
+    owner = {branch.oid: entry.oid for entry in entries for branch in entry.tree}
+    owner |= {entry.oid: entry.oid for entry in entries}
+    found = {entry.oid: _Related(False, ()) for entry in entries}
+    for oid, inherits, subscriptions in query(connection, _RELATED, [list(owner)]):
+        before = found[owner[oid]]
+        found[owner[oid]] = _Related(
+            before.inherits or inherits, (*before.subscribed, *(subscriptions or ()))
+        )
     return found
 
 
 def _misplaced(entry: TableEntry, related: _Related) -> HeadraceError | None:
     leave = f"leave it out: '!{entry.name}'; or mirror it by logical replication: postgresql://..."
-    if entry.kind == PARTITIONED or entry.ancestors:
+    if entry.kind == PARTITIONED and entry.ancestors:
         return Misconfigured(
             "QUEUE_PARTITIONED",
-            f"{entry.name} is partitioned, or a partition, which a queue does not mirror",
-            detail="a statement fires the triggers of the table that it names, the root's or the partition's",
-            hint=leave,
+            f"{entry.name} is partitioned, and a partition itself, which a queue does not mirror",
+            detail="the rows of a tree are written down under its root",
+            hint=f"mirror its root, or leave it out to mirror its partitions one by one: '!{entry.name}'",
         )
     if related.inherits:
         return Misconfigured(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.core.errors import Misconfigured
-from headrace.core.names import TableName, quote_identifier
+from headrace.core.names import quote_identifier
 from headrace.sources.contract.findings import Finding, Level
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.session.statements import Session, query
@@ -23,8 +23,7 @@ from headrace.sources.queue.creation import (
 )
 from headrace.sources.queue.definitions import QueuedTable
 from headrace.sources.queue.objects import Objects
-from headrace.sources.queue.statements import TRIGGERS
-from headrace.sources.queue.triggers import trigger_statements
+from headrace.sources.queue.triggers import always_statements, trigger_statements
 
 
 def check_queue(connection: Session, objects: Objects) -> Iterator[Finding]:
@@ -148,32 +147,34 @@ def check_triggers(
 ) -> Iterator[Finding]:
     """Tell which triggers will be made, and which of them only somebody else may make."""
     missing = [each for each in tables if each.triggers.flaw is not None]
-    may = _may_trigger(connection, [each.entry.oid for each in missing])
+    made = _may_trigger(connection, missing)
     for each in missing:
-        if not may.get(each.entry.oid, False):
+        if each not in made:
             yield _forbidden(connection, objects, each)
-    made = [each for each in missing if may.get(each.entry.oid, False)]
     if made:
         yield _made(objects, made)
     ours = {each.entry.oid for each in tables if rights[each.entry.oid].owner}
     foreign = [each.name for each in tables if each.entry.oid not in ours and not _always(each)]
     if foreign:
-        yield _replica_role(objects, foreign)
+        yield _replica_role(objects, [each for each in tables if each.name in foreign])
 
 
 def _always(table: QueuedTable) -> bool:
     return table.triggers.flaw is None and table.triggers.always
 
 
-def _may_trigger(connection: Session, oids: Sequence[int]) -> dict[int, bool]:
-    return dict(
+def _may_trigger(connection: Session, tables: Sequence[QueuedTable]) -> list[QueuedTable]:
+    """Those that we may make triggers on; a partitioned one's is made on each partition too."""
+    oids = {each.entry.oid: [each.entry.oid, *each.partitions] for each in tables}
+    may: dict[int, bool] = dict(
         query(
             connection,
             "SELECT c.oid::int8, pg_catalog.has_table_privilege(c.oid, 'TRIGGER')"
             " FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::oid[])",
-            [list(oids)],
+            [[oid for those in oids.values() for oid in those]],
         )
     )
+    return [each for each in tables if all(may.get(oid, False) for oid in oids[each.entry.oid])]
 
 
 def _forbidden(connection: Session, objects: Objects, table: QueuedTable) -> Finding:
@@ -191,8 +192,8 @@ def _made(objects: Objects, tables: Sequence[QueuedTable]) -> Finding:
     more = f" and {len(tables) - 10} more" if len(tables) > 10 else ""
     error = Misconfigured(
         "QUEUE_TRIGGERS_TO_BE_MADE",
-        f"{len(TRIGGERS)} triggers on statements will be made on each table",
-        detail=f"{names}{more}; each waits for the writers of the moment, and tries again after 100 ms",
+        f"triggers will be made on {len(tables)} table{'s' if len(tables) > 1 else ''}",
+        detail=f"{names}{more}; each table waits for the writers of the moment, and tries again after 100 ms",
         hint="nothing to do; docs/queue.md says what they cost",
     )
     script = tuple(statement for each in tables for statement in _script(objects, each))
@@ -201,14 +202,13 @@ def _made(objects: Objects, tables: Sequence[QueuedTable]) -> Finding:
 
 def _script(objects: Objects, table: QueuedTable) -> tuple[str, ...]:
     # Whoever writes a table waits behind whoever waits for its lock: what fails for it is run again.
-    return ("SET lock_timeout = '1s'", *trigger_statements(objects, table.name, drop=table.triggers.names))
+    return ("SET lock_timeout = '1s'", *trigger_statements(objects, table.name, table.triggers))
 
 
-def _replica_role(objects: Objects, names: Sequence[TableName]) -> Finding:
+def _replica_role(objects: Objects, tables: Sequence[QueuedTable]) -> Finding:
+    names = [each.name for each in tables]
     always = [
-        f"ALTER TABLE ONLY {name} ENABLE ALWAYS TRIGGER {quote_identifier(trigger.name(objects))}"
-        for name in names
-        for trigger in TRIGGERS
+        statement for each in tables for statement in always_statements(objects, each.name, each.triggers)
     ]
     error = Misconfigured(
         "QUEUE_REPLICA_ROLE",

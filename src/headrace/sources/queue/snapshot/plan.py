@@ -23,7 +23,6 @@ from headrace.core.names import TableName
 from headrace.sources.contract.copying import CopyOrder
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
-from headrace.sources.postgres.catalog.table_def_record import from_record
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify, verify
@@ -36,6 +35,7 @@ from headrace.sources.postgres.snapshot.visibility import see
 from headrace.sources.postgres.writers import writers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.declaration import CHUNKS, DECLARATION
+from headrace.sources.queue.definitions import entry_of
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.trust import prove
 
@@ -61,11 +61,13 @@ class Contents:
 
     def plan_copy(self, order: CopyOrder) -> Plan:
         by_ranges: frozenset[TableName] = frozenset()
-        entries = [from_record(table.details) for table in order.tables]
+        entries = [entry_of(table.details) for table in order.tables]
         if DECLARATION.value(order.options, "handoff") == CHUNKS:
             disorder = key_range.disorder(self.connection, entries)
             by_ranges = frozenset(each.name for each in entries) - disorder.keys()
-        typed = [each.oid for each in entries if each.types]
+        typed = [
+            oid for each in entries if each.types for oid in (each.oid, *(branch.oid for branch in each.tree))
+        ]
         barred = writers(self.connection, typed) if typed else set()
         return Plan(self.server, order, by_ranges, frozenset(barred))
 

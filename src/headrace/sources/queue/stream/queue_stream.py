@@ -37,7 +37,7 @@ from headrace.sources.queue.stream.copying import BatchCopy
 from headrace.sources.queue.stream.events import TickEvents, idle
 from headrace.sources.queue.tick import Tick
 
-COLUMNS = "e.id, e.tx, e.relation, e.diff, e.row"
+COLUMNS = "e.id, e.tx, e.relation, coalesce(e.leaf, e.relation), e.diff, e.row"
 TICKS_AT_ONCE = 100
 FEEDBACK_EVERY = 1.0
 

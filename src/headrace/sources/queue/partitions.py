@@ -1,0 +1,152 @@
+"""Partitions of a root that is mirrored as one table: how their rows become the root's, and from when on.
+
+Each row is written as its partition has it, whose columns stand in an order of their own. So a look at a root
+records of each partition, beside what `postgres.catalog.partition_tree` compares:
+
+    places     where in such a row each column of the root stands; fixed for as long as it is attached, for
+               what is done to columns of a partition is done to the root
+    made       the life of the trigger that the server put there: who disabled it has written past it
+    attached   of one that came since the table was defined: the transaction that attached it. That one may
+               have written rows and emptied the partition again in its place, which leaves no trace
+    after      of one that was attached, and not made there, too: the newest tick at the look that found it
+               empty. Rows that it brought may have been deleted until then
+
+Rows of a partition that the record does not have are of one that came and went between two looks, or came
+after the last one: `flaw` says so, and the root is copied anew unless the next look knows better.
+
+Recorded by `definitions`, renewed by `schema_check`, asked by `decoding`. Values alone, no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.decode.kernel import Flags, Ints
+from headrace.sources.contract.record import Json
+from headrace.sources.postgres.catalog.partition_tree import Branch
+from headrace.sources.postgres.catalog.table_def import TableEntry
+
+_NEAR = 1 << 24  # transactions: no longer ago than that began the one that attached a partition
+KEY = "partitions"  # of a look's record
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """The root's trigger on a table beneath it, as a look found it."""
+
+    made: str  # another text after whatever was done to it
+    by: int  # the transaction (its 32 bits) that wrote it: the one that attached the table, or a later one
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A table beneath a root."""
+
+    oid: int
+    made: str
+    places: tuple[int, ...] = ()  # none of one that is partitioned itself: it has no rows
+    attached: int | None = None
+    after: int = -1
+
+
+def partitions_of(
+    root: TableEntry, columns: Mapping[int, tuple[str, ...]], clones: Mapping[int, Clone]
+) -> dict[int, Partition]:
+    """What is beneath a root at this look, as if all of it had always been."""
+    names = [attribute.name for attribute in root.attributes]
+    return {
+        branch.oid: Partition(
+            branch.oid,
+            clones[branch.oid].made if branch.oid in clones else "",
+            _places(names, columns.get(branch.oid, ())) if branch.has_rows else (),
+        )
+        for branch in root.tree
+    }
+
+
+def _places(names: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
+    there = {name: place for place, name in enumerate(columns)}
+    if there.keys() != set(names):
+        return ()  # altered between two statements of ours: the next look differs
+    return tuple(there[name] for name in names)
+
+
+def renewed(
+    last: Mapping[int, Partition], now: Mapping[int, Partition], tree: Sequence[Branch], newest: int
+) -> dict[int, Partition]:
+    """Those of a look, of which some were known; `newest` is the time of the newest tick that it saw."""
+    branches = {branch.oid: branch for branch in tree}
+    return {
+        oid: last.get(oid) or _new(each, branches[oid], newest)
+        for oid, each in now.items()
+        if oid in branches
+    }
+
+
+def _new(partition: Partition, branch: Branch, newest: int) -> Partition:
+    after = -1 if branch.born else newest
+    return Partition(partition.oid, partition.made, partition.places, branch.attached, after)
+
+
+def differs(
+    last: Mapping[int, Partition],
+    now: Mapping[int, Partition],
+    clones: Mapping[int, Clone],
+    tree: Sequence[Branch],
+) -> str | None:
+    """Say whose trigger was altered: rows may have been written past it."""
+    for branch in tree:
+        clone, known = clones.get(branch.oid), last.get(branch.oid)
+        if clone is None or branch.oid not in now:
+            return f"its partition {branch.name} was attached a moment ago"
+        # Of a new one it is the server's own only if the statement that attached the table wrote it.
+        if (clone.made != known.made) if known is not None else (clone.by != branch.attached):
+            return f"the trigger of its partition {branch.name} was altered"
+    return None
+
+
+# --- the record -----------------------------------------------------------------------------------
+
+
+def to_records(partitions: Mapping[int, Partition]) -> list[Json]:
+    """Those of a root as JSON can hold them."""
+    return [asdict(each) for each in partitions.values()]
+
+
+def from_details(details: Mapping[str, Any]) -> dict[int, Partition]:
+    """Those of a root, out of a look's record."""
+    return {
+        each["oid"]: Partition(**{**each, "places": tuple(each["places"])}) for each in details.get(KEY, ())
+    }
+
+
+# --- rows of them ---------------------------------------------------------------------------------
+
+
+def flaw(partitions: Mapping[int, Partition], layout: Ints, tx: Ints, time: Ints) -> tuple[int, str] | None:
+    """Say of which row its root may have others, or none, and why; None where all are as recorded."""
+    for oid in np.unique(layout).tolist():
+        rows = np.flatnonzero(layout == oid)
+        known = partitions.get(oid)
+        if known is None or not known.places:
+            return int(rows[0]), f"{oid} is no partition of it that was recorded"
+        doubtful = time[rows] <= known.after
+        if known.attached is not None:
+            doubtful |= ((known.attached - tx[rows]) & 0xFFFFFFFF) < _NEAR
+        if doubtful.any():
+            return int(rows[np.argmax(doubtful)]), f"{oid} was written to before it was known as a partition"
+    return None
+
+
+def orders(partitions: Mapping[int, Partition], layout: Ints) -> list[tuple[tuple[int, ...], Flags]]:
+    """The orders in which the columns of these rows stand, other than the root's; and which rows are so."""
+    found: dict[tuple[int, ...], Flags] = {}
+    for oid in np.unique(layout).tolist():
+        places = partitions[oid].places
+        if places != tuple(range(len(places))):
+            found[places] = found.get(places, np.zeros(len(layout), np.bool_)) | (layout == oid)
+    return list(found.items())
