@@ -71,6 +71,9 @@ SAME: Mapping[str, str] = {
 COPIED: Mapping[str, str] = {
     "attached": f"{LIKE}; {ROWS}; {ATTACH}",
     "attached_amid": f"BEGIN; {LIKE}; {ROWS}; {ATTACH}; {INTO}; COMMIT",
+    # Its columns' rows in the catalog look as those of a table that was made a partition.
+    "attached_and_nearly_dropped": f"BEGIN; {LIKE}; {ROWS}; {ATTACH}; COMMIT;"
+    " BEGIN; DROP TABLE {t}_new; ROLLBACK",
     "attached_whole": "CREATE TABLE {t}_new (LIKE {t}) PARTITION BY LIST (k); "
     "CREATE TABLE {t}_new_41 PARTITION OF {t}_new FOR VALUES IN (41); " + f"{ROWS}; {ATTACH}",
     "attached_and_back": f"{LIKE}; {ROWS}; {ATTACH}; {INTO}; ALTER TABLE {{t}} DETACH PARTITION {{t}}_new",

@@ -9,7 +9,8 @@ DROP and TRUNCATE of a partition take rows away or bring some, and no message te
 between two looks: partitions may come that brought nothing, and all others have to be as they were.
 
     born     CREATE TABLE ... PARTITION OF: the table's own row in the catalog was written by the transaction
-             that put it into the tree, and no ATTACH has written its columns since. It had no rows
+             that put it into the tree, and no ATTACH has written its columns since. It had no rows.
+             One whose rows in the catalog a transaction deleted that was rolled back is not known for it
     empty    an attached one whose file has no page: it had none either, or they are gone again
     oid      is a new table's file node, until it is truncated or rewritten
 
@@ -73,9 +74,10 @@ TREE = """
             b.oid::bigint, n.nspname, b.relname, u.parent::bigint, b.relkind::text, b.relpersistence::text,
             b.relfilenode::bigint, u.attached::text::bigint,
             -- The row of ctid, which no statement writes anew; ATTACH writes that of each column of users.
-            u.attached = own.xmin AND EXISTS (
+            -- Where a row was deleted in vain (xmax), its cmin is the deleting command's number.
+            u.attached = own.xmin AND own.xmax = '0' AND EXISTS (
                 SELECT FROM pg_attribute a WHERE a.attrelid = b.oid AND a.attnum > 0
-                                             AND a.xmin = own.xmin AND a.cmin = own.cmin),
+                           AND a.xmin = own.xmin AND a.xmax = '0' AND a.cmin = own.cmin),
             u.leaving, b.relreplident::text,
             (SELECT json_agg(a.attname ORDER BY k.place)
                FROM pg_index x CROSS JOIN unnest(x.indkey::int2[]) WITH ORDINALITY k(attnum, place)
