@@ -1,7 +1,7 @@
 """Partitioned tables through the queue: the lake holds what a SELECT from the root shows, at every mark.
 
-A table for each case of the pipeline's own list, and for what triggers alone can tell, all in one database and
-one run. What brings no row that was not written down leaves a root in its marks.
+A table for each case of the pipeline's own list, and for what triggers alone can tell, all in one database
+and one run. What brings no row that was not written down leaves a root in its marks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import psycopg
 import pytest
 
 import headrace
+from headrace.core.change_batch import Op
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.decode.queue import framing
@@ -30,7 +32,7 @@ from headrace.sources.queue import capture, tick
 from headrace.sources.queue.decoder import QueueDecoder
 from headrace.sources.queue.schema_check import check
 from headrace.testing import validators
-from headrace.testing.postgres import Database, Server
+from headrace.testing.postgres import Server
 from tests import without_spark
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.parts import test_roots as roots
@@ -68,11 +70,17 @@ COPIED: Mapping[str, str] = {
     "attached_and_emptied": f"{LIKE}; {ROWS}; {ATTACH}; DELETE FROM {{t}} WHERE k = 41; VACUUM {{t}}_new",
 }
 CASES = {**SAME, **COPIED}
-FUZZED = "fuzzed"
+# Those in which triggers are unlike a log; the others are of the long run.
+OWN = (
+    *("moved", "by_leaf", "made", "attached_empty", "identity_for_a_while", "merged", "written_by_triggers"),
+    *("under_hostile_settings", "attached", "came_and_went", "made_and_emptied_amid", "made_in_savepoint"),
+    *("truncated", "detached_for_a_while", "silenced", "new_and_silenced", "attached_and_emptied"),
+)
 AGAIN = """
 CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     IF pg_trigger_depth() < 4 THEN
-        EXECUTE format('UPDATE %s SET k = (k + 9) %% 40, v = v || ''!'' WHERE id %% 5 < 2', TG_RELID::regclass);
+        EXECUTE format(
+            'UPDATE %s SET k = (k + 9) %% 40, v = v || ''!'' WHERE id %% 5 < 2', TG_RELID::regclass);
     END IF;
     RETURN NULL;
 END $$
@@ -97,6 +105,7 @@ class Scene:
     """The mirror when all is done, and the intervals from before."""
 
     mirrors: QueueMirrors
+    cases: Sequence[str]
     epoch: int
     since: Mapping[str, int | None]
 
@@ -105,50 +114,254 @@ class Scene:
         return self.mirrors.lake
 
 
-@pytest.fixture(scope="module")
-def scene(queue_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+@pytest.fixture(
+    scope="module", params=[OWN, pytest.param(tuple(CASES), marks=pytest.mark.full)], ids=["own", "all"]
+)
+def scene(
+    request: pytest.FixtureRequest, queue_server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
     with pytest.MonkeyPatch.context() as patch, queue_server.database() as database:
         without_spark.jobs_in_process(patch)
+        cases: Sequence[str] = request.param
         mirrors = QueueMirrors(database, tmp_path_factory.mktemp("partitions") / "lake", None)
-        make(database, CASES)
+        make(database, cases)
         database.execute(AGAIN)
         mirrors.once()
         epoch = mirrors.lake.marks()[-1].epoch
-        since = {name: mirrors.record(f"public.{name}").since for name in CASES}
-        for name, statements in CASES.items():
+        since = {name: mirrors.record(f"public.{name}").since for name in cases}
+        for name in cases:
             database.execute(f"UPDATE {name} SET v = 'before' WHERE id % 3 = 0", user="app")
-            do(database, statements, name)
+            do(database, CASES[name], name)
             database.execute(f"UPDATE {name} SET v = 'after' WHERE id % 4 = 0", user="app")
         mirrors.once()
-        for name in CASES:
+        for name in cases:
             database.execute(
                 f"DELETE FROM {name} WHERE id % 11 = 2; UPDATE {name} SET k = k WHERE id = 8", user="app"
             )
         mirrors.once()
-        show(database, CASES)
-        yield Scene(mirrors, epoch, since)
+        show(database, cases)
+        yield Scene(mirrors, cases, epoch, since)
 
 
 def test_each_table_is_what_its_root_shows(scene: Scene) -> None:
-    assert differing(scene.mirrors, CASES) == {}
+    assert differing(scene.mirrors, scene.cases) == {}
     [verdict] = headrace.verify(scene.mirrors.config())
-    assert outcomes(verdict) == {f"public.{case}": "equal" for case in CASES}
-    same = [f"public.{name}" for name in SAME]
+    assert outcomes(verdict) == {f"public.{case}": "equal" for case in scene.cases}
+    same = [f"public.{name}" for name in scene.cases if name in SAME]
     assert validators.definite(scene.lake, every=True, tables=same, of_many=True) == []
     assert validators.travelled(scene.lake, tables=same) == []
 
 
-@pytest.mark.parametrize("case", COPIED)
-def test_rows_that_nobody_wrote_down_are_copied_anew(scene: Scene, case: str) -> None:
-    record = scene.mirrors.record(f"public.{case}")
-    assert (record.state, record.error) == (State.LIVE, None)
-    assert record.since is not None
-    assert record.since > (scene.since[case] or 0)
+def test_rows_that_nobody_wrote_down_are_copied_anew(scene: Scene) -> None:
+    for case in COPIED.keys() & set(scene.cases):
+        record = scene.mirrors.record(f"public.{case}")
+        assert (record.state, record.error) == (State.LIVE, None), case
+        assert record.since is not None
+        assert record.since > (scene.since[case] or 0), case
 
 
-@pytest.mark.parametrize("case", SAME)
-def test_what_brings_no_row_leaves_a_root_in_its_marks(scene: Scene, case: str) -> None:
-    record = scene.mirrors.record(f"public.{case}")
-    assert (record.state, record.error, record.since) == (State.LIVE, None, scene.since[case])
+def test_what_brings_no_row_leaves_a_root_in_its_marks(scene: Scene) -> None:
     marks = [mark for mark in scene.lake.marks() if mark.epoch >= scene.epoch]
-    assert all(f"public.{case}" in mark.versions for mark in marks)
+    for case in SAME.keys() & set(scene.cases):
+        record = scene.mirrors.record(f"public.{case}")
+        assert (record.state, record.error, record.since) == (State.LIVE, None, scene.since[case]), case
+        assert all(f"public.{case}" in mark.versions for mark in marks), case
+
+
+# --- partitions by themselves, and as somebody's part ----------------------------------------------
+
+
+@pytest.fixture
+def mirrors(queue_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueMirrors]:
+    without_spark.jobs_in_process(monkeypatch)
+    with queue_server.database() as database:
+        yield QueueMirrors(database, tmp_path / "lake", None)
+
+
+def test_partitions_are_mirrored_by_themselves_and_what_becomes_one_goes_to_its_root(
+    mirrors: QueueMirrors,
+) -> None:
+    database = mirrors.database
+    make(database, ["t", "u"])
+    do(database, f"{LIKE}; {ROWS}", "u")
+    patterns = ("public.*", "!public.t", "!public.t_deep")
+    leaves = {f"public.t_{name}" for name in ("low", "mid", "deep_20", "deep_rest")}
+    mirrors.once(*patterns)
+    assert set(mirrors.lake.at().mark.versions) == {*leaves, "public.u", "public.u_new"}
+    since = {name: mirrors.record(name).since for name in leaves}
+    do(
+        database,
+        f"{SAME['moved']}; {SAME['merged']}; TRUNCATE {{t}}_low; INSERT INTO {{t}} VALUES (1, 1)",
+        "t",
+    )
+    do(database, f"{ATTACH}; {INTO}; UPDATE {{t}} SET v = 'of the root' WHERE k = 41", "u")
+    with pytest.raises(HeadraceError) as stopped:
+        mirrors.once(*patterns)
+    assert "PG_PARTITION_INSIDE" in str(stopped.value.detail)
+    assert set(mirrors.lake.at().mark.versions) == {*leaves, "public.u"}
+    assert {name: mirrors.record(name).since for name in leaves} == since
+    shown = sorted(name.removeprefix("public.") for name in (*leaves, "public.u"))
+    show(database, shown)
+    assert differing(mirrors, shown) == {}
+
+
+# --- trees at random -------------------------------------------------------------------------------
+
+TREE = """
+CREATE TABLE r (id int, k int, v text) PARTITION BY RANGE (k);
+CREATE TABLE r_0 PARTITION OF r FOR VALUES FROM (0) TO (10);
+CREATE TABLE r_b (v text, k int, id int) PARTITION BY RANGE (k);
+CREATE TABLE r_b_0 PARTITION OF r_b FOR VALUES FROM (10) TO (15);
+CREATE TABLE r_b_1 (gone int, k int, id int, v text);
+ALTER TABLE r_b_1 DROP gone;
+ALTER TABLE r_b ATTACH PARTITION r_b_1 FOR VALUES FROM (15) TO (20);
+ALTER TABLE r ATTACH PARTITION r_b FOR VALUES FROM (10) TO (20);
+CREATE TABLE r_rest PARTITION OF r DEFAULT;
+"""
+R = TableName("public", "r")
+SLOTS = ((30, "(v text, gone int, id int, k int); ALTER TABLE {p} DROP gone"), (40, "(LIKE r)"))
+
+
+@dataclass
+class Fuzz:
+    """Statements at random on a tree; two of its partitions come and go."""
+
+    random: random.Random
+
+    def statement(self) -> str:
+        named = self.random.choice(["r", "r", "r", "r_0", "r_b", "r_b_1", "r_rest", "p_30", "p_40"])
+        low = {"r_0": 0, "r_b": 10, "r_b_1": 15, "r_rest": 50, "p_30": 30, "p_40": 40}.get(named)
+        k = self.random.randrange(50) if low is None else low + self.random.randrange(5)
+        at = f"id % {self.random.randrange(2, 6)} = 0"
+        return self.random.choice(
+            [
+                f"INSERT INTO {named} (id, k, v) SELECT i, {k}, 'v' || i FROM generate_series(1, 9) i",
+                f"UPDATE {named} SET v = v || '+' WHERE {at}",
+                f"UPDATE r SET k = (k + {k}) % 50 WHERE {at}",
+                f"DELETE FROM {named} WHERE {at}",
+                f"MERGE INTO r USING (VALUES ({k}), (3)) s(i) ON r.id = s.i"
+                f" WHEN MATCHED THEN UPDATE SET k = {self.random.randrange(50)}",
+                f"MERGE INTO r USING generate_series(1, 3) s(i) ON r.id = s.i"
+                f" WHEN MATCHED AND k > 20 THEN DELETE WHEN MATCHED THEN UPDATE SET k = {k}"
+                f" WHEN NOT MATCHED THEN INSERT VALUES (s.i, {k}, 'm')",
+                f"WITH d AS (DELETE FROM r WHERE {at} RETURNING *) INSERT INTO r SELECT id, {k}, v FROM d",
+            ]
+        )
+
+    def ddl(self) -> str:
+        slot, columns = self.random.choice(SLOTS)
+        bound = f"FOR VALUES FROM ({slot}) TO ({slot + 10})"
+        return self.random.choice(
+            [
+                f"CREATE TABLE p_{slot} PARTITION OF r {bound}",
+                f"CREATE TABLE p_{slot} {columns}; ALTER TABLE r ATTACH PARTITION p_{slot} {bound}",
+                f"CREATE TABLE p_{slot} {columns};"
+                f" INSERT INTO p_{slot} (id, k, v) VALUES (7, {slot}, 'brought');"
+                f" ALTER TABLE r ATTACH PARTITION p_{slot} {bound}",
+                f"ALTER TABLE r DETACH PARTITION p_{slot}",
+                f"ALTER TABLE r ATTACH PARTITION p_{slot} {bound}",
+                f"DROP TABLE p_{slot}",
+                f"TRUNCATE {self.random.choice(['r', 'r_b', 'r_rest', f'p_{slot}'])}",
+                f"ALTER TABLE p_{slot} RENAME TO p_x; ALTER TABLE p_x RENAME TO p_{slot}",
+            ]
+        ).replace("{p}", f"p_{slot}")
+
+    def transaction(self) -> list[str]:
+        """Statements of one transaction; of a savepoint that is given up, if one is."""
+        several = [
+            self.ddl() if self.random.random() < 0.25 else self.statement()
+            for _ in range(self.random.randrange(1, 4))
+        ]
+        if self.random.random() < 0.3:
+            several.insert(self.random.randrange(len(several) + 1), "SAVEPOINT s")
+            several.append("ROLLBACK TO s" if self.random.random() < 0.5 else "RELEASE s")
+            several.append(self.statement())
+        return several
+
+
+@dataclass
+class Followed:
+    """The root as a lake would have it: by what looks and events say, copied anew where they say so."""
+
+    queue: Capturing
+    table: TableDef
+    held: Counter[tuple[Any, ...]]
+    copied: int = 0
+
+    def look(self) -> None:
+        tick.take(self.queue.session, LAKE.objects)
+        looked = check(self.queue.session, LAKE, {"r": self.table})
+        assert looked.locked == frozenset()
+        self.table = looked.news.get("r", self.table)
+        net = None if "r" in looked.changes else self.net(looked.end.time)
+        if net is None:
+            self.copied += 1
+            self.table, self.held = defined(self.queue), self.contents()
+        else:
+            for row, count in net.items():
+                self.held[row] += count
+        self.forget()
+
+    def net(self, time: int) -> Counter[tuple[Any, ...]] | None:
+        """What the events of a tick come to; None where they are of another table than was recorded."""
+        wanted = {self.table.number: Wanted(R, self.table.schema, 0, 0, self.table.details)}
+        data = np.frombuffer(framing.head(time, 0, 1) + self.events(), np.uint8)
+        net: Counter[tuple[Any, ...]] = Counter()
+        for each in QueueDecoder().decode(data, QueueDecoder().between(()), wanted):
+            if not isinstance(each, TableChanges):
+                return None
+            came = np.asarray(each.batch["_op"]) == Op.INSERT
+            values = zip(*(column.to_pylist() for column in each.batch.columns[-6:]), strict=True)
+            for new, row in zip(came.tolist(), values, strict=True):
+                net[row[:3] if new else row[3:]] += 1 if new else -1
+        return net
+
+    def events(self) -> bytes:
+        columns = "e.id, e.tx, e.relation, coalesce(e.leaf, e.relation), e.diff, e.row"
+        union = " UNION ALL ".join(f"SELECT {columns} FROM {table} e" for table in LAKE.objects.events)
+        with (
+            self.queue.session.cursor() as cursor,
+            cursor.copy(f"COPY ({union}) TO STDOUT (FORMAT binary)".encode()) as copy,
+        ):
+            whole = b"".join(bytes(each) for each in copy)
+        return whole[len(framing.COPY_HEADER) : -len(framing.COPY_END)]
+
+    def contents(self) -> Counter[tuple[Any, ...]]:
+        return Counter(self.queue.session.execute("SELECT id, k, v FROM public.r").fetchall())
+
+    def forget(self) -> None:
+        for table in LAKE.objects.events:
+            self.queue.session.execute(f"TRUNCATE {table}".encode())
+
+
+def defined(queue: Capturing) -> TableDef:
+    """The table, captured, as the lake records it."""
+    found = capture.capture(queue.session, LAKE, [R])
+    assert found.errors == {}
+    return replace(found.defs[R], details=json.loads(json.dumps(found.defs[R].details)))
+
+
+ROUNDS = [120, pytest.param(2500, marks=pytest.mark.full)]
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_trees_at_random_are_exact_or_copied_anew(queue_server: Server, rounds: int, seed: int) -> None:
+    fuzz = Fuzz(random.Random(seed))
+    with queue_server.database() as database, capturing(database) as queue:
+        executed(database, [TREE, "INSERT INTO r SELECT i, i, 'v' FROM generate_series(0, 29) i"])
+        followed = Followed(queue, defined(queue), Counter())
+        followed.held = followed.contents()
+        followed.forget()
+        for _ in range(rounds):
+            done = []
+            for _ in range(fuzz.random.randrange(1, 4)):
+                statements = fuzz.transaction()
+                with suppress(psycopg.Error), database.connect(user="app") as connection:
+                    with connection.transaction():
+                        for statement in statements:
+                            connection.execute(statement.encode())
+                    done.append(statements)
+            followed.look()
+            held = Counter({row: count for row, count in followed.held.items() if count})
+            assert held == followed.contents(), done
+        assert rounds / 20 < followed.copied < rounds / 1.5

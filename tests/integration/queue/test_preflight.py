@@ -48,6 +48,7 @@ CREATE TABLE parent (id int);
 CREATE TABLE child () INHERITS (parent);
 CREATE TABLE root (id int) PARTITION BY RANGE (id);
 CREATE TABLE leaf PARTITION OF root DEFAULT;
+CREATE TABLE branch PARTITION OF root FOR VALUES FROM (0) TO (9) PARTITION BY RANGE (id);
 CREATE UNLOGGED TABLE unlogged (id int);
 CREATE VIEW seen AS SELECT 1;
 CREATE MATERIALIZED VIEW stored AS SELECT 1;
@@ -57,14 +58,12 @@ ALTER TABLE policed ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 UNFIT = {
     "parent": "QUEUE_INHERITED",
     "child": "QUEUE_INHERITED",
-    "root": "QUEUE_PARTITIONED",
-    "leaf": "QUEUE_PARTITIONED",
     "unlogged": "QUEUE_NOT_CAPTURED",
     "seen": "QUEUE_NOT_CAPTURED",
     "stored": "QUEUE_NOT_CAPTURED",
     "policed": "PG_ROW_SECURITY",
 }
-FIT = ["good", "keyless", "nothing", "virtual"]
+FIT = ["good", "keyless", "nothing", "root", "virtual"]
 
 
 def test_each_table_is_fit_or_told_why(database: Database) -> None:
@@ -73,7 +72,7 @@ def test_each_table_is_fit_or_told_why(database: Database) -> None:
     assert [table.name.name for table in report.tables] == FIT
     assert report.errors == ()
     assert {name.name: error.code for name, error in report.left_out.items()} == UNFIT
-    assert [table.schema.key for table in report.tables] == [("id",), (), ("id",), ("id",)]
+    assert [table.schema.key for table in report.tables] == [("id",), (), ("id",), (), ("id",)]
     assert all(table.schema.full and not table.schema.ordered for table in report.tables)
     assert [column.name for column in report.tables[-1].schema.columns] == ["id"]
     for name, code in UNFIT.items():
@@ -86,8 +85,23 @@ def test_each_table_is_fit_or_told_why(database: Database) -> None:
             **dict.fromkeys(FIT[1:]),
             **UNFIT,
         }
-        queue.capture("good")
+        queue.capture("good", "root")
+        reasons = unmirrored(queue.session, LAKE.objects, ["*.*"], [TableName("public", "root")])
+        assert reasons.keys().isdisjoint({TableName("public", "leaf"), TableName("public", "branch")})
         assert [each.name.name for each in examined(database).tables] == FIT, "none of ours is among them"
+
+
+def test_a_partition_is_fit_by_itself_and_no_root_beneath_another(database: Database) -> None:
+    executed(database, [TABLES])
+    assert [table.name.name for table in examined(database, "public.leaf").tables] == ["leaf"]
+    for patterns, code in (
+        (["public.branch"], "QUEUE_PARTITIONED"),
+        (["public.root", "public.leaf"], "PG_PARTITION_INSIDE"),
+    ):
+        assert code in {finding.code for finding in examined(database, *patterns).errors}
+    executed(database, ["CREATE UNLOGGED TABLE aside PARTITION OF root FOR VALUES FROM (10) TO (11)"])
+    refused = {finding.code for finding in examined(database, "public.root").errors}
+    assert refused == {"PG_PARTITION_UNFIT"}
 
 
 def test_a_table_that_a_subscription_writes_is_refused(database: Database) -> None:

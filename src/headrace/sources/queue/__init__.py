@@ -12,6 +12,8 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     creation     the schema and the queue in it: made, or refused
     triggers     the triggers of one table: read, made, taken away
     definitions  tables as PostgreSQL's catalog has them, with their triggers
+    partitions   what is beneath a partitioned table: how its rows become the root's, and from when on
+    emptiness    which partitions that were attached brought no row
     capture      which tables have triggers, for which lake; `tables` says it as the contract wants it
     schema_check whether tables and triggers are what was recorded of them
     preflight    what would go wrong, and the script for who may make what we may not
