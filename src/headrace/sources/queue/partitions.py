@@ -56,7 +56,7 @@ class Partition:
 def partitions_of(
     root: TableEntry, columns: Mapping[int, tuple[str, ...]], clones: Mapping[int, Clone]
 ) -> dict[int, Partition]:
-    """What is beneath a root at this look, as if all of it had always been."""
+    """The tables beneath a root at this look, as if all of them had always been there."""
     names = [attribute.name for attribute in root.attributes]
     return {
         branch.oid: Partition(

@@ -164,3 +164,57 @@ def test_nonsense_is_refused_or_left_and_never_read_beyond(nonsense: bytes, data
     with suppress(Definite):
         taken, _ = DECODER.split(with_nonsense, DECODER.between(()))
         assert len(data) <= taken <= len(with_nonsense)
+
+
+# --- rows of partitions -----------------------------------------------------------------------------
+
+ROOT = 16384
+KNOWN = [
+    {"oid": 20001, "made": "", "places": [0, 1, 2], "attached": None, "after": -1},
+    {"oid": 20002, "made": "", "places": [2, 0, 1], "attached": 70, "after": -1},
+    {"oid": 20003, "made": "", "places": [1, 2, 0], "attached": 80, "after": 8},
+    {"oid": 20004, "made": "", "places": [], "attached": None, "after": -1},
+]
+OF_ROOT = DETAILS | {"kind": "p", "partitions": KNOWN}
+TEXTS = {20001: "({0},,{1})", 20002: "(,{1},{0})", 20003: "({1},{0},)"}
+
+
+def of_root(events: Iterable[bytes], time: int = 16) -> list[TableChanges | TableFailure]:
+    data = np.frombuffer(framing.head(time, 5, 2) + b"".join(events), np.uint8)
+    wanted = {ROOT: Wanted(TableName("public", "r"), SCHEMA, 0, 0, OF_ROOT)}
+    return list(DECODER.decode(data, StreamContext(), wanted))
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(TEXTS)), st.integers(-99, 99), st.sampled_from("xyz"))))
+def test_rows_of_partitions_come_in_the_columns_of_their_root(rows: list[tuple[int, int, str]]) -> None:
+    events = [
+        event(place, ROOT, CAME, TEXTS[leaf].format(number, name), 1000, leaf)
+        for place, (leaf, number, name) in enumerate(rows)
+    ]
+    found = [
+        row
+        for each in of_root(events)
+        if isinstance(each, TableChanges)
+        for row in zip(each.batch["n0"].to_pylist(), each.batch["n1"].to_pylist(), strict=True)
+    ]
+    assert found == [(number, name) for _, number, name in rows]
+
+
+@pytest.mark.parametrize(
+    ("leaf", "tx", "time"),
+    [
+        pytest.param(20009, 1000, 16, id="of one that no look has seen"),
+        pytest.param(ROOT, 1000, 16, id="of the root, which has none"),
+        pytest.param(20004, 1000, 16, id="of a root beneath, which has none"),
+        pytest.param(20002, 70, 16, id="of the transaction that made it"),
+        pytest.param(20002, (1 << 32) + 69, 16, id="of one that is older, in another epoch"),
+        pytest.param(20003, 1000, 8, id="from before the look that found it empty"),
+    ],
+)
+def test_rows_of_which_the_root_may_have_others_are_its_failure(leaf: int, tx: int, time: int) -> None:
+    good = event(1, ROOT, CAME, "(1,,x)", 1000, 20001)
+    row = TEXTS.get(leaf, TEXTS[20001]).format(1, "x")
+    [found] = of_root([good, event(2, ROOT, CAME, row, tx, leaf)], time)
+    assert isinstance(found, TableFailure)
+    assert found.failure.code == "TABLE_ALTERED"
+    assert not isinstance(of_root([good], time)[0], TableFailure)
