@@ -78,7 +78,7 @@ def _places(names: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
 def renewed(
     last: Mapping[int, Partition], now: Mapping[int, Partition], tree: Sequence[Branch], newest: int
 ) -> dict[int, Partition]:
-    """Those of a look, of which some were known; `newest` is the time of the newest tick that it saw."""
+    """The partitions of a look, of which some were known; `newest` is the time of the newest tick that it saw."""
     branches = {branch.oid: branch for branch in tree}
     return {
         oid: last.get(oid) or _new(each, branches[oid], newest)
@@ -113,12 +113,12 @@ def differs(
 
 
 def to_records(partitions: Mapping[int, Partition]) -> list[Json]:
-    """Those of a root as JSON can hold them."""
+    """The partitions of a root as JSON can hold them."""
     return [asdict(each) for each in partitions.values()]
 
 
 def from_details(details: Mapping[str, Any]) -> dict[int, Partition]:
-    """Those of a root, out of a look's record."""
+    """The partitions of a root, out of a look's record."""
     return {
         each["oid"]: Partition(**{**each, "places": tuple(each["places"])}) for each in details.get(KEY, ())
     }
