@@ -38,7 +38,6 @@ from headrace.sources.queue.statements import (
     body,
     capture_function,
     permission,
-    revocation,
     settings,
     triggers_of,
 )
@@ -256,8 +255,7 @@ def make_triggers(connection: Session, objects: Objects, oid: int, table: TableN
     found = read_triggers(connection, objects, [oid])[oid]
     if _read_function(connection, objects).flaw is not None:
         _execute(connection, objects, (table, found), capture_function(objects))
-        if not _has_trees(connection, objects):
-            _execute(connection, objects, (table, found), revocation(objects))
+        _execute(connection, objects, (table, found), permission(objects))
         found = read_triggers(connection, objects, [oid])[oid]
     owner = _owns(connection, [oid, *beneath(connection, oid)])
     if found.flaw is None and (found.always or not owner):
@@ -268,24 +266,11 @@ def make_triggers(connection: Session, objects: Objects, oid: int, table: TableN
         raise overtaken(f"{table} is another table than a moment ago: it was renamed, or made anew")
 
 
-def _has_trees(connection: Session, objects: Objects) -> bool:
-    """Tell whether a partitioned table has our trigger: who makes a partition of it needs the function."""
-    return bool(
-        query(
-            connection,
-            "SELECT FROM pg_catalog.pg_trigger t WHERE NOT t.tgisinternal AND t.tgtype & 1 = 1"
-            " AND starts_with(t.tgname::text, %s) LIMIT 1",
-            [objects.tree_prefix],
-        )
-    )
-
-
 def trigger_statements(
     objects: Objects, table: TableName, found: Triggers, *, always: bool = True
 ) -> list[str]:
     """The statements that give a table its triggers, in the place of those that were found."""
     return [
-        *([permission(objects)] if found.wanted[0].root else []),
         *(f"DROP TRIGGER {quote_identifier(name)} ON {table}" for name in found.names),
         *(trigger.statement(objects, str(table)) for trigger in found.wanted),
         *(always_statements(objects, table, found) if always else ()),
