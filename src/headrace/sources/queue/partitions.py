@@ -78,7 +78,7 @@ def _places(names: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
 def renewed(
     last: Mapping[int, Partition], now: Mapping[int, Partition], tree: Sequence[Branch], newest: int
 ) -> dict[int, Partition]:
-    """The partitions of a look, of which some were known; `newest` is the time of the newest tick that it saw."""
+    """The partitions of a look, of which some were known; `newest` is the time of the newest tick in it."""
     branches = {branch.oid: branch for branch in tree}
     return {
         oid: last.get(oid) or _new(each, branches[oid], newest)
