@@ -82,7 +82,7 @@ def queue_statements(objects: Objects) -> list[str]:
         _guard_function(objects),
         *(statement for table in objects.events for statement in _event_table(objects, table)),
         capture_function(objects),
-        permission(objects),
+        revocation(objects),
         f"INSERT INTO {objects.queue} (name, incarnation, current, version, made, switched, events)"
         f" VALUES ('{objects.name}', pg_catalog.gen_random_uuid(), 0, {VERSION}, pg_catalog.now(),"
         f" pg_catalog.now(), {_oids(objects)})",
@@ -181,6 +181,11 @@ def capture_function(objects: Objects) -> str:
         + "\n".join(f"SET {name} = {_literal(PINS[name])}" for name in PRINTING)
         + f"\nAS $headrace${body(objects)}$headrace$"
     )
+
+
+def revocation(objects: Objects) -> str:
+    """The statement by which nobody else hangs the function on a table of his; to fire it needs no right."""
+    return f"REVOKE ALL ON FUNCTION {objects.function}() FROM PUBLIC"
 
 
 def permission(objects: Objects) -> str:

@@ -38,6 +38,7 @@ from headrace.sources.queue.statements import (
     body,
     capture_function,
     permission,
+    revocation,
     settings,
     triggers_of,
 )
@@ -255,8 +256,10 @@ def make_triggers(connection: Session, objects: Objects, oid: int, table: TableN
     found = read_triggers(connection, objects, [oid])[oid]
     if _read_function(connection, objects).flaw is not None:
         _execute(connection, objects, (table, found), capture_function(objects))
-        _execute(connection, objects, (table, found), permission(objects))
+        _execute(connection, objects, (table, found), revocation(objects))
         found = read_triggers(connection, objects, [oid])[oid]
+    if found.wanted[0].root and not _is_public(connection, objects):
+        _execute(connection, objects, (table, found), permission(objects))
     owner = _owns(connection, [oid, *beneath(connection, oid)])
     if found.flaw is None and (found.always or not owner):
         return
@@ -264,6 +267,12 @@ def make_triggers(connection: Session, objects: Objects, oid: int, table: TableN
         _execute(connection, objects, (table, found), statement)
     if read_triggers(connection, objects, [oid])[oid].flaw is not None:
         raise overtaken(f"{table} is another table than a moment ago: it was renamed, or made anew")
+
+
+def _is_public(connection: Session, objects: Objects) -> bool:
+    """Tell whether everybody may make partitions that have our trigger."""
+    question = "SELECT pg_catalog.has_function_privilege('public', %s, 'EXECUTE')"
+    return bool(query(connection, question, [f"{objects.function}()"]) == [(True,)])
 
 
 def trigger_statements(
