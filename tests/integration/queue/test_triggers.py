@@ -304,6 +304,41 @@ def test_temporary_tables_and_operators_of_the_writer_are_never_met(
     assert len(queue.events("t")) == 4
 
 
+def test_no_view_of_the_writer_is_read_as_us_by_a_trigger_of_his(
+    database: Database, queue: Capturing
+) -> None:
+    """Who may name the function hangs it on a table of his, without the transition tables that it reads."""
+    executed(database, ["CREATE TABLE t (id int)"])
+    queue.capture("t")
+    database.execute(
+        "CREATE ROLE clerk; GRANT USAGE ON SCHEMA headrace TO clerk; CREATE SCHEMA own AUTHORIZATION clerk;"
+        "GRANT EXECUTE ON FUNCTION headrace.capture_main() TO clerk; GRANT TEMPORARY ON DATABASE"
+        f" {database.name} TO clerk"
+    )
+    try:
+        with database.connect() as connection:
+            for statement in (
+                "SET ROLE clerk",
+                "CREATE TABLE own.told (who text)",
+                "GRANT INSERT ON own.told TO PUBLIC; GRANT USAGE ON SCHEMA own TO PUBLIC",
+                "CREATE FUNCTION own.tell() RETURNS int LANGUAGE sql AS"
+                " 'INSERT INTO own.told SELECT current_user RETURNING 1'",
+                "CREATE TEMP VIEW old_rows AS SELECT own.tell() AS a",
+                "CREATE TEMP VIEW new_rows AS SELECT own.tell() AS a",
+                "CREATE TABLE own.t (id int)",
+                "CREATE TRIGGER a AFTER INSERT ON own.t EXECUTE FUNCTION headrace.capture_main()",
+                "CREATE TRIGGER b AFTER UPDATE ON own.t EXECUTE FUNCTION headrace.capture_main()",
+                "CREATE TRIGGER c AFTER DELETE ON own.t EXECUTE FUNCTION headrace.capture_main()",
+                "INSERT INTO own.t VALUES (1)",
+                "UPDATE own.t SET id = 2",
+                "DELETE FROM own.t",
+            ):
+                connection.execute(statement.encode())
+            assert connection.execute("SELECT who FROM own.told").fetchall() == []
+    finally:
+        database.execute("DROP OWNED BY clerk CASCADE; DROP ROLE clerk")
+
+
 def test_no_type_of_the_writer_has_the_function_run_its_checks(database: Database, queue: Capturing) -> None:
     """Temporary types are found before all others, whatever the search path; the function runs as us."""
     executed(database, ["CREATE TABLE t (id int)"])

@@ -14,6 +14,8 @@ What it must never do is make the application's statement fail:
     names       Nothing in its body is found by a search path. Temporary tables and types are searched in
                 spite of it, before all others: a type that is no word of SQL's stands with its schema, or a
                 domain of the writer's would run its CHECK as us.
+                A trigger that somebody hangs on a table of his without transition tables would have a view of
+                his session read in their place, as us: it writes nothing.
                 The transition tables' columns are unknown: the body's own variables are told apart from them
                 by the block's label, and a row is named `n.*`, which no column can be called.
     settings    Its SET clauses pin what decides how values are printed, to what every connection of ours
@@ -215,6 +217,15 @@ DECLARE
     emptied smallint := {BEGUN};
     mark varchar := 'headrace.truncate_' || TG_RELID;
 BEGIN
+    IF TG_LEVEL = 'STATEMENT' AND TG_OP <> 'TRUNCATE'
+        AND (pg_catalog.to_regclass('pg_temp.old_rows') IS NOT NULL
+            OR pg_catalog.to_regclass('pg_temp.new_rows') IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
+            WHERE t.tgrelid = TG_RELID AND t.tgname = TG_NAME
+            AND coalesce(t.tgoldtable, '') = CASE TG_OP WHEN 'INSERT' THEN '' ELSE 'old_rows' END
+            AND coalesce(t.tgnewtable, '') = CASE TG_OP WHEN 'DELETE' THEN '' ELSE 'new_rows' END) THEN
+        RETURN NULL; -- somebody else's trigger, and a view of his by that name, which would run as us
+    END IF;
     IF TG_LEVEL = 'ROW' AND TG_NAME <> '{objects.trigger(ROWS)}' THEN
         leaf := TG_RELID;
         relation := pg_catalog.pg_partition_root(TG_RELID);
