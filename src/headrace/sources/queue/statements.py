@@ -217,14 +217,16 @@ DECLARE
     emptied smallint := {BEGUN};
     mark varchar := 'headrace.truncate_' || TG_RELID;
 BEGIN
-    IF TG_LEVEL = 'STATEMENT' AND TG_OP <> 'TRUNCATE'
-        AND (pg_catalog.to_regclass('pg_temp.old_rows') IS NOT NULL
-            OR pg_catalog.to_regclass('pg_temp.new_rows') IS NOT NULL)
-        AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
+    -- Without a query, as long as the session has no temporary relation by such a name.
+    IF pg_catalog.pg_my_temp_schema() <> 0 AND TG_LEVEL = 'STATEMENT' AND TG_OP <> 'TRUNCATE'
+        AND coalesce(pg_catalog.to_regclass('pg_temp.old_rows'), pg_catalog.to_regclass('pg_temp.new_rows'))
+            IS NOT NULL THEN
+        IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
             WHERE t.tgrelid = TG_RELID AND t.tgname = TG_NAME
             AND coalesce(t.tgoldtable, '') = CASE TG_OP WHEN 'INSERT' THEN '' ELSE 'old_rows' END
             AND coalesce(t.tgnewtable, '') = CASE TG_OP WHEN 'DELETE' THEN '' ELSE 'new_rows' END) THEN
-        RETURN NULL; -- somebody else's trigger, and a view of his by that name, which would run as us
+            RETURN NULL; -- somebody else's trigger, and a view of his by that name, which would run as us
+        END IF;
     END IF;
     IF TG_LEVEL = 'ROW' AND TG_NAME <> '{objects.trigger(ROWS)}' THEN
         leaf := TG_RELID;
