@@ -199,13 +199,25 @@ class Transfers:
             session.execute(insert, values)
 
     def _revise(self, session: Session, transfer: int) -> None:
+        if not self._held(session, transfer):
+            return
         for name in self.names:
             table = session.dialect.quoted(name)
             session.execute(f"UPDATE {table} SET revision = revision + 1 WHERE transfer = %s", [transfer])
 
     def _remove(self, session: Session, transfer: int) -> None:
+        if not self._held(session, transfer):
+            return
         for name in self.names:
             session.execute(f"DELETE FROM {session.dialect.quoted(name)} WHERE transfer = %s", [transfer])
+
+    def _held(self, session: Session, transfer: int) -> bool:
+        """Lock the transfer's rows and tell whether there are any.
+
+        A transfer that another writer commits between our two statements would be changed in one table only.
+        """
+        table = session.dialect.quoted(self.names[0])
+        return bool(session.rows(f"SELECT part FROM {table} WHERE transfer = {transfer:d} FOR UPDATE"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import psycopg
 import pytest
 
+from headrace.testing.oracle.contract import Session
+from headrace.testing.oracle.registry import oracle_of
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
-from headrace.testing.workload import Bag, Keyed, Large, Transfers, Workload, running
+from headrace.testing.workload import Bag, Keyed, Large, Transfers, Workload, make_tables, running
 
 pytestmark = pytest.mark.server
 
@@ -27,6 +32,36 @@ def test_transfers_are_whole_at_the_source_over_a_crash(database: Database, seed
     assert database.execute(TORN) == []
     assert database.execute("SELECT count(*) > 0 FROM transfer_out WHERE revision > 0") == [(True,)]
     assert work.rolled_back > 0
+
+
+class Interrupted:
+    """A session in which something happens after its first statement."""
+
+    def __init__(self, session: Session, happens: Callable[[], None]) -> None:
+        self.dialect = session.dialect
+        self._session = session
+        self._happens: list[Callable[[], None]] = [happens]
+
+    def __getattr__(self, name: str) -> Any:
+        def then(*arguments: Any) -> Any:
+            answer = getattr(self._session, name)(*arguments)
+            while self._happens:
+                self._happens.pop()()
+            return answer
+
+        return then
+
+
+@pytest.mark.parametrize("change", ["_revise", "_remove"])
+def test_a_transfer_that_commits_between_two_statements_stays_whole(database: Database, change: str) -> None:
+    work, url = Transfers(), database.url(user="app")
+    make_tables(url, work)
+    with oracle_of(url).session(url) as opening, oracle_of(url).session(url) as changing:
+        for name in work.names:
+            opening.execute(f"INSERT INTO {name} VALUES (1, 0, 1, 0, 7)")
+        getattr(work, change)(Interrupted(changing, opening.commit), 1)
+        changing.commit()
+    assert database.execute(TORN) == []
 
 
 def kinds(database: Database, slot: str) -> set[str]:
