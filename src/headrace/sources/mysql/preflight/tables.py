@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
+from headrace.sources.alike import new_names
 from headrace.sources.contract.findings import Finding, Level, mended
 from headrace.sources.mysql.catalog.busy import busy
 from headrace.sources.mysql.catalog.candidates import BASE_TABLE, Candidate
@@ -171,7 +171,7 @@ def _volatile(look: TableLook) -> Iterator[Finding]:
 
 
 def _columns(look: TableLook) -> Iterator[Finding]:
-    renamed = _renamed([column.name for column in look.columns])
+    renamed = new_names([column.name for column in look.columns])
     if renamed:
         table = f"{quoted(look.name.schema)}.{quoted(look.name.name)}"
         # To rename columns is the application's affair: for a person to read, not for a script to run.
@@ -189,19 +189,6 @@ def _columns(look: TableLook) -> Iterator[Finding]:
             ),
             table=look.name,
         )
-
-
-def _renamed(names: Sequence[str]) -> dict[str, str]:
-    """New names for those that differ from an earlier one only in case."""
-    taken = {name.casefold() for name in names}
-    met: set[str] = set()
-    renamed: dict[str, str] = {}
-    for name in names:
-        if name.casefold() in met:
-            renamed[name] = next(new for k in count(2) if (new := f"{name}_{k}").casefold() not in taken)
-            taken.add(renamed[name].casefold())
-        met.add(name.casefold())
-    return renamed
 
 
 def _key(look: TableLook, schema: TableSchema) -> Iterator[Finding]:

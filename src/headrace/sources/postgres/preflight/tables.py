@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
+from headrace.sources.alike import new_names
 from headrace.sources.contract.findings import Finding, Level, mended
 from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres.catalog.candidates import Candidate
@@ -177,7 +177,7 @@ def _columns(entry: TableEntry) -> Iterator[Finding]:
             ),
             table=entry.name,
         )
-    renamed = _renamed([column.name for column in entry.columns])
+    renamed = new_names([column.name for column in entry.columns])
     if renamed:
         # To rename columns is the application's affair: for a person to read, not for a script to run.
         statements = tuple(
@@ -194,19 +194,6 @@ def _columns(entry: TableEntry) -> Iterator[Finding]:
             ),
             table=entry.name,
         )
-
-
-def _renamed(names: Sequence[str]) -> dict[str, str]:
-    """New names for those that differ from an earlier one only in case."""
-    taken = {name.casefold() for name in names}
-    met: set[str] = set()
-    renamed: dict[str, str] = {}
-    for name in names:
-        if name.casefold() in met:
-            renamed[name] = next(new for k in count(2) if (new := f"{name}_{k}").casefold() not in taken)
-            taken.add(renamed[name].casefold())
-        met.add(name.casefold())
-    return renamed
 
 
 def _identity(entry: TableEntry, version: int) -> Iterator[Finding]:
