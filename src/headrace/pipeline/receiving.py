@@ -83,7 +83,9 @@ class Receiving:
         source = self._ledger.source
         assert source is not None
         tables = {*self._ledger.tables, *self._ledger.staged}
-        return registry.stream_source(source.kind).picking(source.upstream, tables)
+        return registry.stream_source(source.kind).picking(
+            source.upstream, tables, self._place.config.options
+        )
 
     def _feed(self) -> Feed:
         assert self._ledger.source is not None

@@ -78,9 +78,10 @@ class StreamSource(Protocol):
     def at(self, upstream: Json, time: int) -> Position | None:
         """The position at a time, as `Source.at` has it."""
 
-    def picking(self, upstream: Json, tables: Collection[TableName]) -> Json:
+    def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
         """The record of a stream of these tables: the same one where the source itself knows which they are.
 
+        `options` are those of this run: what they say of how a stream is read may differ from the last one's.
         A receiver that picks them out of the stream finds them there. What it received by another record is
         of no use: it is received again, from the newest mark on.
         """

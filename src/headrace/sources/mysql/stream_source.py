@@ -5,7 +5,7 @@ No logic stands here, and no Arrow is loaded for it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.core.errors import HeadraceError
@@ -63,7 +63,7 @@ class MysqlStreamSource:
         """A set of transactions does not follow from how many they are."""
         return None
 
-    def picking(self, upstream: Json, tables: Collection[TableName]) -> Json:
+    def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
         """The same, with these tables: the binlog has those of the whole server."""
         names = tuple(sorted((each.schema, each.name) for each in tables))
         return replace(Upstream.of(upstream), tables=names).as_record()

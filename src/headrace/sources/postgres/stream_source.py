@@ -5,7 +5,7 @@ No logic stands here. `STREAM_SOURCE` is what `sources.registry` hands out; no A
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
@@ -68,7 +68,7 @@ class PostgresStreamSource:
     def at(self, upstream: Json, time: int) -> Position:
         return Upstream.of(upstream).log.at(time)
 
-    def picking(self, upstream: Json, tables: Collection[TableName]) -> Json:
+    def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
         """The same: the publication knows the tables."""
         return upstream
 

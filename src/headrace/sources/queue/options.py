@@ -1,14 +1,17 @@
 """The options of a queue's mirror, as the record of what it reads, and back.
 
-Called where a mirror is planned (`source`); a value that cannot be is refused there.
+Called where a mirror is planned (`source`) and where a run begins to read (`stream_source`); a value that
+cannot be is refused there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from headrace.core.errors import Misconfigured
+from headrace.sources.contract.declaration import Option
 from headrace.sources.queue.declaration import DECLARATION, IDLE_TICK, QUEUE, SCHEMA, TICK
 from headrace.sources.queue.objects import Objects, Upstream
 
@@ -18,27 +21,27 @@ _LAKE_LETTERS = 8
 
 def planned(lake_id: str, source: str, options: Mapping[str, str]) -> Upstream:
     """The record of a mirror that is to be, by the options of its user."""
-    values = {option.name: DECLARATION.value(options, option.name) or "" for option in DECLARATION.options}
-    Objects(values[SCHEMA.name], values[QUEUE.name])
-    return Upstream(
-        schema=values[SCHEMA.name],
-        queue=values[QUEUE.name],
-        lake=f"{lake_id[:_LAKE_LETTERS].lower()}_{source}",
-        pause=_seconds(values[TICK.name], TICK.name),
-        idle_pause=max(
-            _seconds(values[IDLE_TICK.name], IDLE_TICK.name), _seconds(values[TICK.name], TICK.name)
-        ),
+    schema, queue = _value(options, SCHEMA), _value(options, QUEUE)
+    Objects(schema, queue)
+    lake = f"{lake_id[:_LAKE_LETTERS].lower()}_{source}"
+    return paced(Upstream(schema=schema, queue=queue, lake=lake), options)
+
+
+def paced(upstream: Upstream, options: Mapping[str, str]) -> Upstream:
+    """The queue with the pauses that these options ask for: each run may have others."""
+    pause = _seconds(_value(options, TICK), TICK.name)
+    return replace(
+        upstream, pause=pause, idle_pause=max(_seconds(_value(options, IDLE_TICK), IDLE_TICK.name), pause)
     )
 
 
 def said(upstream: Upstream) -> dict[str, str]:
-    """The options that say the same."""
-    return {
-        QUEUE.name: upstream.queue,
-        SCHEMA.name: upstream.schema,
-        TICK.name: f"{upstream.pause:g}",
-        IDLE_TICK.name: f"{upstream.idle_pause:g}",
-    }
+    """The options that say the same: those that stay what they are."""
+    return {QUEUE.name: upstream.queue, SCHEMA.name: upstream.schema}
+
+
+def _value(options: Mapping[str, str], option: Option) -> str:
+    return DECLARATION.value(options, option.name) or ""
 
 
 def _seconds(text: str, name: str) -> float:

@@ -5,7 +5,7 @@ No logic stands here, and no Arrow is loaded for it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
@@ -16,6 +16,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.contract.stream import Orders, StreamSource
 from headrace.sources.queue.address import QueueAddress
 from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.options import paced
 from headrace.sources.queue.stream.queue_stream import QueueStream, Wanted
 from headrace.sources.queue.upstream import history_changed
 
@@ -56,9 +57,9 @@ class QueueStreamSource:
         """A tick is known by its nonce, which its number does not tell."""
         return None
 
-    def picking(self, upstream: Json, tables: Collection[TableName]) -> Json:
-        """The same: triggers write down the tables that are wanted."""
-        return upstream
+    def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
+        """The queue, with the pauses of this run; triggers write down the tables that are wanted."""
+        return paced(Upstream.of(upstream), options).as_record()
 
     def history_changed(self, upstream: Json, sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
         return history_changed(sent, again)
