@@ -7,7 +7,8 @@
     rewrite   a column is added with a value: the rows are written again in the lake while another table is
               written; rows a second, the other table's latency, and the peak of memory (PSS) of the whole
               tree, at all rows and at a quarter
-    look      one look at so many tables, as each mark needs it
+    look      one look at so many tables, as each mark needs it: by the clock, and in processors' time, ours
+              and that of the server's process
     versions  a table that was altered so often reads at any mark as one that never was
 
 A latency is the time from a commit to its mark, as the mark tells both: nobody asks meanwhile, who would take
@@ -40,6 +41,7 @@ from headrace.testing.postgres import Database, postgres
 PARTS = ("add", "rewrite", "look", "versions")
 COLUMNS = "(id bigint PRIMARY KEY, a int, b text, c text, d numeric(12,2), e timestamptz, f boolean)"
 VALUES = "i, i % 1000, 'text ' || i, md5(i::text), i / 7.0, now(), i % 2 = 0"
+_SERVER_PROCESS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE '%bench%'"
 DEADLINE = 3600.0
 POLL = 0.1
 
@@ -201,13 +203,21 @@ def look(count: int) -> None:
         kind = registry.by_kind(source.kind)
         session = stack.enter_context(closing(kind.connect(kind.address(url), role="bench")))
         tables = session.tables(source.upstream)
-        taken = []
-        for _ in range(10):
-            begun = time.perf_counter()
+        [(server,)] = database.execute(_SERVER_PROCESS)
+        taken, ours, theirs = [], [], processor(server)
+        for _ in range(30):
+            begun, used = time.perf_counter(), time.process_time()
             check = tables.check({str(name): record.definition for name, record in known.items()})
             taken.append(time.perf_counter() - begun)
+            ours.append(time.process_time() - used)
             assert not check.changes
-        print(f"look     {count:>11,} tables  {statistics.median(taken) * 1000:.0f} ms", flush=True)
+        print(
+            f"look     {count:>11,} tables  best {min(taken) * 1000:.0f} ms, median "
+            f"{statistics.median(taken) * 1000:.0f}; processors: ours "
+            f"{statistics.median(ours) * 1000:.0f} ms, the server's "
+            f"{(processor(server) - theirs) / len(taken) * 1000:.0f}",
+            flush=True,
+        )
 
 
 def versions(count: int, marks: int) -> None:

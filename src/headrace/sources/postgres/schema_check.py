@@ -29,6 +29,7 @@ from headrace.sources.contract.tables import Change, Derived, SchemaCheck, Table
 from headrace.sources.postgres.catalog import definitions, table_def
 from headrace.sources.postgres.catalog.alteration import Missing, derived, differs, is_news
 from headrace.sources.postgres.catalog.emptiness import with_emptiness
+from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.locks import READERS_WAIT_FOR, holders
 from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry, schema_of
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
@@ -72,17 +73,28 @@ class _Server:
     publication: int | None
 
 
-def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]) -> SchemaCheck:
-    """Look at the server, then at these tables."""
+def check(
+    connection: Session,
+    upstream: Upstream,
+    known: Mapping[str, TableDef],
+    memory: EntryMemory | None = None,
+) -> SchemaCheck:
+    """Look at the server, then at these tables; what the last look found the same is not compared again."""
+    memory = EntryMemory() if memory is None else memory
     [row] = query(connection, _SERVER, [upstream.publication])
     server = _Server(*row)
     numbers = sorted({table.number for table in known.values()})
-    entries = definitions.read_entries(connection, numbers, [upstream.publication]).values()
-    last = {key: from_record(table.details) for key, table in known.items()}
-    now, held = with_emptiness(connection, last.values(), {entry.oid: entry for entry in entries})
+    entries = definitions.read_entries(connection, numbers, [upstream.publication], memory).values()
+    now: Mapping[int, TableEntry] = {entry.oid: entry for entry in entries}
+    last = {
+        key: from_record(table.details)
+        for key, table in known.items()
+        if not memory.is_same(key, table.details, now.get(table.number))
+    }
+    now, held = with_emptiness(connection, last.values(), now)
     changes, news = {}, {}
-    for key, table in known.items():
-        before, seen = last[key], now.get(table.number)
+    for key, before in last.items():
+        table, seen = known[key], now.get(known[key].number)
         what = "it was dropped" if seen is None else differs(before, seen)
         if what is not None:
             mend = None if seen is None else _mend(connection, upstream, table, seen)
@@ -93,6 +105,9 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
                 )
         elif seen is not None and is_news(before, seen):
             news[key] = _renewed(table, seen)
+        elif seen is not None:
+            memory.note_same(key, table.details, seen)
+    memory.forget_records(known)
     hidden = {*server.exclusive, *unfinished(connection, now.values(), server.xmin)}
     hidden |= {oid for oid in server.shared if oid in now and all(m.inherited for m in now[oid].memberships)}
     hidden |= held | {oid for oid, entry in now.items() if _is_tree_hidden(entry, server)}

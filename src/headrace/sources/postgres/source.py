@@ -6,7 +6,7 @@ No logic stands here. `SOURCE` is what `sources.registry` hands out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
@@ -38,6 +38,7 @@ from headrace.sources.contract.statements import Told
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres import capture, decoding, slicing, spark_casts
 from headrace.sources.postgres import upstream as upstreams
+from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.context import OpenTransaction, StreamContext, newest, own
 from headrace.sources.postgres.declaration import DECLARATION
 from headrace.sources.postgres.objects import Upstream
@@ -129,6 +130,7 @@ class PostgresSession:
     connection: Connection
     address: Address
     found: Identity
+    memory: EntryMemory = field(default_factory=EntryMemory, compare=False)  # of its tables' definitions
 
     @property
     def identity(self) -> Json:
@@ -169,7 +171,7 @@ class PostgresSession:
         upstreams.leave(self.address, self.connection, Upstream.of(upstream))
 
     def tables(self, upstream: Json) -> PostgresTables:
-        return PostgresTables(self.connection, Upstream.of(upstream))
+        return PostgresTables(self.connection, Upstream.of(upstream), self.memory)
 
     # --- how far it is
 

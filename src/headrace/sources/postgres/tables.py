@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.tables import Examined, Heard, SchemaCheck, TableDef
 from headrace.sources.postgres import capture, schema_check
+from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight import PostgresWish, unmirrored
 from headrace.sources.postgres.session.statements import Session
@@ -20,6 +21,7 @@ class PostgresTables:
 
     connection: Session
     upstream: Upstream
+    memory: EntryMemory = field(default_factory=EntryMemory, compare=False)
 
     @property
     def folded(self) -> bool:
@@ -35,7 +37,7 @@ class PostgresTables:
         return capture.define(self.connection, self.upstream, tables)
 
     def check(self, known: Mapping[str, TableDef], heard: Heard | None = None) -> SchemaCheck:
-        return schema_check.check(self.connection, self.upstream, known)
+        return schema_check.check(self.connection, self.upstream, known, self.memory)
 
     def unmirrored(
         self, patterns: Sequence[str], mirrored: Collection[TableName]

@@ -1,24 +1,30 @@
 """What lies between two looks: ordinary maintenance does not count, what was taken back does.
 
-Also how a look that an older release recorded is compared.
+Also how a look that an older release recorded is compared. Each look is taken twice, by one who remembers the
+last and by one who does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from headrace.core.names import TableName
+from headrace.sources.contract.tables import SchemaCheck, TableDef
 from headrace.sources.postgres.catalog.alteration import differs, is_news
-from headrace.sources.postgres.catalog.definitions import read_entries_by_name
+from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
+from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.table_def import TableEntry, as_shown, schema_of
-from headrace.sources.postgres.catalog.table_def_record import from_record, to_record
+from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
+from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.tables import PostgresTables
 from headrace.testing.postgres import Database
 
 pytestmark = pytest.mark.server
@@ -39,15 +45,27 @@ CREATE TABLE leaf PARTITION OF middle FOR VALUES IN (1);
 """
 
 
+@dataclass
+class Looks:
+    """A connection, and what is remembered over it."""
+
+    connection: Session
+    memory: EntryMemory = field(default_factory=EntryMemory)
+
+
 @pytest.fixture
-def session(database: Database) -> Iterator[Session]:
+def session(database: Database) -> Iterator[Looks]:
     database.execute(SETUP, user="app")
     with closing(connect(Address.parse(database.url(user="app")), role="test")) as connection:
-        yield connection
+        yield Looks(connection)
 
 
-def see(session: Session, name: TableName = T) -> TableEntry:
-    return read_entries_by_name(session, [name], ["p"])[name]
+def see(session: Looks, name: TableName = T) -> TableEntry:
+    entry = read_entries_by_name(session.connection, [name], ["p"])[name]
+    others = [each.oid for each in read_entries_by_name(session.connection, [T, W, LEAF], ["p"]).values()]
+    remembered = read_entries(session.connection, [entry.oid, *others], ["p"], session.memory)[name]
+    assert (remembered, remembered.replacing) == (entry, entry.replacing)
+    return entry
 
 
 def run(database: Database, statements: str) -> None:
@@ -74,7 +92,7 @@ MAINTENANCE = (
 )
 
 
-def test_ordinary_maintenance_is_no_difference(session: Session, database: Database) -> None:
+def test_ordinary_maintenance_is_no_difference(session: Looks, database: Database) -> None:
     database.execute("CREATE PUBLICATION p FOR TABLE t, w, k")
     recorded = schema_of(see(session))
     for statement in MAINTENANCE:
@@ -104,7 +122,7 @@ LIKE_MAINTENANCE = (
 
 
 def test_what_is_like_maintenance_and_changes_values_or_keys_differs(
-    session: Session, database: Database
+    session: Looks, database: Database
 ) -> None:
     database.execute("CREATE PUBLICATION p FOR TABLE t, w")
     for name, ddl, said in LIKE_MAINTENANCE:
@@ -146,7 +164,7 @@ TAKEN_BACK = (
 )  # fmt: skip
 
 
-def test_what_was_taken_back_between_two_looks_is_seen(session: Session, database: Database) -> None:
+def test_what_was_taken_back_between_two_looks_is_seen(session: Looks, database: Database) -> None:
     """Rows that were written in between are not in the stream, or are printed there under other names."""
     for published, name, taken_back, said in TAKEN_BACK:
         if published.endswith("other"):
@@ -174,7 +192,7 @@ LEFT_ALONE = (
 )  # fmt: skip
 
 
-def test_what_leaves_membership_alone_is_no_difference(session: Session, database: Database) -> None:
+def test_what_leaves_membership_alone_is_no_difference(session: Looks, database: Database) -> None:
     for published, name, ddl in LEFT_ALONE:
         database.execute(f"CREATE PUBLICATION p FOR {published}")
         before = see(session, name)
@@ -182,6 +200,51 @@ def test_what_leaves_membership_alone_is_no_difference(session: Session, databas
         run(database, ddl)
         assert differs(before, see(session, name)) is None, (published, ddl)
         database.execute("DROP PUBLICATION p")
+
+
+# --- what a look remembers ------------------------------------------------------------------------
+
+FORTH_AND_BACK = (
+    "ALTER TABLE t ADD more int; ALTER TABLE t DROP more",
+    "ALTER TABLE t RENAME n TO m; ALTER TABLE t RENAME m TO n",
+    "ALTER TYPE pair RENAME ATTRIBUTE x TO y; ALTER TYPE pair RENAME ATTRIBUTE y TO x",
+    "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'; ALTER TYPE mood RENAME VALUE 'blue' TO 'sad'",
+    "ALTER PUBLICATION p DROP TABLE w; ALTER PUBLICATION p ADD TABLE w",
+    "ALTER TABLE k RENAME TO l; ALTER TABLE l RENAME TO k",
+    "ALTER TABLE w REPLICA IDENTITY NOTHING; ALTER TABLE w REPLICA IDENTITY FULL",
+    "DROP TABLE k",
+)
+
+
+def outcome(check: SchemaCheck) -> dict[str, object]:
+    return {**{key: change.what for key, change in check.changes.items()}, **check.news}
+
+
+def test_a_check_that_remembers_the_last_one_finds_what_any_other_finds(
+    session: Looks, database: Database
+) -> None:
+    """Of tables as they first were, and as a lake records them, after each statement."""
+    database.execute("CREATE PUBLICATION p FOR TABLE t, w, k")
+    oid = database.execute("SELECT oid::int8 FROM pg_publication")[0][0]
+    upstream = Upstream("s", "p", owns_publication=False, publication_oid=oid)
+    tables = PostgresTables(session.connection, upstream)
+    entries = read_entries_by_name(session.connection, [T, W, K], ["p"]).values()
+    first = {str(entry.name): definition(entry) for entry in entries}
+    known: dict[str, TableDef] = dict(first)
+    found = 0
+    for statements in (*MAINTENANCE, *FORTH_AND_BACK):
+        for statement in statements.split("; "):
+            run(database, statement)
+            for asked in (first, known):
+                others = PostgresTables(session.connection, upstream)
+                check, fresh = outcome(tables.check(asked)), outcome(others.check(asked))
+                assert check == fresh, statement
+            found += len(fresh)
+            known |= tables.check(known).news
+            assert outcome(tables.check(known)) == {
+                key: what for key, what in fresh.items() if isinstance(what, str)
+            }, statement
+    assert found > len(MAINTENANCE), "each of these was seen"
 
 
 # --- records of an older release ----------------------------------------------------------------
@@ -201,9 +264,7 @@ def as_recorded_before(entry: TableEntry) -> TableEntry:
     return from_record(record)
 
 
-def test_a_look_of_an_older_release_equals_one_at_the_same_table(
-    session: Session, database: Database
-) -> None:
+def test_a_look_of_an_older_release_equals_one_at_the_same_table(session: Looks, database: Database) -> None:
     for published in ("TABLE t, w, root", "TABLES IN SCHEMA public", "ALL TABLES"):
         database.execute(f"CREATE PUBLICATION p FOR {published}")
         for name in (T, W, LEAF):
@@ -225,9 +286,7 @@ SINCE = (
 )
 
 
-def test_a_look_of_an_older_release_is_compared_as_far_as_it_goes(
-    session: Session, database: Database
-) -> None:
+def test_a_look_of_an_older_release_is_compared_as_far_as_it_goes(session: Looks, database: Database) -> None:
     database.execute("CREATE PUBLICATION p FOR TABLE t, w, root")
     for name, ddl, said in SINCE:
         old = as_recorded_before(see(session, name))
