@@ -7,9 +7,10 @@ Within quotes the server doubles quotes and backslashes and writes everything el
 of the texts' own buffer; only if a value holds a doubled letter is the buffer copied, and such values are
 shortened where they lie in the copy.
 
-A text with another number of fields is of another layout of the table, which its caller can tell. One that
-the server would not write is a definite error: no value of the row can be trusted then. Called by the queue's
-decoder, with rows of one layout of one table.
+A text with another number of fields is of another layout of the table, which its caller can tell: `fields`
+takes rows of several and says how many each has, `columns` those of one. A text that the server would not
+write is a definite error: no value of the row can be trusted then. Called by the queue's decoder, with rows
+of one table.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from headrace.decode.text import NULL, TEXT, TextColumn
 
 _OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH = (ord(letter) for letter in '(),"\\')
 
-_FINE, _FIELD_COUNT, _MALFORMED = range(3)
-
 
 class FieldsDiffer(Exception):
     """A row has another number of fields than was asked for: it is of another layout of its table."""
@@ -35,14 +34,23 @@ class FieldsDiffer(Exception):
 
 
 def columns(rows: TextColumn, ncols: int) -> list[TextColumn]:
-    """The fields of these rows, none of which is NULL."""
+    """The fields of these rows, none of which is NULL; all of them have so many."""
+    texts, counts = fields(rows, ncols)
+    if len(others := np.flatnonzero(counts != ncols)):
+        raise FieldsDiffer(int(others[0]))
+    return texts
+
+
+def fields(rows: TextColumn, most: int) -> tuple[list[TextColumn], Lengths]:
+    """The fields of these rows, the first `most` of each, and how many it has; one more than that: too many.
+
+    What a row has not is NULL.
+    """
     nrows = len(rows)
-    kinds = np.empty((ncols, nrows), np.uint8)
-    starts, lengths = np.empty((ncols, nrows), np.int64), np.empty((ncols, nrows), np.int32)
-    trouble, row, escaped = _split(rows.data, rows.kinds, rows.starts, rows.lengths, kinds, starts, lengths)
-    if trouble == _FIELD_COUNT:
-        raise FieldsDiffer(row)
-    if trouble != _FINE:
+    kinds, counts = np.full((most, nrows), NULL, np.uint8), np.zeros(nrows, np.int32)
+    starts, lengths = np.zeros((most, nrows), np.int64), np.zeros((most, nrows), np.int32)
+    row, escaped = _split(rows.data, rows.kinds, rows.starts, rows.lengths, kinds, starts, lengths, counts)
+    if row >= 0:
         raise Definite(
             "QUEUE_BAD_ROW",
             "a row of the queue can't be read",
@@ -53,7 +61,7 @@ def columns(rows: TextColumn, ncols: int) -> list[TextColumn]:
     if escaped:
         data = data.copy()
         _shorten(data, kinds, starts, lengths)
-    return [TextColumn(kinds[i], starts[i], lengths[i], data) for i in range(ncols)]
+    return [TextColumn(kinds[i], starts[i], lengths[i], data) for i in range(most)], counts
 
 
 # What a plain field ends at, or must not hold; and what is doubled within quotes.
@@ -80,7 +88,7 @@ def _quoted(data: Bytes, at: int, last: int) -> tuple[int, bool]:
 
 
 @kernel(
-    several(types.int64, types.int64, types.boolean),
+    several(types.int64, types.boolean),
     given(types.uint8),
     given(types.uint8),
     given(types.int64),
@@ -88,6 +96,7 @@ def _quoted(data: Bytes, at: int, last: int) -> tuple[int, bool]:
     filled(types.uint8, 2),
     filled(types.int64, 2),
     filled(types.int32, 2),
+    filled(types.int32),
 )
 def _split(
     data: Bytes,
@@ -97,38 +106,40 @@ def _split(
     kinds: Bytes,
     starts: Ints,
     lengths: Lengths,
-) -> tuple[int, int, bool]:
-    """Find each field; one whose kind is a backslash still holds doubled letters."""
+    counts: Lengths,
+) -> tuple[int, bool]:
+    """Find each field; one whose kind is a backslash still holds doubled letters. A malformed row, or -1."""
     ncols, nrows = kinds.shape
     any_doubled = False
     for row in range(nrows):
         at = row_starts[row]
         last = at + row_lengths[row] - 1  # of the closing parenthesis; no field goes beyond it
         if row_kinds[row] != TEXT or at < 0 or last <= at or last >= len(data):
-            return _MALFORMED, row, False
+            return row, False
         if data[at] != _OPEN or data[last] != _CLOSE:
-            return _MALFORMED, row, False
-        for column in range(ncols):
+            return row, False
+        count = 0
+        while at < last and count < ncols:
             at += 1  # behind the parenthesis, or the comma
             start = at
             if data[at] == _QUOTE:
                 start += 1
                 at, doubled = _quoted(data, start, last)
                 if at < 0:
-                    return _MALFORMED, row, False
-                kinds[column, row], lengths[column, row] = _BACKSLASH if doubled else TEXT, at - start
+                    return row, False
+                kinds[count, row], lengths[count, row] = _BACKSLASH if doubled else TEXT, at - start
                 any_doubled |= doubled
                 at += 1
             else:
                 while at < last and _ENDS[data[at]] == 0:
                     at += 1
-                kinds[column, row], lengths[column, row] = NULL if at == start else TEXT, at - start
-            starts[column, row] = start
+                kinds[count, row], lengths[count, row] = NULL if at == start else TEXT, at - start
+            starts[count, row] = start
             if at < last and data[at] != _COMMA:
-                return _MALFORMED, row, False
-            if (at == last) != (column == ncols - 1):
-                return _FIELD_COUNT, row, False
-    return _FINE, 0, any_doubled
+                return row, False
+            count += 1
+        counts[row] = count + (at < last)
+    return -1, any_doubled
 
 
 @kernel(
