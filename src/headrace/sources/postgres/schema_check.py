@@ -21,17 +21,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from headrace.core.conversion import Part, Take, Value
 from headrace.core.names import quote_identifier
-from headrace.decode.text import TextColumn
-from headrace.decode.values.forms import decode_column
 from headrace.sources.contract.tables import Change, Derived, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog import definitions, table_def
-from headrace.sources.postgres.catalog.alteration import Missing, derived, differs, is_news
+from headrace.sources.postgres.catalog.alteration import derived, differs, is_news, parts_of
 from headrace.sources.postgres.catalog.emptiness import with_emptiness
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.locks import READERS_WAIT_FOR, holders
-from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry, schema_of
+from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
 from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
 from headrace.sources.postgres.lsn import Lsn
@@ -99,7 +96,7 @@ def check(
         if what is not None:
             mend = None if seen is None else _mend(connection, upstream, table, seen)
             changes[key] = Change(what, None if seen is None else definition(seen), mend)
-            if seen is not None and (parts := _parts(before, seen)) is not None:
+            if seen is not None and (parts := parts_of(seen, derived(before, seen))) is not None:
                 changes[key] = replace(
                     changes[key], derived=Derived(parts, upstream.position(behind_all(connection)))
                 )
@@ -142,24 +139,6 @@ def _is_tree_hidden(root: TableEntry, server: _Server) -> bool:
     roots = {root.oid, *(branch.oid for branch in root.tree if not branch.has_rows)}
     beneath = {branch.oid for branch in root.tree}
     return not roots.isdisjoint(server.shared) or not beneath.isdisjoint(server.exclusive)
-
-
-def _parts(last: TableEntry, seen: TableEntry) -> tuple[Part, ...] | None:
-    """Say out of what columns come in old rows; None where it is not proven, or a value has no lake form."""
-    found = derived(last, seen)
-    if found is None:
-        return None
-    parts: list[Part] = []
-    for column, each in zip(schema_of(seen).columns, found, strict=True):
-        if not isinstance(each, Missing):
-            parts.append(Take(each))
-            continue
-        text = None if each.text is None else each.text.encode()
-        decoded = decode_column(TextColumn.of([text]), column.form, column.type)
-        if len(decoded.bad):
-            return None
-        parts.append(Value.of(decoded.array[0]))
-    return tuple(parts)
 
 
 def _renewed(table: TableDef, seen: TableEntry) -> TableDef:

@@ -3,6 +3,7 @@
     differs(last, now)   ──►  None, or what changed the meaning of the stream, of the copy, or of both
     is_news(last, now)   ──►  it does not differ, and the next look is to be compared with this one
     derived(last, now)   ──►  where its columns alone are others: out of what each of them comes in old rows
+    parts_of(now, found) ──►  the same, with the values as the lake has them
 
 Called before each mark (`postgres.schema_check`). Everything that a look holds is compared, but for
 what ordinary maintenance alters and no row depends on:
@@ -35,8 +36,15 @@ the whole tree beneath is compared (`partition_tree`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
+from headrace.core.conversion import Part, Take, Value
+from headrace.core.schema import Column
+from headrace.decode.text import TextColumn
+from headrace.decode.values.forms import decode_column
 from headrace.sources.postgres.catalog.partition_tree import tree_differs, value_before
 from headrace.sources.postgres.catalog.table_def import (
     PARTITIONED,
@@ -44,6 +52,7 @@ from headrace.sources.postgres.catalog.table_def import (
     Membership,
     TableEntry,
     leaf_flaw,
+    schema_of,
     watched,
 )
 from headrace.sources.postgres.catalog.types import TypeEntry, enum_of, is_same_form, is_wider
@@ -80,7 +89,7 @@ class Missing:
     text: str | None
 
 
-def derived(last: TableEntry, now: TableEntry) -> tuple[int | Missing, ...] | None:
+def derived(last: TableEntry, now: TableEntry, *, by_names: bool = True) -> tuple[int | Missing, ...] | None:
     """Say out of what each mirrored column comes in rows from before; None where that is not proven.
 
     A column is known again by its number, whatever it is called. One that was added has a value in old rows
@@ -91,14 +100,15 @@ def derived(last: TableEntry, now: TableEntry) -> tuple[int | Missing, ...] | No
     Between the looks there may have been rows under columns that neither shows. Where columns were added
     only, or dropped only, and renamed at will, no such layout has the names of one that is known but means
     other columns: a layout's length tells which they were. Where some came and others went, it may. Of tables
-    that are sent in part a layout does not show all columns: nothing is proven of them.
+    that are sent in part a layout does not show all columns: nothing is proven of them. A source that knows
+    the columns of each row by other means than names (`by_names`) takes care of that itself.
     """
     before = {attribute.number: attribute for attribute in last.attributes}
     added = [attribute for attribute in now.attributes if attribute.number not in before]
     gone = before.keys() - {attribute.number for attribute in now.attributes}
     if last.filenode != now.filenode or not last.width or _is_part(now):
         return None
-    if now.width - last.width != len(added) or (added and gone):
+    if by_names and (now.width - last.width != len(added) or (added and gone)):
         return None
     if now.kind == PARTITIONED:
         now = replace(now, attributes=tuple(_in_leaves(last, now, a) for a in now.attributes))
@@ -112,6 +122,29 @@ def derived(last: TableEntry, now: TableEntry) -> tuple[int | Missing, ...] | No
         places[a.number] if a.number in places else Missing(a.value if a.missing else None)
         for a in now.columns
     )
+
+
+def parts_of(now: TableEntry, found: Sequence[int | Missing] | None) -> tuple[Part, ...] | None:
+    """The parts of a conversion to these columns; None without a proof, or a lake form of a value."""
+    if found is None:
+        return None
+    parts: list[Part] = []
+    for column, each in zip(schema_of(now).columns, found, strict=True):
+        if not isinstance(each, Missing):
+            parts.append(Take(each))
+        elif (value := missing_value(column, each.text)) is not None:
+            parts.append(Value.of(value[0]))
+        else:
+            return None
+    return tuple(parts)
+
+
+def missing_value(column: Column, text: str | None) -> pa.Array | None:
+    """The one value of an added column in all rows from before it; None where it has no lake form."""
+    decoded = decode_column(
+        TextColumn.of([None if text is None else text.encode()]), column.form, column.type
+    )
+    return None if len(decoded.bad) else decoded.array
 
 
 def _in_leaves(last: TableEntry, now: TableEntry, attribute: Attribute) -> Attribute:
