@@ -25,6 +25,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.decode.queue import framing
 from headrace.lake.read.lake import Lake
+from headrace.pipeline.state.alterations import Way
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.decoder import TableChanges, Wanted
 from headrace.sources.contract.tables import TableDef
@@ -61,7 +62,6 @@ SAME: Mapping[str, str] = {
 }
 COPIED: Mapping[str, str] = {
     **{name: statements for name, statements in roots.COPIED.items() if name != "identity_for_a_while"},
-    "added": roots.SAME["added"],
     "silenced": "ALTER TABLE {t}_mid DISABLE TRIGGER ALL; UPDATE {t} SET v = 'silent';"
     " ALTER TABLE {t}_mid ENABLE TRIGGER ALL",
     "new_and_silenced": f"{MADE}; ALTER TABLE {{t}}_new DISABLE TRIGGER ALL; {INTO};"
@@ -69,12 +69,24 @@ COPIED: Mapping[str, str] = {
     # Its rows are gone again, and were there in between.
     "attached_and_emptied": f"{LIKE}; {ROWS}; {ATTACH}; DELETE FROM {{t}} WHERE k = 41; VACUUM {{t}}_new",
 }
-CASES = {**SAME, **COPIED}
+# Columns of a root: its partitions have them in an order each, and rows of before stand in that.
+FOLLOWED: Mapping[str, str] = {
+    "added": roots.SAME["added"],
+    "added_within": "BEGIN; UPDATE {t} SET v = 'x' WHERE k IN (11, 21);"
+    " ALTER TABLE {t} ADD more int DEFAULT 7, ADD less text;"
+    " UPDATE {t} SET more = 8, less = 'y' WHERE k IN (11, 22); COMMIT",
+    "dropped_column": "UPDATE {t} SET v = 'x' WHERE k = 11; ALTER TABLE {t} DROP big; "
+    f"{MADE}; INSERT INTO {{t}} VALUES (200, 42, 'into'); UPDATE {{t}} SET v = 'y' WHERE k IN (12, 33)",
+    "renamed": "UPDATE {t} SET big = 'before' WHERE k IN (11, 22); ALTER TABLE {t} RENAME big TO large;"
+    " UPDATE {t} SET large = 'short' WHERE k IN (12, 22)",
+}
+CASES = {**SAME, **FOLLOWED, **COPIED}
 # Those in which triggers are unlike a log; the others are of the long run.
 OWN = (
     *("moved", "by_leaf", "made", "attached_empty", "identity_for_a_while", "merged", "written_by_triggers"),
     *("under_hostile_settings", "attached", "came_and_went", "made_and_emptied_amid", "made_in_savepoint"),
     *("truncated", "detached_for_a_while", "silenced", "new_and_silenced", "attached_and_emptied"),
+    *FOLLOWED,
 )
 AGAIN = """
 CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -166,6 +178,15 @@ def test_what_brings_no_row_leaves_a_root_in_its_marks(scene: Scene) -> None:
         record = scene.mirrors.record(f"public.{case}")
         assert (record.state, record.error, record.since) == (State.LIVE, None, scene.since[case]), case
         assert all(f"public.{case}" in mark.versions for mark in marks), case
+
+
+def test_what_becomes_of_columns_is_followed_without_a_copy(scene: Scene) -> None:
+    for case in FOLLOWED:
+        record = scene.mirrors.record(f"public.{case}")
+        assert (record.state, record.error) == (State.LIVE, None), case
+        assert record.alteration is not None, case
+        assert record.alteration.way == (Way.ADDED if case == "added" else Way.REWRITTEN), case
+        assert record.since == scene.lake.at(epoch=scene.epoch).mark.time + 1, case
 
 
 # --- partitions by themselves, and as somebody's part ----------------------------------------------

@@ -15,6 +15,9 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     partitions   what is beneath a partitioned table: how its rows become the root's, and from when on
     emptiness    which partitions that were attached brought no row
     capture      which tables have triggers, for which lake; `tables` says it as the contract wants it
+    layouts      under which columns a row was written, where tables are altered between ticks
+    ddl          between which ticks columns came and went
+    following    what becomes of tables whose columns are others
     schema_check whether tables and triggers are what was recorded of them
     preflight    what would go wrong, and the script for who may make what we may not
     removal      a lake that reads no more, and the queue behind the last one

@@ -14,8 +14,9 @@ unclear (3): the table stops.
 A row of a partition stands as that has it: its columns are put into the root's order, and rows of which the
 root may have others are a failure of the root (`partitions`).
 
-A row with another number of fields than the table was recorded with is a failure of its table at its time: a
-value, and not an exception, so that the other tables of the slice go on. What can't be read at all is raised:
+Which columns a row has is told by the number of its fields and its time (`layouts`). One of which that is not
+proven is a failure of its table at its time: a value, and not an exception, so that the other tables of the
+slice go on. What can't be read at all is raised:
 it concerns the whole source.
 """
 
@@ -31,16 +32,20 @@ import pyarrow as pa
 from headrace.core.change_batch import BAD, TIMESTAMP, Image, Op, change_schema
 from headrace.core.columns import Flags
 from headrace.core.errors import Definite, ShapeChanged
+from headrace.core.schema import Column
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.queue import composite
 from headrace.decode.queue.framing import EMPTIED, UNCLEAR, Events, scan
-from headrace.decode.text import TEXT, TextColumn
+from headrace.decode.text import NULL, TEXT, TextColumn
 from headrace.decode.values import decode_column, raw
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
+from headrace.sources.postgres.catalog.alteration import missing_value
 from headrace.sources.postgres.catalog.table_def_record import is_root, mirrored
-from headrace.sources.queue import partitions
+from headrace.sources.queue import layouts, partitions
 from headrace.sources.queue.context import StreamContext
+from headrace.sources.queue.layouts import Layouts
+from headrace.sources.queue.partitions import Partition
 
 
 @dataclass(frozen=True)
@@ -93,28 +98,30 @@ def truncations(stretch: Stretch, tables: Mapping[int, int]) -> dict[int, Trunca
 
 
 def _changes(stretch: Stretch, number: int, wanted: Wanted, rows: Ints) -> TableChanges | TableFailure:
-    attributes = wanted.details["attributes"]
-    chosen = {each["number"] for each in mirrored(wanted.details)}
-    places = [place for place, each in enumerate(attributes) if each["number"] in chosen]
+    attributes = {each["number"]: each["name"] for each in wanted.details["attributes"]}
+    numbers = [each["number"] for each in mirrored(wanted.details)]
     time = int(stretch.time[rows].min())
-    if [attributes[place]["name"] for place in places] != list(wanted.schema.names):
+    if [attributes[each] for each in numbers] != list(wanted.schema.names):
         return TableFailure(number, _altered(wanted, time))
     beneath = partitions.from_details(wanted.details) if is_root(wanted.details) else None
-    layout = stretch.events.layout[rows]
+    leaf = stretch.events.layout[rows]
     if beneath is not None and (
-        flaw := partitions.flaw(beneath, layout, stretch.events.tx[rows], stretch.time[rows])
+        flaw := partitions.flaw(beneath, leaf, stretch.events.tx[rows], stretch.time[rows])
     ):
         row, what = flaw
         return TableFailure(number, _altered(wanted, int(stretch.time[rows[row]]), what))
+    known = layouts.from_details(wanted.details)
     try:
-        texts = composite.columns(_rows(stretch, rows), len(attributes))
-    except composite.FieldsDiffer as error:
-        return TableFailure(number, _altered(wanted, int(stretch.time[rows[error.row]])))
+        texts, counts = composite.fields(_rows(stretch, rows), known.most)
     except Definite as error:
         return TableFailure(number, _within(error, wanted, time))
-    if beneath is not None:
-        texts = _in_order(texts, partitions.orders(beneath, layout))
-    return _batch(stretch, number, wanted, rows, [texts[place] for place in places])
+    of_row = known.of_rows(counts, stretch.time[rows])
+    if len(strange := np.flatnonzero(of_row < 0)):
+        return TableFailure(number, _altered(wanted, int(stretch.time[rows[strange[0]]])))
+    ways = _ways(known, of_row, numbers, beneath, leaf)
+    if ways is None:
+        return TableFailure(number, _altered(wanted, time, "a partition came with other columns"))
+    return _batch(stretch, number, wanted, rows, _arranged(texts, ways), _values(known, ways, numbers))
 
 
 def _rows(stretch: Stretch, rows: Ints) -> TextColumn:
@@ -123,29 +130,80 @@ def _rows(stretch: Stretch, rows: Ints) -> TextColumn:
     return TextColumn(kinds, events.row[rows], events.length[rows].astype(np.int32), stretch.data)
 
 
-def _in_order(texts: list[TextColumn], orders: Sequence[tuple[tuple[int, ...], Flags]]) -> list[TextColumn]:
-    """The columns, those of rows that have them in another order in the places of the table's."""
-    if not orders:
-        return texts
+# Which rows have the columns in which places of theirs; -1 where they have it not.
+_Ways = dict[tuple[int, ...], Flags]
+
+
+def _ways(
+    known: Layouts,
+    of_row: Ints,
+    numbers: Sequence[int],
+    beneath: Mapping[int, Partition] | None,
+    leaf: Ints,
+) -> _Ways | None:
+    """The places of these columns; None where a row is of a partition of which that is not known."""
+    found: _Ways = {}
+    for layout in np.unique(of_row).tolist():
+        mine = of_row == layout
+        there = known.known[layout].numbers
+        orders = dict.fromkeys(np.unique(leaf[mine]).tolist(), there)
+        if beneath is not None:
+            orders = {oid: tuple(n for n in beneath[oid].numbers if n in there) for oid in orders}
+        for oid, order in orders.items():
+            if len(order) < len(there):
+                return None
+            places = tuple(order.index(each) if each in there else -1 for each in numbers)
+            these = mine & (leaf == oid)
+            found[places] = found[places] | these if places in found else these
+    return found
+
+
+def _arranged(texts: list[TextColumn], ways: _Ways) -> list[TextColumn]:
+    """The columns, each with what stands in its place of each row."""
+    if len(ways) == 1:
+        [places] = ways
+        if -1 not in places:
+            return [texts[place] for place in places]
     kinds, starts, lengths = (
         np.stack([getattr(each, name) for each in texts]) for name in ("kinds", "starts", "lengths")
     )
-    for places, rows in orders:
-        for values in (kinds, starts, lengths):
-            values[:, rows] = values[list(places)][:, rows]
-    return [TextColumn(kinds[i], starts[i], lengths[i], each.data) for i, each in enumerate(texts)]
+    arranged = []
+    for column in range(len(next(iter(ways)))):
+        place, absent = np.zeros(len(texts[0]), np.int64), np.zeros(len(texts[0]), np.bool_)
+        for places, rows in ways.items():
+            place[rows], absent[rows] = max(places[column], 0), places[column] < 0
+        row = np.arange(len(place))
+        kind = np.where(absent, np.uint8(NULL), kinds[place, row])
+        arranged.append(TextColumn(kind, starts[place, row], lengths[place, row], texts[0].data))
+    return arranged
+
+
+def _values(known: Layouts, ways: _Ways, numbers: Sequence[int]) -> dict[int, tuple[Flags, str]]:
+    """The columns, by their place, that hold a value in rows without them: in which rows, and which."""
+    found = {}
+    for place, number in enumerate(numbers):
+        absent = [rows for places, rows in ways.items() if places[place] < 0]
+        if absent and (text := known.missing.get(number)) is not None:
+            found[place] = np.logical_or.reduce(absent), text
+    return found
 
 
 def _batch(
-    stretch: Stretch, number: int, wanted: Wanted, rows: Ints, texts: list[TextColumn]
+    stretch: Stretch,
+    number: int,
+    wanted: Wanted,
+    rows: Ints,
+    texts: list[TextColumn],
+    values: Mapping[int, tuple[Flags, str]],
 ) -> TableChanges:
     """The rows on the side that each of them is on."""
     came = stretch.events.diff[rows] > 0
     new, old, bad = [], [], [BAD.empty_table()]
     for position, (column, text) in enumerate(zip(wanted.schema.columns, texts, strict=True)):
         decoded = decode_column(text, column.form, column.type)
-        new.append(_side(decoded.array, came))
-        old.append(_side(decoded.array, ~came))
+        array = _filled(decoded.array, column, *values[position]) if position in values else decoded.array
+        new.append(_side(array, came))
+        old.append(_side(array, ~came))
         if len(decoded.bad):
             bad.append(_bad(stretch, rows[decoded.bad], came[decoded.bad], position, raw(text, decoded.bad)))
     meta = [
@@ -158,6 +216,14 @@ def _batch(
     ]
     batch = pa.RecordBatch.from_arrays([*meta, *new, *old], schema=change_schema(wanted.schema))
     return TableChanges(number, batch, pa.concat_tables(bad))
+
+
+def _filled(values: pa.Array, column: Column, rows: Flags, text: str) -> pa.Array:
+    """The values, with another one in these rows."""
+    given = missing_value(column, text)
+    assert given is not None, "the look that followed the change had a value"
+    both = pa.concat_arrays([values, given])
+    return both.take(pa.array(np.where(rows, len(values), np.arange(len(values)))))
 
 
 def _side(values: pa.Array, there: Flags) -> pa.Array:

@@ -35,6 +35,8 @@ from headrace.sources.postgres.catalog.table_def import (
     schema_of,
 )
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue import layouts
+from headrace.sources.queue.layouts import Layouts
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.partitions import KEY, Partition, partitions_of, to_records
 from headrace.sources.queue.triggers import Triggers, read_triggers
@@ -98,24 +100,35 @@ def find_tables(connection: Session, objects: Objects, names: Iterable[TableName
     return read_tables(connection, objects, [oid for (oid,) in rows])
 
 
-def definition(table: QueuedTable, partitions: Mapping[int, Partition] | None = None) -> TableDef:
-    """The look as those above record it; with what was known of its partitions before, if that is given."""
+def definition(
+    table: QueuedTable,
+    partitions: Mapping[int, Partition] | None = None,
+    known: Layouts | None = None,
+) -> TableDef:
+    """The look as those above record it; with what was known of partitions and layouts before, if given."""
     entry = table.entry
     schema = replace(schema_of(entry), full=True, ordered=False)
-    return TableDef(entry.name, entry.oid, schema, to_details(table, partitions))
+    return TableDef(entry.name, entry.oid, schema, to_details(table, partitions, known))
 
 
-def to_details(table: QueuedTable, partitions: Mapping[int, Partition] | None = None) -> Json:
+def to_details(
+    table: QueuedTable,
+    partitions: Mapping[int, Partition] | None = None,
+    known: Layouts | None = None,
+) -> Json:
     """The record of a look."""
     details = table_def_record.to_record(table.entry)
     if table.entry.kind == PARTITIONED:
         details[KEY] = to_records(table.partitions if partitions is None else partitions)
+    if known is not None and known.matter:
+        details[layouts.KEY] = known.to_record()
     return details
 
 
 def entry_of(details: Mapping[str, Any]) -> TableEntry:
     """The table that a look showed, out of its record."""
-    return table_def_record.from_record({key: value for key, value in details.items() if key != KEY})
+    ours = (KEY, layouts.KEY)
+    return table_def_record.from_record({key: value for key, value in details.items() if key not in ours})
 
 
 _KEYS = """

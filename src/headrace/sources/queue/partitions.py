@@ -3,8 +3,9 @@
 Each row is written as its partition has it, whose columns stand in an order of their own. So a look at a root
 records of each partition, beside what `postgres.catalog.partition_tree` compares:
 
-    places     where in such a row each column of the root stands; fixed for as long as it is attached, for
-               what is done to columns of a partition is done to the root
+    numbers    the root's columns, by their numbers, in the order of such a row, and where those were that the
+               root had before (`layouts`). Fixed for as long as it is attached: what is done to columns of a
+               partition is done to the root, and new ones stand at the end
     made       the life of the trigger that the server put there: who disabled it has written past it
     attached   of one that came since the table was defined: the transaction that attached it. That one may
                have written rows and emptied the partition again in its place, which leaves no trace
@@ -20,12 +21,12 @@ Recorded by `definitions`, renewed by `schema_check`, asked by `decoding`. Value
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from headrace.decode.kernel import Flags, Ints
+from headrace.decode.kernel import Ints
 from headrace.sources.contract.record import Json
 from headrace.sources.postgres.catalog.partition_tree import Branch
 from headrace.sources.postgres.catalog.table_def import TableEntry
@@ -48,7 +49,7 @@ class Partition:
 
     oid: int
     made: str
-    places: tuple[int, ...] = ()  # none of one that is partitioned itself: it has no rows
+    numbers: tuple[int, ...] = ()  # none of one that is partitioned itself: it has no rows
     attached: int | None = None
     after: int = -1
 
@@ -57,22 +58,21 @@ def partitions_of(
     root: TableEntry, columns: Mapping[int, tuple[str, ...]], clones: Mapping[int, Clone]
 ) -> dict[int, Partition]:
     """The tables beneath a root at this look, as if all of them had always been there."""
-    names = [attribute.name for attribute in root.attributes]
+    known = {attribute.name: attribute.number for attribute in root.attributes}
     return {
         branch.oid: Partition(
             branch.oid,
             clones[branch.oid].made if branch.oid in clones else "",
-            _places(names, columns.get(branch.oid, ())) if branch.has_rows else (),
+            _numbers(known, columns.get(branch.oid, ())) if branch.has_rows else (),
         )
         for branch in root.tree
     }
 
 
-def _places(names: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
-    there = {name: place for place, name in enumerate(columns)}
-    if there.keys() != set(names):
+def _numbers(known: Mapping[str, int], columns: Sequence[str]) -> tuple[int, ...]:
+    if known.keys() != set(columns):
         return ()  # altered between two statements of ours: the next look differs
-    return tuple(there[name] for name in names)
+    return tuple(known[name] for name in columns)
 
 
 def renewed(
@@ -89,7 +89,23 @@ def renewed(
 
 def _new(partition: Partition, branch: Branch, newest: int) -> Partition:
     after = -1 if branch.born else newest
-    return Partition(partition.oid, partition.made, partition.places, branch.attached, after)
+    return replace(partition, attached=branch.attached, after=after)
+
+
+def altered(
+    last: Mapping[int, Partition], now: Mapping[int, Partition], tree: Sequence[Branch], newest: int
+) -> dict[int, Partition] | None:
+    """The same where columns of the root came or went; None where their order is not what follows from it."""
+    found = renewed(last, now, tree, newest)
+    for oid, known in last.items():
+        if oid not in now:
+            return None
+        later = now[oid].numbers
+        numbers = (*known.numbers, *(each for each in later if each not in known.numbers))
+        if bool(known.numbers) != bool(later) or later != tuple(n for n in numbers if n in later):
+            return None
+        found[oid] = replace(known, numbers=numbers)
+    return found
 
 
 def differs(
@@ -119,8 +135,14 @@ def to_records(partitions: Mapping[int, Partition]) -> list[Json]:
 
 def from_details(details: Mapping[str, Any]) -> dict[int, Partition]:
     """The partitions of a root, out of a look's record."""
+    known = tuple(each.name for each in fields(Partition))
     return {
-        each["oid"]: Partition(**{**each, "places": tuple(each["places"])}) for each in details.get(KEY, ())
+        # One of an older release lacks the order of its columns: its rows are a flaw.
+        each["oid"]: Partition(
+            **{name: each[name] for name in known if name in each}
+            | {"numbers": tuple(each.get("numbers", ()))}
+        )
+        for each in details.get(KEY, ())
     }
 
 
@@ -132,7 +154,7 @@ def flaw(partitions: Mapping[int, Partition], layout: Ints, tx: Ints, time: Ints
     for oid in np.unique(layout).tolist():
         rows = np.flatnonzero(layout == oid)
         known = partitions.get(oid)
-        if known is None or not known.places:
+        if known is None or not known.numbers:
             return int(rows[0]), f"{oid} is no partition of it that was recorded"
         doubtful = time[rows] <= known.after
         if known.attached is not None:
@@ -140,13 +162,3 @@ def flaw(partitions: Mapping[int, Partition], layout: Ints, tx: Ints, time: Ints
         if doubtful.any():
             return int(rows[np.argmax(doubtful)]), f"{oid} was written to before it was known as a partition"
     return None
-
-
-def orders(partitions: Mapping[int, Partition], layout: Ints) -> list[tuple[tuple[int, ...], Flags]]:
-    """The orders in which the columns of these rows stand, other than the root's; and which rows are so."""
-    found: dict[tuple[int, ...], Flags] = {}
-    for oid in np.unique(layout).tolist():
-        places = partitions[oid].places
-        if places != tuple(range(len(places))):
-            found[places] = found.get(places, np.zeros(len(layout), np.bool_)) | (layout == oid)
-    return list(found.items())

@@ -54,6 +54,16 @@ def is_registered(connection: Session, upstream: Upstream) -> bool:
     return bool(rows)
 
 
+def passed(connection: Session, upstream: Upstream) -> int | None:
+    """The tick that this lake has passed; None where it does not read the queue."""
+    rows = query(
+        connection,
+        f"SELECT tick FROM {upstream.objects.reader} WHERE queue = %s AND lake = %s".encode(),
+        [upstream.queue, upstream.lake],
+    )
+    return rows[0][0] if rows else None
+
+
 def advance(connection: Session, upstream: Upstream, place: Place) -> None:
     """Say that this lake has passed a place; one that is none of this queue's says nothing."""
     objects = upstream.objects

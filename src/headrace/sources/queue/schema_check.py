@@ -4,7 +4,7 @@ It is one transaction, under one snapshot: what it reads of the catalog is of th
 tick that it sees. DDL holds off whoever writes the table, so an event of a later layout is behind the DDL;
 and a tick shows both or none. So of all ticks up to the newest one that is seen here, the events were written
 under the definition that is seen here, or under one that differs from what was recorded. No lock is asked
-about, and no table can be in between.
+about, and no table can be in between. What becomes of a table that differs is for `following` to say.
 
 For that, everything below reads columns of the catalog: functions of it (`format_type`, `pg_get_expr`) look
 at a later moment, and what they say is for people alone.
@@ -17,21 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
-from headrace.sources.postgres.catalog import table_def
+from headrace.sources.contract.tables import SchemaCheck, TableDef
 from headrace.sources.postgres.catalog.alteration import differs, is_news
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import loss, partitions, tick
 from headrace.sources.queue import upstream as upstreams
-from headrace.sources.queue.definitions import (
-    QueuedTable,
-    definition,
-    entry_of,
-    read_tables,
-    to_details,
-)
+from headrace.sources.queue.definitions import QueuedTable, entry_of, read_tables
 from headrace.sources.queue.emptiness import with_emptiness
+from headrace.sources.queue.following import Following, lives
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.position import Place
 
@@ -50,8 +44,9 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
         numbers = sorted({table.number for table in known.values()})
         now = {each.entry.oid: each for each in read_tables(connection, upstream.objects, numbers)}
         now, held = with_emptiness(connection, last.values(), now)
-    assert newest is not None
-    end = newest.position(upstream.log)
+        assert newest is not None
+        looked = Following.look(connection, upstream, newest, last, now)
+    looked.settle(connection, known)
     changes, news = {}, {}
     for key, table in known.items():
         found = now.get(table.number)
@@ -59,11 +54,11 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
             continue
         what = _difference(last[key], table, found)
         if what is not None:
-            changes[key] = Change(what, None if found is None else definition(found))
+            changes[key] = looked.change(what, key, table, found)
         elif found is not None and is_news(last[key], found.entry):
-            news[key] = _renewed(table, found, end.time)
+            news[key] = looked.renewed(last[key], table, found)
     locked = frozenset(key for key, table in known.items() if table.number in held)
-    return SchemaCheck(end, 0, changes, news, locked)
+    return SchemaCheck(newest.position(upstream.log), 0, changes, news, locked)
 
 
 def _difference(last: TableEntry, known: TableDef, found: QueuedTable | None) -> str | None:
@@ -72,22 +67,8 @@ def _difference(last: TableEntry, known: TableDef, found: QueuedTable | None) ->
         return "it was dropped"
     if found.triggers.flaw is not None:
         return found.triggers.flaw
-    if _lives(last) != _lives(found.entry):
+    if lives(last) != lives(found.entry):
         return "its triggers, the function that they call, or who else writes it was altered"
     return differs(last, found.entry) or partitions.differs(
         partitions.from_details(known.details), found.partitions, found.triggers.clones, found.entry.tree
     )
-
-
-def _lives(entry: TableEntry) -> list[str]:
-    """The lives of triggers and function, and of whoever else writes the table."""
-    return [member.made for member in entry.memberships]
-
-
-def _renewed(table: TableDef, seen: QueuedTable, newest: int) -> TableDef:
-    """A table with what is new of it; how its columns are kept stays as it was decided."""
-    beneath = partitions.renewed(
-        partitions.from_details(table.details), seen.partitions, seen.entry.tree, newest
-    )
-    schema = table_def.as_shown(table.schema, seen.entry)
-    return TableDef(table.name, seen.entry.oid, schema, to_details(seen, beneath))

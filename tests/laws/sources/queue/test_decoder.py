@@ -170,10 +170,10 @@ def test_nonsense_is_refused_or_left_and_never_read_beyond(nonsense: bytes, data
 
 ROOT = 16384
 KNOWN = [
-    {"oid": 20001, "made": "", "places": [0, 1, 2], "attached": None, "after": -1},
-    {"oid": 20002, "made": "", "places": [2, 0, 1], "attached": 70, "after": -1},
-    {"oid": 20003, "made": "", "places": [1, 2, 0], "attached": 80, "after": 8},
-    {"oid": 20004, "made": "", "places": [], "attached": None, "after": -1},
+    {"oid": 20001, "made": "", "numbers": [1, 3, 4], "attached": None, "after": -1},
+    {"oid": 20002, "made": "", "numbers": [3, 4, 1], "attached": 70, "after": -1},
+    {"oid": 20003, "made": "", "numbers": [4, 1, 3], "attached": 80, "after": 8},
+    {"oid": 20004, "made": "", "numbers": [], "attached": None, "after": -1},
 ]
 OF_ROOT = DETAILS | {"kind": "p", "partitions": KNOWN}
 TEXTS = {20001: "({0},,{1})", 20002: "(,{1},{0})", 20003: "({1},{0},)"}

@@ -1,0 +1,136 @@
+"""DDL between ticks: for each column that came or went, the ticks between which it did.
+
+The catalog keeps the row of a column that was dropped, as the statement that dropped it wrote it, so that its
+xmin is that transaction, or a subtransaction of it. Of a column that came its row may have been written by a
+later statement: then it was there before that, which is all that is asked.
+
+A snapshot names the transactions that ran, but no subtransactions. So a number alone shows
+
+    not seen    it lies behind all that had ended (xmax), or is one that ran: then it is no subtransaction
+    seen        it lies before all that ran (xmin); or it ran in an earlier one, and no longer does
+
+and in between nothing. What the look sees a tick sees that was taken later: the second one behind the newest
+that the look shows, whose statement began when the first had committed, and that had not when the look was.
+
+Read by `schema_check` within the transaction of its look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.batch import Batch, Snapshot
+from headrace.sources.queue.layouts import Span
+from headrace.sources.queue.objects import Objects, Upstream
+from headrace.sources.queue.tick import Tick
+
+_CYCLE = 1 << 32
+_FIRST = 3  # numbers below are no transactions
+_FAR = 1 << 31  # transactions: what is said in 32 bits is not told apart further back
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The ticks between which a transaction ended: the last that does not show it, the first that does."""
+
+    before: int
+    seen: int | None  # None: no tick that the look knows shows it
+
+
+@dataclass(frozen=True, slots=True)
+class Ddl:
+    """The columns that came and went, of tables by oid, and when."""
+
+    moments: Mapping[int, Mapping[int, Moment]]
+    ahead: int  # a tick that shows all that the look shows
+
+    def spans(self, upstream: Upstream, oid: int, ahead: int | None = None) -> dict[int, Span]:
+        """The times of one table's columns; `ahead` is a tick that was taken behind the look."""
+        bound = self.ahead if ahead is None else min(ahead, self.ahead)
+        return {
+            number: Span(
+                -1 if moment.before == 0 else upstream.log.time(moment.before),
+                upstream.log.time(bound if moment.seen is None else moment.seen),
+            )
+            for number, moment in self.moments.get(oid, {}).items()
+        }
+
+
+_WRITTEN = """
+SELECT a.attrelid::int8, a.attnum, a.xmin::text::int8
+  FROM pg_catalog.pg_attribute a
+  JOIN unnest(%s::oid[], %s::int2[]) w(relation, number) ON a.attrelid = w.relation AND a.attnum = w.number
+"""
+
+
+def read(
+    connection: Session, upstream: Upstream, newest: Tick, columns: Mapping[int, Collection[int]]
+) -> Ddl:
+    """Read when these columns (numbers, by the table's oid) came to be as they are; within the look."""
+    wanted = [(oid, number) for oid, numbers in columns.items() for number in numbers]
+    if not wanted:
+        return Ddl({}, newest.number + 2)
+    [(reached,)] = query(
+        connection,
+        "SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text::int8",
+    )
+    written: dict[int, dict[int, int]] = {}
+    for oid, number, xmin in query(connection, _WRITTEN, [list(each) for each in zip(*wanted, strict=True)]):
+        if xmin >= _FIRST:
+            written.setdefault(oid, {})[number] = reached - ((reached - xmin) % _CYCLE)
+    xids = [xid for each in written.values() for xid in each.values()]
+    ticks = _ticks(connection, upstream, min(xids, default=reached))
+    if ticks and reached - ticks[0][1].xmin >= _FAR:
+        return Ddl({}, newest.number + 2)
+    moments = {oid: {n: moment_of(xid, ticks) for n, xid in each.items()} for oid, each in written.items()}
+    return Ddl(moments, newest.number + 2)
+
+
+def _ticks(connection: Session, upstream: Upstream, oldest: int) -> list[tuple[int, Snapshot]]:
+    """The tick that this lake has passed, and those behind that which may tell of a transaction."""
+    objects = upstream.objects
+    rows = query(
+        connection,
+        f"SELECT t.tick, t.snapshot::pg_catalog.text FROM {objects.tick} t, coalesce("
+        f" (SELECT r.tick FROM {objects.reader} r WHERE r.queue = %(queue)s AND r.lake = %(lake)s), 0)"
+        " AS passed(tick) WHERE t.queue = %(queue)s AND (t.tick = passed.tick OR t.tick > passed.tick"
+        " AND t.tick >= coalesce("
+        f" (SELECT k.tick FROM {objects.tick} k WHERE k.queue = %(queue)s"
+        "  AND pg_catalog.pg_snapshot_xmax(k.snapshot)::pg_catalog.text::int8 <= %(oldest)s"
+        "  ORDER BY k.tick DESC LIMIT 1), 0)) ORDER BY t.tick".encode(),
+        {"queue": upstream.queue, "lake": upstream.lake, "oldest": oldest},
+    )
+    return [(number, Snapshot.parse(text)) for number, text in rows]
+
+
+def moment_of(xid: int, ticks: Sequence[tuple[int, Snapshot]]) -> Moment:
+    """Find the ticks around the end of a transaction, or of one whose subtransaction it is."""
+    before, ran = 0, False
+    for number, snapshot in ticks:
+        if xid >= snapshot.xmax:
+            before = number
+        elif xid in snapshot.xip:
+            before, ran = number, True
+        elif ran or xid < snapshot.xmin:
+            return Moment(before, number)
+    return Moment(before, None)
+
+
+# What stands in quotes; the commas outside are as many as there are fields but one. It need not be right of
+# every text: whoever reads the row counts again.
+_QUOTED = r'"(?:[^"\\]|\\.|"")*"'
+
+
+def written(connection: Session, objects: Objects, batch: Batch, oid: int, count: int) -> bool:
+    """Tell whether a batch has a row of so many fields of a table."""
+    events = batch.query(objects, "e.relation, e.diff, e.row")
+    rows = query(
+        connection,
+        f"SELECT EXISTS (SELECT FROM ({events}) e, regexp_replace(e.row, %s, '', 'g') AS bare"
+        " WHERE e.relation = %s AND e.diff IN (1, -1)"
+        " AND length(bare) - length(replace(bare, ',', '')) + 1 = %s)".encode(),
+        [_QUOTED, oid, count],
+    )
+    return rows == [(True,)]

@@ -1,0 +1,168 @@
+"""Following: tables whose columns are others than those of the last look, and what becomes of their rows.
+
+    Following.look     within the look's transaction: when columns came and went (`ddl`)
+              .settle  behind it: are there rows that may be of two layouts? A tick shows that the DDL is over
+              .change  a change, with what proves that old rows become new ones, where that is so
+              .renewed what is new of a table and means nothing to its rows
+
+What is proven of the rows that the lake has is proven as for every PostgreSQL (`catalog.alteration.derived`).
+The rows of the stream are told apart by `layouts`. Neither needs names: several changes at once are one.
+Called by `schema_check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from headrace.sources.contract.tables import Change, Derived, TableDef
+from headrace.sources.postgres.catalog import table_def
+from headrace.sources.postgres.catalog.alteration import Missing, derived, parts_of
+from headrace.sources.postgres.catalog.table_def import TableEntry
+from headrace.sources.postgres.session.refusals import LockTimeout
+from headrace.sources.postgres.session.statements import Session
+from headrace.sources.queue import ddl, layouts, partitions, readers, tick
+from headrace.sources.queue.batch import Batch
+from headrace.sources.queue.ddl import Ddl
+from headrace.sources.queue.definitions import QueuedTable, definition, entry_of, to_details
+from headrace.sources.queue.layouts import Columns, Doubt, Layouts
+from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.position import Place
+from headrace.sources.queue.tick import Tick
+
+
+@dataclass(slots=True)
+class Following:
+    """The columns that came and went between two looks at tables."""
+
+    upstream: Upstream
+    newest: Tick
+    ddl: Ddl
+    passed: int  # the time up to which this lake has read
+    now: Mapping[int, QueuedTable]
+    settled: int | None = None  # a tick that was taken behind the look
+    unproven: set[str] = field(default_factory=set)  # the tables, by key, that have rows of either layout
+
+    @classmethod
+    def look(
+        cls,
+        connection: Session,
+        upstream: Upstream,
+        newest: Tick,
+        last: Mapping[str, TableEntry],
+        now: Mapping[int, QueuedTable],
+    ) -> Following:
+        """Ask when the columns came and went; of tables that have the ones that they had nothing is asked."""
+        moved: dict[int, set[int]] = {}
+        for before in last.values():
+            found = now.get(before.oid)
+            if found is not None and (numbers := _moved(before, found.entry)):
+                moved.setdefault(before.oid, set()).update(numbers)
+        passed = readers.passed(connection, upstream) if moved else None
+        time = -1 if passed is None else upstream.log.time(passed)
+        return cls(upstream, newest, ddl.read(connection, upstream, newest, moved), time, now)
+
+    @property
+    def end(self) -> int:
+        """The time of the newest tick that the look shows."""
+        return self.upstream.log.time(self.newest.number)
+
+    def settle(self, connection: Session, known: Mapping[str, TableDef]) -> None:
+        """Ask for rows that may be of two layouts, once a tick shows that the DDL is over.
+
+        A table that has some is not followed, before anything of it is written again.
+        """
+        for key, table in known.items():
+            doubts = self._doubts(table)
+            if self.settled is None and any(doubt.until > self.end + 1 for doubt in doubts):
+                self._take(connection)
+                doubts = self._doubts(table)
+            if any(self._written(connection, table.number, doubt) for doubt in doubts):
+                self.unproven.add(key)
+
+    def _doubts(self, table: TableDef) -> Sequence[Doubt]:
+        found = self.now.get(table.number)
+        if found is None or table.number not in self.ddl.moments:
+            return ()
+        later = self._layouts(entry_of(table.details), table, found, {})
+        return () if later is None else layouts.without(later, self.passed).doubts
+
+    def _written(self, connection: Session, oid: int, doubt: Doubt) -> bool:
+        """Tell whether there are such rows, or may be; what this lake has passed is not asked for."""
+        log, objects = self.upstream.log, self.upstream.objects
+        low = log.tick(max(doubt.since, self.passed + 1))
+        before, behind = (tick.find(connection, objects, each) for each in (low, log.tick(doubt.until)))
+        if before is None or behind is None:
+            return True
+        return ddl.written(
+            connection, objects, Batch.between(before.snapshot, behind.snapshot), oid, doubt.count
+        )
+
+    def _take(self, connection: Session) -> None:
+        # If the lock is not had, the next two ticks show it as well.
+        with suppress(LockTimeout):
+            self.settled = tick.take(connection, self.upstream.objects).number
+
+    def change(self, what: str, key: str, known: TableDef, found: QueuedTable | None) -> Change:
+        """A change of a table, followed where it can be."""
+        if found is None:
+            return Change(what, None)
+        followed = None if key in self.unproven else self._followed(what, known, found)
+        return followed or Change(what, definition(found))
+
+    def _followed(self, what: str, known: TableDef, found: QueuedTable) -> Change | None:
+        last = entry_of(known.details)
+        if found.triggers.flaw is not None or lives(last) != lives(found.entry):
+            return None
+        given = derived(last, found.entry, by_names=False)
+        parts = parts_of(found.entry, given)
+        if given is None or parts is None:
+            return None
+        missing = {
+            attribute.number: each.text
+            for attribute, each in zip(found.entry.columns, given, strict=True)
+            if isinstance(each, Missing)
+        }
+        known_layouts = self._layouts(last, known, found, missing)
+        beneath = partitions.from_details(known.details)
+        tree, clones = found.entry.tree, found.triggers.clones
+        if partitions.differs(beneath, found.partitions, clones, tree) is not None:
+            return None
+        moved = partitions.altered(beneath, found.partitions, tree, self.end)
+        if known_layouts is None or moved is None:
+            return None
+        until = self.upstream.log.position(Place(self.ddl.ahead))
+        now = definition(found, moved, layouts.without(known_layouts, self.passed))
+        return Change(what, now, derived=Derived(parts, until, ()))
+
+    def renewed(self, last: TableEntry, known: TableDef, found: QueuedTable) -> TableDef:
+        """A table with what is new of it; how its columns are kept stays as it was decided."""
+        beneath = partitions.renewed(
+            partitions.from_details(known.details), found.partitions, found.entry.tree, self.end
+        )
+        schema = table_def.as_shown(known.schema, found.entry)
+        layout = self._layouts(last, known, found, {}) or layouts.from_details(known.details)
+        return TableDef(known.name, found.entry.oid, schema, to_details(found, beneath, layout))
+
+    def _layouts(
+        self, last: TableEntry, known: TableDef, found: QueuedTable, missing: Mapping[int, str | None]
+    ) -> Layouts | None:
+        done = self.ddl.spans(self.upstream, last.oid, self.settled)
+        before, now = _columns(last), _columns(found.entry)
+        return layouts.between(layouts.from_details(known.details), before, now, done, missing)
+
+
+def lives(entry: TableEntry) -> list[str]:
+    """The lives of triggers and function, and of whoever else writes the table."""
+    return [member.made for member in entry.memberships]
+
+
+def _columns(entry: TableEntry) -> Columns:
+    return Columns(tuple(attribute.number for attribute in entry.attributes), entry.width)
+
+
+def _moved(last: TableEntry, now: TableEntry) -> set[int]:
+    """The columns, by number, that came or went between two looks."""
+    added = set(range(last.width + 1, now.width + 1)) if last.width else set()
+    return added | ({a.number for a in last.attributes} - {a.number for a in now.attributes})
