@@ -18,7 +18,12 @@ from headrace.sources.queue.statements import EMPTIED
 from headrace.testing.postgres import Database
 
 LAKE = Upstream("headrace", "main", "headrace_1234abcd_main")
-EVENTS = " UNION ALL ".join(f"SELECT * FROM {table}" for table in LAKE.objects.events)
+# As numbers, which the decoder makes by itself.
+_COLUMNS = (
+    "((id - '0/0')::bigint >> 3) << 16 | (tx::text::bigint & 65535) AS id, tx::text::bigint AS tx,"
+    " relation, leaf, diff, row"
+)
+EVENTS = " UNION ALL ".join(f"SELECT {_COLUMNS} FROM {table}" for table in LAKE.objects.events)
 
 
 @dataclass(frozen=True, slots=True)

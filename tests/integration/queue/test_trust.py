@@ -111,11 +111,11 @@ HOSTILE = {
     " FOR EACH ROW EXECUTE FUNCTION f()",
     "reader has the rule": "CREATE RULE x AS ON UPDATE TO headrace.reader DO ALSO SELECT 1",
     "tracked has policies": "ALTER TABLE headrace.tracked ENABLE ROW LEVEL SECURITY",
-    "event_main_1.tx has a default": "ALTER TABLE headrace.event_main_1 ALTER tx SET DEFAULT 1",
-    "event_main_0 has the constraint": "ALTER TABLE headrace.event_main_0 ADD CONSTRAINT x CHECK (id > 0)",
+    "event_main_1.tx has a default": "ALTER TABLE headrace.event_main_1 ALTER tx SET DEFAULT '1'",
+    "event_main_0 has the constraint": "ALTER TABLE headrace.event_main_0 ADD CONSTRAINT x CHECK (diff < 9)",
     "event_main_2 has the index": "CREATE INDEX x ON headrace.event_main_2 (lower(row))",
     "event_main_0 has the index": "CREATE UNIQUE INDEX y ON headrace.event_main_0 (id)",
-    "event_main_1 has the trigger": "CREATE TABLE headrace.z (i bigint PRIMARY KEY);"
+    "event_main_1 has the trigger": "CREATE TABLE headrace.z (i xid8 PRIMARY KEY);"
     " ALTER TABLE headrace.event_main_1 ADD FOREIGN KEY (tx) REFERENCES headrace.z",
     "the function headrace.equal(integer) is none": "CREATE FUNCTION headrace.equal(int) RETURNS int"
     " LANGUAGE sql AS 'SELECT 1'",

@@ -67,7 +67,7 @@ class Batch:
         spans = [(low + 1, high) for low, high in pairwise(edges) if low + 1 < high]
         spans += [(xid, xid + 1) for xid in self.late]
         lows, highs = (
-            (_array(tuple(each)) for each in zip(*spans, strict=True)) if spans else ("'{}'", "'{}'")
+            (_array(tuple(each)) for each in zip(*spans, strict=True)) if spans else (_array(()), _array(()))
         )
         found = " OR ".join(
             f"EXISTS (SELECT FROM unnest({lows}, {highs}) s(low, high), LATERAL"
@@ -88,11 +88,11 @@ class Batch:
         found = []
         if self.first < self.stop:
             running = f" AND e.tx <> ALL ({_array(self.running)})" if self.running else ""
-            found.append(f"e.tx >= {self.first} AND e.tx < {self.stop}{running}")
+            found.append(f"e.tx >= '{self.first}' AND e.tx < '{self.stop}'{running}")
         if self.late:
             found.append(f"e.tx = ANY ({_array(self.late)})")
         return found or ["false"]
 
 
 def _array(xids: tuple[int, ...]) -> str:
-    return f"'{{{','.join(map(str, xids))}}}'::pg_catalog.int8[]"
+    return f"'{{{','.join(map(str, xids))}}}'::pg_catalog.xid8[]"

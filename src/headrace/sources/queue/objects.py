@@ -17,7 +17,7 @@ from headrace.core.names import quote_identifier
 from headrace.sources.contract.record import Json
 from headrace.sources.queue.position import Log
 
-VERSION = 2  # of what stands in the schema (`docs/formats.md`)
+VERSION = 3  # of what stands in the schema (`docs/formats.md`)
 EVENT_TABLES = 3
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}\Z")
 _NAME_LIMIT = 63  # bytes of an identifier

@@ -73,8 +73,8 @@ def _current(connection: Session, objects: Objects) -> tuple[int, float]:
 _NEEDED = """
 SELECT EXISTS (
     SELECT 1 FROM {table} e
-     WHERE e.tx >= pg_catalog.pg_snapshot_xmin(s.snapshot)::pg_catalog.text::int8
-       AND NOT pg_catalog.pg_visible_in_snapshot(e.tx::pg_catalog.text::pg_catalog.xid8, s.snapshot))
+     WHERE e.tx >= pg_catalog.pg_snapshot_xmin(s.snapshot)
+       AND NOT pg_catalog.pg_visible_in_snapshot(e.tx, s.snapshot))
   FROM (SELECT t.snapshot FROM {tick} t WHERE t.queue = %(queue)s AND t.tick =
        (SELECT min(r.tick) FROM {reader} r WHERE r.queue = %(queue)s)) s
 """

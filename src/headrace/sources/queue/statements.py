@@ -30,9 +30,15 @@ What it must never do is make the application's statement fail:
     no rows     A statement that changed nothing writes nothing, and gives no id to its transaction.
     sequences   None is asked for a number: the session's lastval() is the application's.
 
-Events are numbered by the log instead, in which each of them is written before the next one of its
-transaction is numbered: by the place where it ended, with the end of the transaction's id for those who ask
-at once. Behind a lock the log has gone on, so that a TRUNCATE has its place among all events of its table.
+Events have their place in the log instead, where each of them is written before the next one of its
+transaction asks for its own; decoding makes their numbers of it (`decode.queue.framing`). Behind a lock the
+log has gone on, so that a TRUNCATE has its place among all events of its table.
+
+A single row's statement is what applications pay for: a statement is as dear as it has expressions and calls
+of functions, all of which are prepared for each transaction anew. So the columns have the types that the
+server has for a place and for a transaction, and nothing is computed; all that is rare (rows of partitions,
+TRUNCATE, what is written in a transaction that truncates, sessions with temporary relations) is behind one
+condition. `bench/trigger_queue.py` has the figures.
 
 `queue.version` is that of the whole (`objects.VERSION`). Called by `creation` and `triggers`, and
 printed for a DBA.
@@ -111,7 +117,7 @@ def _oids(objects: Objects) -> str:
 def _event_table(objects: Objects, table: str) -> Iterator[str]:
     # Nothing in it is ever updated or deleted, and it is emptied as a whole: there is nothing to vacuum.
     yield (
-        f"CREATE TABLE {table} (id bigint NOT NULL, tx bigint NOT NULL, relation oid NOT NULL, leaf oid,"
+        f"CREATE TABLE {table} (id pg_lsn NOT NULL, tx xid8 NOT NULL, relation oid NOT NULL, leaf oid,"
         " diff smallint NOT NULL, row text)"
         " WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)"
     )
@@ -167,11 +173,9 @@ def schema_removal_statements(objects: Objects) -> list[str]:
 # wrote them, since everybody else is kept out by the lock.
 EMPTIED, BEGUN, UNCLEAR = 0, 2, 3
 
-# The number of an event: 47 bits of the log's place, which is a multiple of 8, and 16 of the transaction.
-_NUMBER = (
-    "((((pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_catalog.pg_lsn)::bigint >> 3)"
-    f" & {(1 << 47) - 1}) << 16 | (capture.writer & 65535))"
-)
+_PLACE_IN_LOG = "pg_catalog.pg_current_wal_insert_lsn()"
+_WRITER = "pg_catalog.pg_current_xact_id_if_assigned()"
+_TRUNCATING = "headrace.truncating"  # a setting of transactions that truncate, until they end
 
 # --- the function ---------------------------------------------------------------------------------
 
@@ -209,18 +213,59 @@ def body(objects: Objects) -> str:
     return f"""
 <<capture>>
 DECLARE
-    writer bigint := pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text::bigint;
+    place smallint;
     relation pg_catalog.oid := TG_RELID;
     leaf pg_catalog.oid;
-    place smallint;
-    event bigint;
+    event pg_catalog.pg_lsn;
     emptied smallint := {BEGUN};
-    mark varchar := 'headrace.truncate_' || TG_RELID;
+    mark varchar;
 BEGIN
-    -- Without a query, as long as the session has no temporary relation by such a name.
-    IF pg_catalog.pg_my_temp_schema() <> 0 AND TG_LEVEL = 'STATEMENT' AND TG_OP <> 'TRUNCATE'
-        AND coalesce(pg_catalog.to_regclass('pg_temp.old_rows'), pg_catalog.to_regclass('pg_temp.new_rows'))
-            IS NOT NULL THEN
+    -- Without a query, as long as the session has no temporary relation.
+    IF TG_LEVEL = 'ROW' OR TG_OP = 'TRUNCATE' OR pg_catalog.pg_my_temp_schema() <> 0
+        OR pg_catalog.current_setting('{_TRUNCATING}', true) <> '' THEN
+{_indented(_rare(objects), 8)}
+    END IF;
+{_indented(_write(objects, OPERATIONS), 4)}
+    RETURN NULL;
+END
+"""
+
+
+def _rare(objects: Objects) -> str:
+    """Rows of partitions, TRUNCATE, and what is written in a transaction that truncates.
+
+    Falls through to what is done for every statement, where there is no reason against it.
+    """
+    return f"""mark := 'headrace.truncate_' || TG_RELID;
+IF TG_OP = 'TRUNCATE' THEN
+    PERFORM pg_catalog.pg_current_xact_id(); -- before it begins the transaction need not have an id
+    event := {_PLACE_IN_LOG};
+    IF TG_WHEN = 'AFTER' THEN
+        emptied := CASE pg_catalog.current_setting(mark, true)
+            WHEN 'written' THEN {UNCLEAR} ELSE {EMPTIED} END;
+    END IF;
+    PERFORM pg_catalog.set_config(mark, CASE TG_WHEN WHEN 'BEFORE' THEN 'begun' ELSE '' END, true);
+    PERFORM pg_catalog.set_config('{_TRUNCATING}', 'yes', true);
+{_indented(_write(objects, OF_TRUNCATE), 4)}
+    RETURN NULL;
+END IF;
+IF TG_LEVEL = 'ROW' THEN
+    IF TG_NAME <> '{objects.trigger(ROWS)}' THEN
+        leaf := TG_RELID;
+        relation := pg_catalog.pg_partition_root(TG_RELID);
+        IF relation IS NULL OR TG_NAME <> '{objects.tree_prefix}' || relation THEN
+            RETURN NULL; -- its root is part of another tree by now, whose trigger is here as well
+        END IF;
+    END IF;
+    IF pg_catalog.current_setting(mark, true) = 'begun' THEN
+        PERFORM pg_catalog.set_config(mark, 'written', true);
+    END IF;
+{_indented(_write(objects, OF_ROWS), 4)}
+    RETURN NULL;
+END IF;
+IF pg_catalog.pg_my_temp_schema() <> 0 THEN
+    IF coalesce(pg_catalog.to_regclass('pg_temp.old_rows'), pg_catalog.to_regclass('pg_temp.new_rows'))
+        IS NOT NULL THEN
         IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
             WHERE t.tgrelid = TG_RELID AND t.tgname = TG_NAME
             AND coalesce(t.tgoldtable, '') = CASE TG_OP WHEN 'INSERT' THEN '' ELSE 'old_rows' END
@@ -228,90 +273,66 @@ BEGIN
             RETURN NULL; -- somebody else's trigger, and a view of his by that name, which would run as us
         END IF;
     END IF;
-    IF TG_LEVEL = 'ROW' AND TG_NAME <> '{objects.trigger(ROWS)}' THEN
-        leaf := TG_RELID;
-        relation := pg_catalog.pg_partition_root(TG_RELID);
-        IF relation IS NULL OR TG_NAME <> '{objects.tree_prefix}' || relation THEN
-            RETURN NULL; -- its root is part of another tree by now, whose trigger is here as well
-        END IF;
+END IF;
+IF pg_catalog.current_setting(mark, true) = 'begun' THEN
+    IF TG_OP = 'DELETE' THEN
+        PERFORM FROM old_rows LIMIT 1;
+    ELSE
+        PERFORM FROM new_rows LIMIT 1;
     END IF;
-    IF TG_OP = 'TRUNCATE' THEN
-        -- Before it begins the transaction need not have an id.
-        writer := pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint;
-        event := {_NUMBER};
-        IF TG_WHEN = 'AFTER' THEN
-            emptied := CASE pg_catalog.current_setting(mark, true)
-                WHEN 'written' THEN {UNCLEAR} ELSE {EMPTIED} END;
-        END IF;
-        PERFORM pg_catalog.set_config(mark, CASE TG_WHEN WHEN 'BEFORE' THEN 'begun' ELSE '' END, true);
-    ELSIF writer IS NULL THEN
-        RETURN NULL;
-    END IF;
-    SELECT q.current INTO place FROM {objects.queue} q WHERE q.name = '{objects.name}';
-{_branches(objects)}
-    IF TG_OP <> 'TRUNCATE' AND FOUND AND pg_catalog.current_setting(mark, true) = 'begun' THEN
+    IF FOUND THEN
         PERFORM pg_catalog.set_config(mark, 'written', true);
     END IF;
-    RETURN NULL;
-END
-"""
+END IF;"""
 
 
 ROWS = "rows"  # the name of a trigger on the rows of a partition that is mirrored by itself
 
-# By TG_LEVEL and TG_OP: the sides that are written, each with its diff, its row and where that is from.
-_OLD = ("-1", "(o.*)::pg_catalog.text", " FROM old_rows o")
-_NEW = ("1", "(n.*)::pg_catalog.text", " FROM new_rows n")
-_OLD_ROW = ("-1", "(OLD)::pg_catalog.text", "")
-_NEW_ROW = ("1", "(NEW)::pg_catalog.text", "")
+# By TG_OP: the sides that are written, each with its diff, its row and where that is from.
+_OLD = ("(-1)::pg_catalog.int2", "(o.*)::pg_catalog.text", " FROM old_rows o")
+_NEW = ("1::pg_catalog.int2", "(n.*)::pg_catalog.text", " FROM new_rows n")
+_OLD_ROW = ("(-1)::pg_catalog.int2", "(OLD)::pg_catalog.text", "")
+_NEW_ROW = ("1::pg_catalog.int2", "(NEW)::pg_catalog.text", "")
 _Sides = tuple[tuple[str, str, str], ...]
-OPERATIONS: dict[str, _Sides] = {
-    "UPDATE": (_OLD, _NEW),
-    "INSERT": (_NEW,),
-    "DELETE": (_OLD,),
-    "TRUNCATE": (("capture.emptied", "NULL", ""),),
-}
-OF_ROWS: dict[str, _Sides] = {
-    "UPDATE": (_OLD_ROW, _NEW_ROW),
-    "INSERT": (_NEW_ROW,),
-    "DELETE": (_OLD_ROW,),
-}
+OPERATIONS: dict[str, _Sides] = {"UPDATE": (_OLD, _NEW), "INSERT": (_NEW,), "DELETE": (_OLD,)}
+OF_ROWS: dict[str, _Sides] = {"UPDATE": (_OLD_ROW, _NEW_ROW), "INSERT": (_NEW_ROW,), "DELETE": (_OLD_ROW,)}
+OF_TRUNCATE: dict[str, _Sides] = {"TRUNCATE": (("capture.emptied", "NULL", ""),)}
 
 
-def _branches(objects: Objects) -> str:
-    lines = ["    IF TG_LEVEL = 'ROW' THEN"]
-    lines += (f"    {line}" for line in _by_operation(objects, OF_ROWS))
-    lines += ["    ELSE", *(f"    {line}" for line in _by_operation(objects, OPERATIONS)), "    END IF;"]
-    return "\n".join(lines)
-
-
-def _by_operation(objects: Objects, operations: Mapping[str, _Sides]) -> Iterator[str]:
+def _write(objects: Objects, operations: Mapping[str, _Sides]) -> str:
+    """Write events to the event table that is current now."""
+    lines = [f"SELECT q.current INTO place FROM {objects.queue} q WHERE q.name = '{objects.name}';"]
     for number, (operation, sides) in enumerate(operations.items()):
-        yield f"    {'ELSIF' if number else 'IF'} TG_OP = '{operation}' THEN"
-        yield from _places(objects, "capture.event" if operation == "TRUNCATE" else _NUMBER, sides)
-    yield "    END IF;"
+        lines.append(f"{'ELSIF' if number else 'IF'} TG_OP = '{operation}' THEN")
+        lines += (f"    {line}" for line in _places(objects, operation, sides))
+    return "\n".join([*lines, "END IF;"])
 
 
-def _places(objects: Objects, number: str, sides: _Sides) -> Iterator[str]:
+def _places(objects: Objects, operation: str, sides: _Sides) -> Iterator[str]:
     """By the event table; without a row of the queue's it is the first one."""
+    number = "capture.event" if operation == "TRUNCATE" else _PLACE_IN_LOG
     for place in range(1, EVENT_TABLES):
-        yield f"        {'IF' if place == 1 else 'ELSIF'} place = {place} THEN"
+        yield f"{'IF' if place == 1 else 'ELSIF'} place = {place} THEN"
         yield _insertion(objects.events[place], number, sides)
-    yield "        ELSE"
+    yield "ELSE"
     yield _insertion(objects.events[0], number, sides)
-    yield "        END IF;"
+    yield "END IF;"
 
 
 def _insertion(table: str, number: str, sides: _Sides) -> str:
     selected = (
-        f"            SELECT {number}, capture.writer, capture.relation, capture.leaf, {diff}, {row}{origin}"
+        f"    SELECT {number}, {_WRITER}, capture.relation, capture.leaf, {diff}, {row}{origin}"
         for diff, row, origin in sides
     )
     return (
-        f"            INSERT INTO {table} (id, tx, relation, leaf, diff, row)\n"
-        + "\n            UNION ALL\n".join(selected)
+        f"    INSERT INTO {table} (id, tx, relation, leaf, diff, row)\n"
+        + "\n    UNION ALL\n".join(selected)
         + ";"
     )
+
+
+def _indented(text: str, by: int) -> str:
+    return "\n".join(f"{' ' * by}{line}" for line in text.split("\n"))
 
 
 def _literal(text: str) -> str:

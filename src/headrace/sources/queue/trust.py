@@ -22,7 +22,7 @@ from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.objects import Objects
 
-_EVENT = ("id int8!, tx int8!, relation oid!, leaf oid, diff int2!, row text", "")
+_EVENT = ("id pg_lsn!, tx xid8!, relation oid!, leaf oid, diff int2!, row text", "")
 # The columns of tables, "!" where NULL is none of their values, and those of the primary key.
 _SHARED = {
     "queue": (

@@ -44,11 +44,13 @@ def test_ticks_may_be_left_out(history: History) -> None:
 
 def test_a_late_transaction_is_asked_for_by_name() -> None:
     statement = Batch(1000, 1010, (1003,), (7, 9)).query(Objects("headrace", "main"), "e.id")
-    assert statement.count("e.tx = ANY ('{7,9}'::pg_catalog.int8[])") == 3
-    assert statement.count("e.tx >= 1000 AND e.tx < 1010 AND e.tx <> ALL ('{1003}'::pg_catalog.int8[])") == 3
+    assert statement.count("e.tx = ANY ('{7,9}'::pg_catalog.xid8[])") == 3
+    assert (
+        statement.count("e.tx >= '1000' AND e.tx < '1010' AND e.tx <> ALL ('{1003}'::pg_catalog.xid8[])") == 3
+    )
 
 
 def test_one_that_runs_is_not_looked_at_where_an_event_is_asked_for() -> None:
     statement = Batch(1000, 1010, (1003, 1004), (7,)).question(Objects("headrace", "main"))
-    spans = "unnest('{1000,1005,7}'::pg_catalog.int8[], '{1003,1010,8}'::pg_catalog.int8[])"
+    spans = "unnest('{1000,1005,7}'::pg_catalog.xid8[], '{1003,1010,8}'::pg_catalog.xid8[])"
     assert statement.count(spans) == 3
