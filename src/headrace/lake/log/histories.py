@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from operator import contains
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,10 +32,12 @@ from headrace.lake.log import catalog
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable
 from headrace.lake.store.contract import Store
+from headrace.lake.store.many import at_once
 
 _TRANSACTION = {way.column.lstrip("_") for way in TransactionId}
 
 Covers = Callable[[pa.ChunkedArray], pa.BooleanArray]
+Bounds = tuple[Any, Any]  # the first and the last time in a file; None: not known
 Times = tuple[int | None, int]  # after < _time <= until; None: since the beginning
 
 
@@ -161,17 +165,38 @@ def folders(store: Store, source: str, table: TableName) -> Iterator[LakeTable]:
         k += 1
 
 
+def bounds(folder: LakeTable, time: str) -> dict[str, Bounds]:
+    """The first and the last time in each file that has rows; `time` is the column as the lake spells it.
+
+    Delta's readers take the statistics of a table's first 32 columns and no more, unless the table says
+    otherwise, as histories do by now (`lake.log.table`). Of an older one the footers tell.
+    """
+    told: dict[str, Bounds] = {
+        file["path"]: (file.get(f"min.{time}"), file.get(f"max.{time}"))
+        for file in folder.described().to_pylist()
+        if file["num_records"] != 0  # nothing is known of its times either
+    }
+    untold = [path for path, ends in told.items() if None in ends]
+    if untold:
+        told |= zip(untold, at_once(partial(_by_footer, folder, layout.unquote(time)), untold), strict=True)
+    return told
+
+
+def _by_footer(folder: LakeTable, time: str, path: str) -> Bounds:
+    ends = [group.bounds[time] for group in datafile.groups(folder.store, folder.folder, path, [time])]
+    if any(None in each for each in ends):
+        return (None, None)
+    return min(low for low, _ in ends), max(high for _, high in ends)
+
+
 def _within(folder: LakeTable, time: str, times: Times) -> tuple[str, ...]:
     """The files that may hold updates of these times."""
     after, until = times
     chosen = []
-    for file in folder.described().to_pylist():
-        if file["num_records"] == 0:
-            continue  # nothing is known of its times either
-        low, high = file.get(f"min.{time}"), file.get(f"max.{time}")
+    for path, (low, high) in bounds(folder, time).items():
         known = low is not None and high is not None
         if not known or (low <= until and (after is None or high > after)):
-            chosen.append(file["path"])
+            chosen.append(path)
     return tuple(sorted(chosen))
 
 

@@ -44,7 +44,7 @@ from deltalake.transaction import (
 )
 
 from headrace.core.errors import Definite, Transient
-from headrace.lake.format import datafile, delta_line, schemas
+from headrace.lake.format import datafile, delta_line, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.store.contract import Store, locate
 
@@ -56,6 +56,11 @@ _CONFIGURATION: Mapping[str, str | None] = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
 }
+
+
+# Delta's readers take the statistics of so many columns; in a history ours stand behind the user's.
+_READ_OF = 32
+_READ_ALL = {"delta.dataSkippingNumIndexedCols": "-1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,12 +294,14 @@ def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
 def _create(url: str, options: dict[str, str], step: TableStep, properties: CommitProperties) -> None:
     if step.schema is None:
         raise AssertionError("a step that creates a table gives its schema")
+    schema = _delta_schema(step.schema)
+    wide = layout.table_of_history(step.path) is not None and len(schema.fields) > _READ_OF
     create_table_with_add_actions(
         url,
-        _delta_schema(step.schema),
+        schema,
         [_add(file) for file in step.add],
         mode="error",
-        configuration=_CONFIGURATION,
+        configuration={**_CONFIGURATION, **(_READ_ALL if wide else {})},
         storage_options=options,
         commit_properties=properties,
     )

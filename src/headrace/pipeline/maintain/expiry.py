@@ -69,8 +69,8 @@ def spent(store: Store, source: str, time: int) -> list[Rewrite]:
 
 def _before(folder: LakeTable, time: int) -> tuple[str, ...]:
     column = layout.lake_column(histories.Part(folder, folder.schema(), (), (None, 0)).own["_time"])
-    latest = {file["path"]: file.get(f"max.{column}") for file in folder.described().to_pylist()}
-    return tuple(sorted(path for path, last in latest.items() if last is not None and last <= time))
+    latest = histories.bounds(folder, column).items()
+    return tuple(sorted(path for path, (_, last) in latest if last is not None and last <= time))
 
 
 def tidy(store: Store, source: str, now: datetime, keeping: Keeping, least: int, *, dry: bool) -> Tidying:

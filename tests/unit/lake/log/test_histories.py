@@ -14,6 +14,7 @@ from headrace.lake.format.plan import TableStep
 from headrace.lake.log.histories import Part, parts
 from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.store.contract import Store
+from headrace.pipeline.maintain import expiry
 
 
 @pytest.mark.parametrize("transaction", TransactionId)
@@ -36,3 +37,38 @@ def test_a_file_without_rows_tells_of_no_time(any_store: Store) -> None:
     table.refresh()
     assert table.write(TableStep(folder, -1, (empty,), schema=schemas.encode(schema)), Stamp("a", 1, "p"))
     assert parts(any_store, "main", name, (None, 100)) == []
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_of_a_wide_table_the_times_of_its_files_are_known_too(
+    any_store: Store, monkeypatch: pytest.MonkeyPatch, *, older: bool
+) -> None:
+    """An earlier release left it at Delta's 32 columns: there the files' own footers are asked."""
+    if older:
+        monkeypatch.setattr("headrace.lake.log.table._READ_ALL", {})
+    name = TableName("public", "t")
+    folder = layout.history_folder("main", name, 1)
+    columns = tuple(Column(f"c{number}", pa.int64(), "", "") for number in range(40))
+    schema = history_schema(TableSchema(columns, (), full=True))
+    files = [
+        datafile.write(any_store, folder, layout.file_name(time), _at(schema, [time, time + 1]), row_group=1)
+        for time in (10, 20)
+    ]
+    table = LakeTable(any_store, folder)
+    table.refresh()
+    table.write(TableStep(folder, -1, tuple(files), schema=schemas.encode(schema)), Stamp("a", 1, "p"))
+    assert ("min._time" in table.described().column_names) is not older
+    assert [part.paths for part in parts(any_store, "main", name, (11, 20))] == [(files[1].path,)]
+    assert parts(any_store, "main", name, (11, 19)) == []
+    assert [each.remove for each in expiry.spent(any_store, "main", 11)] == [(files[0].path,)]
+
+
+def _at(schema: pa.Schema, times: list[int]) -> pa.Table:
+    """Updates at these times, about which nothing is told that may be left out."""
+    columns = {
+        field.name: pa.nulls(len(times), field.type)
+        if field.nullable
+        else pa.array(times if field.name == "_time" else [1] * len(times), pa.int64()).cast(field.type)
+        for field in schema
+    }
+    return pa.table(columns, schema=schema)
