@@ -108,7 +108,8 @@ class _File:
         return groups
 
     def read(self, name: str) -> pa.ChunkedArray:
-        return self.parquet.read([name], use_threads=False).column(0)
+        # By its name: "a.list" asks for the list `a` as well.
+        return self.parquet.read([name], use_threads=False).column(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,6 +121,15 @@ def test_a_column_that_the_file_lacks_is_null() -> None:
         read = datafile.read(store, FOLDER, file.path)
     assert read.to_pydict() == {"later": [None] * len(rows), "old 0": rows["old 0"].to_pylist(),
                                 "seven": [7] * len(rows)}  # fmt: skip
+
+
+def test_a_column_called_as_a_part_of_another_has_its_own_statistics() -> None:
+    rows = pa.table({"a": [[1], [2]], "a.list": [5, None], "a.list.element": pa.nulls(2, pa.string())})
+    step = Conversion(tuple(rows.column_names), tuple(map(Take, range(3))))
+    with _store() as store:
+        known = datafile.write(store, FOLDER, "old.parquet", rows, sort_range=RANGE)
+        file, _ = _converted(store, column_chunks.Shape(rows.schema, rows.schema, step))
+    assert (file.stats, json.loads(file.stats)["nullCount"]["a.list"]) == (known.stats, 1)
 
 
 SAME = column_chunks.Shape(
