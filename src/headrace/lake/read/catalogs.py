@@ -4,41 +4,65 @@ A catalog is the fold of up to a hundred plans (`headrace.lake.log.catalog`). Of
 and somebody who goes through the history of a lake comes to the same few marks again and again, in a cut each
 time. A lake that was restored may have another plan at an epoch: a mark is known by its plan as well.
 
-One for each `Lake`, which its cuts share. It keeps so many records, and lets go of the catalog first that was
-asked for the longest time ago. Nobody may write into what it gives.
+One for each `Lake`, which its cuts share, in whatever threads they are read. It keeps so many values (a
+table of 1,600 columns has 30,000 of them), and lets go of the catalog first that was asked for the longest
+time ago. Nobody may write into what it gives.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.lake.log import catalog
 from headrace.lake.log.marks import Mark
 from headrace.lake.store.contract import Store
 
-RECORDS = 10_000  # a kilobyte or two each
+VALUES = 1_000_000  # numbers, texts and truths within records; a hundred bytes each
 
 
 class Catalogs:
     """The records of each source at its marks."""
 
-    def __init__(self, store: Store, most: int = RECORDS) -> None:
+    def __init__(self, store: Store, most: int = VALUES) -> None:
         self._store = store
         self._most = most
-        self._kept: dict[tuple[str, int, str], Mapping[str, Any]] = {}  # by the last use
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, int, str], _Known] = {}  # by the last use
 
     def at(self, source: str, mark: Mark) -> Mapping[str, Any]:
         """The source's records as of a mark of it."""
         named = (source, mark.epoch, mark.plan_id)
-        records = self._kept.pop(named, None)
-        if records is None:
+        with self._lock:
+            known = self._kept.get(named)
+        if known is None:  # two threads may read it at once, and both find the same
             records = catalog.load(self._store, source, mark.epoch).records
-        self._kept[named] = records
-        self._shrink()
-        return records
+            known = _Known(records, _values(records))
+        with self._lock:
+            self._kept.pop(named, None)
+            self._kept[named] = known
+            self._shrink()
+        return known.records
 
     def _shrink(self) -> None:
-        held = sum(map(len, self._kept.values()))
+        held = sum(known.values for known in self._kept.values())
         while held > self._most and len(self._kept) > 1:
-            held -= len(self._kept.pop(next(iter(self._kept))))
+            held -= self._kept.pop(next(iter(self._kept))).values
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A mark's records, and how many values are in them."""
+
+    records: Mapping[str, Any]
+    values: int
+
+
+def _values(part: Any) -> int:
+    if isinstance(part, Mapping):
+        return sum(map(_values, part.values()))
+    if isinstance(part, list):
+        return sum(map(_values, part))
+    return 1
