@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from headrace.lake.read.frames import own_python
 from headrace.spark.depot import LARGEST, Depot, arrived, sent, shared
 from headrace.spark.failures import engine_errors, of_job
-from headrace.spark.session import Session, unnoticed
+from headrace.spark.session import BEHIND, Session, in_pool, unnoticed
 from headrace.spark.wire import DDL, RESULT, Row, collect, from_batches, to_table
 from headrace.spark.worker import Merge, Split, Stage, Task, divide, in_background, perform, stage, unite
 
@@ -76,6 +76,10 @@ class Jobs(Protocol):
         """Share data under what stands for it in items, while it is open; tasks call `depot.opened` on it."""
         ...
 
+    def behind(self) -> AbstractContextManager[None]:
+        """Let the jobs of others have free slots before those of this thread, while it is open."""
+        ...
+
 
 class DriverRunner:
     """The functions of a job, run here and now: for tiny epochs."""
@@ -98,10 +102,17 @@ class DriverRunner:
         """As `Jobs.shared`: everything is here already."""
         return nullcontext(data)
 
+    def behind(self) -> AbstractContextManager[None]:
+        """As `Jobs.behind`: there are no slots."""
+        return nullcontext()
+
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """The jobs of what takes long and nobody waits for: tasks of `run` leave the processors to all others."""
+    """The jobs of what takes long and nobody waits for: behind all others that want a slot.
+
+    Where a task of `run` has one, it leaves the processors to all others.
+    """
 
     jobs: Jobs
 
@@ -113,15 +124,21 @@ class Background:
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
         """As `Jobs.run`; not in the driver, where who steps back would keep the interpreter from others."""
         here = isinstance(self.jobs, DriverRunner)
-        return self.jobs.run(task if here else partial(in_background, task), items)
+        with self.jobs.behind():
+            return self.jobs.run(task if here else partial(in_background, task), items)
 
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
         """As `Jobs.run_grouped`."""
-        return self.jobs.run_grouped(split, merge, items)
+        with self.jobs.behind():
+            return self.jobs.run_grouped(split, merge, items)
 
     def shared(self, data: bytes) -> AbstractContextManager[bytes]:
         """As `Jobs.shared`."""
         return self.jobs.shared(data)
+
+    def behind(self) -> AbstractContextManager[None]:
+        """As `Jobs.behind`."""
+        return self.jobs.behind()
 
 
 class Runner:
@@ -172,6 +189,10 @@ class Runner:
     def shared(self, data: bytes) -> AbstractContextManager[bytes]:
         """As `Jobs.shared`."""
         return shared(self._depot, data)
+
+    def behind(self) -> AbstractContextManager[None]:
+        """As `Jobs.behind`."""
+        return in_pool(self._session, BEHIND)
 
     @contextmanager
     def _of_job(self) -> Iterator[Depot | None]:

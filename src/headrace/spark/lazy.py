@@ -91,6 +91,10 @@ class LazyJobs(Lazy[Jobs]):
         """As `Jobs.shared`."""
         return self.get().shared(data)
 
+    def behind(self) -> AbstractContextManager[None]:
+        """As `Jobs.behind`."""
+        return self.get().behind()
+
 
 def lazy_session(app: str) -> Lazy[Session]:
     """A session for a command that asks one question and ends.

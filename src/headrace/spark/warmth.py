@@ -29,6 +29,7 @@ from typing import Final, TypeAlias
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.spark.jobs import Runner
+from headrace.spark.pools import raise_pools
 
 # Spark's limit is a minute; a heartbeat at half of it may come late once.
 BEAT_SECONDS: Final = 30.0
@@ -58,22 +59,10 @@ def _load(loaders: tuple[Loader, ...], item: bytes) -> bytes:
     """Runs in a worker: imports, then the loaders, then says who it is."""
     for name in _LIBRARIES:
         importlib.import_module(name)
-    _raise_pools()
+    raise_pools()
     for loader in loaders:
         loader()
     return json.dumps({"host": platform.node(), "pid": os.getpid(), "headrace": _own_version()}).encode()
-
-
-def _raise_pools() -> None:
-    """Have the libraries make their threads now: made in the background they would stay behind others."""
-    import polars
-    import pyarrow
-    from pyarrow import parquet
-
-    polars.DataFrame({"a": [1]}).lazy().sort("a").collect()
-    sink = pyarrow.BufferOutputStream()
-    parquet.write_table(pyarrow.table({f"c{number}": [number] for number in range(64)}), sink)
-    parquet.read_table(pyarrow.BufferReader(sink.getvalue()))
 
 
 def _own_version() -> str:

@@ -22,11 +22,13 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias
 
 from headrace.spark.depot import Depot, arrived, sent
+from headrace.spark.pools import raise_pools
 from headrace.spark.wire import RESULT, Row, from_batches, from_error, to_batches
 
 Task: TypeAlias = Callable[[bytes], bytes | list[bytes]]
@@ -75,13 +77,15 @@ def in_background(task: Task, item: bytes) -> bytes | list[bytes]:
     In a thread of its own: to Linux niceness is a thread's, and who is not root can't take it back. Elsewhere
     it is the process's, which serves others too, so nothing is done there.
     """
+    raise_pools()
     with ThreadPoolExecutor(1, "headrace-background", _step_back) as thread:
         return thread.submit(task, item).result()
 
 
 def _step_back() -> None:
     if sys.platform == "linux":
-        os.nice(NICENESS)
+        with suppress(OSError):  # a sandbox may forbid it: then it goes as fast as the others
+            os.nice(NICENESS)
 
 
 def guarded(rows: Iterator[Row], stage: int, item: int, group: str) -> Iterator[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -53,6 +54,28 @@ def test_work_in_the_background_steps_back_and_its_workers_do_not(engine: Engine
     assert engine.runner.run(work.niceness, [b""] * 4) == [b"%d" % usual] * 4
     with pytest.raises(Definite, match="TEST_REFUSED"):
         background.run(work.refuse, [b"bad"])
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("cluster", marks=pytest.mark.full)], indirect=True)
+def test_a_job_gets_the_first_slot_that_one_in_the_background_leaves(engine: Engine, tmp_path: Path) -> None:
+    """Connect's client can't ask for that: which pool a job is in is said within the server."""
+    engine.runner.run(work.echo, [b""] * 2)  # both slots are there
+    jobs = engine.session.jobs.sparkContext.statusTracker()
+    with ThreadPoolExecutor(2) as threads:
+        long = threads.submit(
+            Background(engine.runner).run,
+            partial(work.wait_for_leave, str(tmp_path)),
+            [b"first"] * 2 + [b"rest"] * 6,
+        )
+        work.wait_for(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
+        short = threads.submit(engine.runner.run, work.echo, [b"now"])
+        work.wait_for(lambda: len(jobs.getActiveJobsIds()) == 2)
+        (tmp_path / "first").touch()
+        try:
+            assert short.result(timeout=30) == [b"now"]
+        finally:
+            (tmp_path / "rest").touch()
+        assert len(long.result()) == 8
 
 
 @alike

@@ -11,6 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import polars
+import pyarrow as pa
+from pyarrow import parquet
+
 from headrace.core.errors import Definite
 from headrace.spark import paths
 from headrace.spark.depot import opened
@@ -33,6 +37,25 @@ def shout(suffix: bytes, item: bytes) -> bytes:
 def niceness(item: bytes) -> bytes:
     """By how much the thread of the task steps back behind others."""
     return b"%d" % os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+def threads() -> list[tuple[str, int]]:
+    """The threads of this process: what each is called, and by how much it steps back behind others."""
+    found = [Path("/proc/self/task", number) for number in os.listdir("/proc/self/task")]
+    return [
+        (each.joinpath("comm").read_text().strip(), os.getpriority(os.PRIO_PROCESS, int(each.name)))
+        for each in found
+        if each.exists()
+    ]
+
+
+def use_libraries(item: bytes) -> bytes:
+    """Have the libraries work in as many threads as they like."""
+    polars.DataFrame({"a": list(range(100_000))}).lazy().sort("a").collect()
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table({f"c{number}": [number] for number in range(64)}), sink)
+    parquet.read_table(pa.BufferReader(sink.getvalue()))
+    return item
 
 
 def through(function: Callable[[bytes], bytes], item: bytes) -> bytes:
@@ -197,6 +220,13 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
         time.sleep(0.02)
+
+
+def wait_for_leave(folder: str, item: bytes) -> bytes:
+    """Says that it began, and ends once the file that the item names is there."""
+    Path(folder, f"begun-{os.getpid()}-{time.monotonic_ns()}").touch()
+    wait_for(Path(folder, item.decode()).exists, 60.0)
+    return item
 
 
 def seen_by_the_collector(item: bytes) -> bytes:

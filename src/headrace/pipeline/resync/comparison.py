@@ -31,7 +31,7 @@ from headrace.pipeline.state.background import beside
 from headrace.pipeline.tasks.compare import differences
 from headrace.pipeline.tasks.compare.differences import FileSums, Sampled, SideFile
 from headrace.pipeline.tasks.table_task import pack, unpack
-from headrace.spark.jobs import Jobs
+from headrace.spark.jobs import Background, Jobs
 
 NEAR_ROWS = 200_000
 
@@ -71,7 +71,7 @@ class KnownChecksums:
 
     def _complete_beside(self, side_files: Sequence[SideFile], jobs: Jobs) -> None:
         failpoint("reconcile.weigh")
-        self.complete(side_files, jobs)
+        self.complete(side_files, Background(jobs))
 
     # --- checksums ------------------------------------------------------------------------------
 
