@@ -295,9 +295,12 @@ def test_temporary_tables_and_operators_of_the_writer_are_never_met(
             "CREATE FUNCTION evil.no(smallint, integer) RETURNS bool LANGUAGE sql AS 'SELECT false'",
             "CREATE OPERATOR evil.= (LEFTARG = smallint, RIGHTARG = integer, FUNCTION = evil.no)",
             "CREATE FUNCTION evil.nextval(regclass) RETURNS bigint LANGUAGE sql AS 'SELECT 1/0::bigint'",
+            "CREATE FUNCTION evil.spelled(public.t) RETURNS pg_catalog.text LANGUAGE sql AS $$SELECT 'no'$$",
+            "CREATE CAST (public.t AS pg_catalog.text) WITH FUNCTION evil.spelled(public.t)",
             "SET search_path = evil, pg_temp, pg_catalog",
             "INSERT INTO public.t VALUES (1), (2)",
             "UPDATE public.t SET id = 3 WHERE id = 1",
+            "DROP CAST (public.t AS pg_catalog.text)",
         ],
     )
     queue.agree("t")

@@ -16,6 +16,9 @@ What it must never do is make the application's statement fail:
                 domain of the writer's would run its CHECK as us.
                 A trigger that somebody hangs on a table of his without transition tables would have a view of
                 his session read in their place, as us: it writes nothing.
+                No value of a table's own type is cast: its owner may say how, by a function that would run as
+                us. A row of a transition table is of no type; OLD and NEW are the table's, and are printed by
+                the server's own function.
                 The transition tables' columns are unknown: the body's own variables are told apart from them
                 by the block's label, and a row is named `n.*`, which no column can be called.
     settings    Its SET clauses pin what decides how values are printed, to what every connection of ours
@@ -291,8 +294,8 @@ ROWS = "rows"  # the name of a trigger on the rows of a partition that is mirror
 # By TG_OP: the sides that are written, each with its diff, its row and where that is from.
 _OLD = ("(-1)::pg_catalog.int2", "(o.*)::pg_catalog.text", " FROM old_rows o")
 _NEW = ("1::pg_catalog.int2", "(n.*)::pg_catalog.text", " FROM new_rows n")
-_OLD_ROW = ("(-1)::pg_catalog.int2", "(OLD)::pg_catalog.text", "")
-_NEW_ROW = ("1::pg_catalog.int2", "(NEW)::pg_catalog.text", "")
+_OLD_ROW = ("(-1)::pg_catalog.int2", "pg_catalog.record_out(OLD)::pg_catalog.text", "")
+_NEW_ROW = ("1::pg_catalog.int2", "pg_catalog.record_out(NEW)::pg_catalog.text", "")
 _Sides = tuple[tuple[str, str, str], ...]
 OPERATIONS: dict[str, _Sides] = {"UPDATE": (_OLD, _NEW), "INSERT": (_NEW,), "DELETE": (_OLD,)}
 OF_ROWS: dict[str, _Sides] = {"UPDATE": (_OLD_ROW, _NEW_ROW), "INSERT": (_NEW_ROW,), "DELETE": (_OLD_ROW,)}
