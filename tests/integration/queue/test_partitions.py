@@ -66,6 +66,8 @@ COPIED: Mapping[str, str] = {
     " ALTER TABLE {t}_mid ENABLE TRIGGER ALL",
     "new_and_silenced": f"{MADE}; ALTER TABLE {{t}}_new DISABLE TRIGGER ALL; {INTO};"
     " ALTER TABLE {t}_new ENABLE TRIGGER ALL",
+    "new_and_silenced_amid": f"BEGIN; {MADE}; ALTER TABLE {{t}}_new DISABLE TRIGGER ALL; {INTO};"
+    " ALTER TABLE {t}_new ENABLE TRIGGER ALL; COMMIT",
     # Its rows are gone again, and were there in between.
     "attached_and_emptied": f"{LIKE}; {ROWS}; {ATTACH}; DELETE FROM {{t}} WHERE k = 41; VACUUM {{t}}_new",
 }
@@ -87,6 +89,7 @@ OWN = (
     *("under_hostile_settings", "attached", "came_and_went", "made_and_emptied_amid", "made_in_savepoint"),
     *("truncated", "detached_for_a_while", "silenced", "new_and_silenced", "attached_and_emptied"),
     *FOLLOWED,
+    "new_and_silenced_amid",
 )
 AGAIN = """
 CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -409,6 +412,29 @@ def defined(queue: Capturing) -> TableDef:
     found = capture.capture(queue.session, LAKE, [R])
     assert found.errors == {}
     return replace(found.defs[R], details=json.loads(json.dumps(found.defs[R].details)))
+
+
+def test_rows_that_were_deleted_behind_the_newest_tick_are_not_taken_for_none(queue_server: Server) -> None:
+    with queue_server.database() as database, capturing(database) as queue:
+        executed(database, [TREE])
+        followed = Followed(queue, defined(queue), Counter())
+        tick.take(queue.session, LAKE.objects)
+        executed(
+            database,
+            [
+                "CREATE TABLE p (LIKE r)",
+                "INSERT INTO p VALUES (1, 40, 'brought')",
+                "ALTER TABLE r ATTACH PARTITION p FOR VALUES FROM (40) TO (50)",
+                "DELETE FROM r WHERE k = 40",
+                "VACUUM p",
+            ],
+        )
+        looked = check(queue.session, LAKE, {"r": followed.table})
+        followed.table = looked.news["r"]
+        assert followed.net(looked.end.time) is None
+        followed.forget()
+        executed(database, ["INSERT INTO p VALUES (2, 40, 'later')"])
+        assert followed.net(looked.end.time) == {(2, 40, "later"): 1}
 
 
 ROUNDS = [60, pytest.param(600, marks=pytest.mark.full)]

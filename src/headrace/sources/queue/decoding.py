@@ -105,9 +105,7 @@ def _changes(stretch: Stretch, number: int, wanted: Wanted, rows: Ints) -> Table
         return TableFailure(number, _altered(wanted, time))
     beneath = partitions.from_details(wanted.details) if is_root(wanted.details) else None
     leaf = stretch.events.layout[rows]
-    if beneath is not None and (
-        flaw := partitions.flaw(beneath, leaf, stretch.events.tx[rows], stretch.time[rows])
-    ):
+    if beneath is not None and (flaw := partitions.flaw(beneath, leaf, stretch.events.tx[rows])):
         row, what = flaw
         return TableFailure(number, _altered(wanted, int(stretch.time[rows[row]]), what))
     known = layouts.from_details(wanted.details)

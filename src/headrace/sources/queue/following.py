@@ -38,6 +38,7 @@ class Following:
 
     upstream: Upstream
     newest: Tick
+    stop: int  # the first transaction that the look does not show, nor any later one
     ddl: Ddl
     passed: int  # the time up to which this lake has read
     now: Mapping[int, QueuedTable]
@@ -49,11 +50,13 @@ class Following:
         cls,
         connection: Session,
         upstream: Upstream,
-        newest: Tick,
+        seen: tick.Newest,
         last: Mapping[str, TableEntry],
         now: Mapping[int, QueuedTable],
     ) -> Following:
         """Ask when the columns came and went; of tables that have the ones that they had nothing is asked."""
+        newest = seen.tick
+        assert newest is not None
         moved: dict[int, set[int]] = {}
         for before in last.values():
             found = now.get(before.oid)
@@ -61,7 +64,7 @@ class Following:
                 moved.setdefault(before.oid, set()).update(numbers)
         passed = readers.passed(connection, upstream) if moved else None
         time = -1 if passed is None else upstream.log.time(passed)
-        return cls(upstream, newest, ddl.read(connection, upstream, newest, moved), time, now)
+        return cls(upstream, newest, seen.stop, ddl.read(connection, upstream, newest, moved), time, now)
 
     @property
     def end(self) -> int:
@@ -129,7 +132,7 @@ class Following:
         tree, clones = found.entry.tree, found.triggers.clones
         if partitions.differs(beneath, found.partitions, clones, tree) is not None:
             return None
-        moved = partitions.altered(beneath, found.partitions, tree, self.end)
+        moved = partitions.altered(beneath, found.partitions, tree, self.stop)
         if known_layouts is None or moved is None:
             return None
         until = self.upstream.log.position(Place(self.ddl.ahead))
@@ -139,7 +142,7 @@ class Following:
     def renewed(self, last: TableEntry, known: TableDef, found: QueuedTable) -> TableDef:
         """A table with what is new of it; how its columns are kept stays as it was decided."""
         beneath = partitions.renewed(
-            partitions.from_details(known.details), found.partitions, found.entry.tree, self.end
+            partitions.from_details(known.details), found.partitions, found.entry.tree, self.stop
         )
         schema = table_def.as_shown(known.schema, found.entry)
         layout = self._layouts(last, known, found, {}) or layouts.from_details(known.details)

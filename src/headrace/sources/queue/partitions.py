@@ -9,8 +9,8 @@ records of each partition, beside what `postgres.catalog.partition_tree` compare
     made       the life of the trigger that the server put there: who disabled it has written past it
     attached   of one that came since the table was defined: the transaction that attached it. That one may
                have written rows and emptied the partition again in its place, which leaves no trace
-    after      of one that was attached, and not made there, too: the newest tick at the look that found it
-               empty. Rows that it brought may have been deleted until then
+    before     of one that was attached, and not made there, too: the first transaction that the look which
+               found it empty does not show. Rows that it brought may have been deleted by earlier ones
 
 Rows of a partition that the record does not have are of one that came and went between two looks, or came
 after the last one: `flaw` says so, and the root is copied anew unless the next look knows better.
@@ -40,7 +40,7 @@ class Clone:
     """The root's trigger on a table beneath it, as a look found it."""
 
     made: str  # another text after whatever was done to it
-    by: int  # the transaction (its 32 bits) that wrote it: the one that attached the table, or a later one
+    by: int  # the transaction (its 32 bits) that made it; 0 if somebody altered it since
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Partition:
     made: str
     numbers: tuple[int, ...] = ()  # none of one that is partitioned itself: it has no rows
     attached: int | None = None
-    after: int = -1
+    before: int = 0
 
 
 def partitions_of(
@@ -76,27 +76,25 @@ def _numbers(known: Mapping[str, int], columns: Sequence[str]) -> tuple[int, ...
 
 
 def renewed(
-    last: Mapping[int, Partition], now: Mapping[int, Partition], tree: Sequence[Branch], newest: int
+    last: Mapping[int, Partition], now: Mapping[int, Partition], tree: Sequence[Branch], stop: int
 ) -> dict[int, Partition]:
-    """The partitions of a look, of which some were known; `newest` is the time of the newest tick in it."""
+    """The partitions of a look, of which some were known; `stop` is where what its snapshot shows ends."""
     branches = {branch.oid: branch for branch in tree}
     return {
-        oid: last.get(oid) or _new(each, branches[oid], newest)
-        for oid, each in now.items()
-        if oid in branches
+        oid: last.get(oid) or _new(each, branches[oid], stop) for oid, each in now.items() if oid in branches
     }
 
 
-def _new(partition: Partition, branch: Branch, newest: int) -> Partition:
-    after = -1 if branch.born else newest
-    return replace(partition, attached=branch.attached, after=after)
+def _new(partition: Partition, branch: Branch, stop: int) -> Partition:
+    before = 0 if branch.born else stop
+    return replace(partition, attached=branch.attached, before=before)
 
 
 def altered(
-    last: Mapping[int, Partition], now: Mapping[int, Partition], tree: Sequence[Branch], newest: int
+    last: Mapping[int, Partition], now: Mapping[int, Partition], tree: Sequence[Branch], stop: int
 ) -> dict[int, Partition] | None:
     """The same where columns of the root came or went; None where their order is not what follows from it."""
-    found = renewed(last, now, tree, newest)
+    found = renewed(last, now, tree, stop)
     for oid, known in last.items():
         if oid not in now:
             return None
@@ -119,7 +117,8 @@ def differs(
         clone, known = clones.get(branch.oid), last.get(branch.oid)
         if clone is None or branch.oid not in now:
             return f"its partition {branch.name} was attached a moment ago"
-        # Of a new one it is the server's own only if the statement that attached the table wrote it.
+        # Of a new one it is the server's own only if the statement that attached the table made it, and
+        # nobody altered it since: who did in the same transaction may have written past it.
         if (clone.made != known.made) if known is not None else (clone.by != branch.attached):
             return f"the trigger of its partition {branch.name} was altered"
     return None
@@ -149,14 +148,14 @@ def from_details(details: Mapping[str, Any]) -> dict[int, Partition]:
 # --- rows of them ---------------------------------------------------------------------------------
 
 
-def flaw(partitions: Mapping[int, Partition], layout: Ints, tx: Ints, time: Ints) -> tuple[int, str] | None:
+def flaw(partitions: Mapping[int, Partition], layout: Ints, tx: Ints) -> tuple[int, str] | None:
     """Say of which row its root may have others, or none, and why; None where all are as recorded."""
     for oid in np.unique(layout).tolist():
         rows = np.flatnonzero(layout == oid)
         known = partitions.get(oid)
         if known is None or not known.numbers:
             return int(rows[0]), f"{oid} is no partition of it that was recorded"
-        doubtful = time[rows] <= known.after
+        doubtful = tx[rows] < known.before
         if known.attached is not None:
             doubtful |= ((known.attached - tx[rows]) & 0xFFFFFFFF) < _NEAR
         if doubtful.any():

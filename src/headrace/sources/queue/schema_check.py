@@ -36,7 +36,8 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
     with upstreams.telling_loss(connection, upstream), connection.transaction():
         query(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         broken = upstreams.remade(connection, upstream)
-        newest = None if broken else tick.newest(connection, upstream.objects).tick
+        look = None if broken else tick.newest(connection, upstream.objects)
+        newest = None if look is None else look.tick
         if newest is None and broken is None:
             broken = loss.remade(upstream.objects, "its ticks were removed by hand")
         if broken is not None:
@@ -44,8 +45,9 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
         numbers = sorted({table.number for table in known.values()})
         now = {each.entry.oid: each for each in read_tables(connection, upstream.objects, numbers)}
         now, held = with_emptiness(connection, last.values(), now)
+        assert look is not None
         assert newest is not None
-        looked = Following.look(connection, upstream, newest, last, now)
+        looked = Following.look(connection, upstream, look, last, now)
     looked.settle(connection, known)
     changes, news = {}, {}
     for key, table in known.items():

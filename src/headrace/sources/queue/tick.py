@@ -66,6 +66,7 @@ class Newest:
     tick: Tick | None
     moved: bool
     clock: int  # microseconds since 1970, read before it was asked whether something came
+    stop: int = 0  # the first transaction that the look did not show, nor any later one
 
 
 def newest(connection: Session, objects: Objects) -> Newest:
@@ -82,10 +83,10 @@ def newest(connection: Session, objects: Objects) -> Newest:
     )
     if not rows:
         return Newest(None, True, clock)
-    found = _tick(rows[0][:4])
-    since = Batch.between(found.snapshot, Snapshot.parse(rows[0][4]))
+    found, now = _tick(rows[0][:4]), Snapshot.parse(rows[0][4])
+    since = Batch.between(found.snapshot, now)
     moved = not since.is_empty and query(connection, since.question(objects).encode()) != [(False,)]
-    return Newest(found, moved, clock)
+    return Newest(found, moved, clock, now.xmax)
 
 
 def after(connection: Session, objects: Objects, number: int, most: int) -> list[Tick]:

@@ -165,7 +165,13 @@ WITH RECURSIVE beneath(root, oid) AS (
     UNION ALL
     SELECT b.root, i.inhrelid FROM beneath b JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid)
 SELECT b.root::int8, b.oid::int8, n.nspname, c.relname, t.tgenabled::text, t.tgparentid <> 0,
-       concat_ws(' ', t.oid, t.xmin), t.xmin::text::int8
+       concat_ws(' ', t.oid, t.xmin),
+       -- A later command of the same transaction that altered it left a later number in its row.
+       CASE WHEN t.xmax = '0' AND t.cmin::text::int8 <= (
+                SELECT min(d.cmin::text::int8) FROM pg_catalog.pg_depend d
+                 WHERE d.classid = 'pg_catalog.pg_trigger'::pg_catalog.regclass AND d.objid = t.oid
+                   AND d.objsubid = 0 AND d.xmin = t.xmin)
+            THEN t.xmin::text::int8 END
   FROM beneath b JOIN pg_catalog.pg_class c ON c.oid = b.oid
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   LEFT JOIN pg_catalog.pg_trigger t ON t.tgrelid = b.oid AND NOT t.tgisinternal
