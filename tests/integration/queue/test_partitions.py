@@ -242,6 +242,12 @@ def test_partitions_of_others_are_captured_and_tables_of_others_are_not_taken_fo
     with queue_server.database() as database, capturing(database) as queue:
         executed(database, [TREE, "GRANT CREATE ON SCHEMA public TO PUBLIC"])
         queue.capture("r")
+        # What is put right beside it takes nothing from whoever makes partitions.
+        executed(
+            database,
+            ["ALTER FUNCTION headrace.capture_main() SET work_mem = '1MB'", "CREATE TABLE u (i int)"],
+        )
+        queue.capture("u")
         other = f"other_{database.name}"
         database.execute(f"CREATE ROLE {other}; ALTER TABLE r OWNER TO {other}")
         try:

@@ -18,9 +18,10 @@ import pytest
 from headrace.decode import copytext
 from headrace.decode.queue import composite
 from headrace.decode.text import TEXT, TextColumn
+from headrace.sources.queue.creation import read_queue
 from headrace.testing.postgres import Database
 from tests.integration.pipeline import everytype
-from tests.integration.queue.capturing import EVENTS, Capturing, capturing, executed
+from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
 
 pytestmark = pytest.mark.server
 
@@ -313,6 +314,7 @@ def test_no_view_of_the_writer_is_read_as_us_by_a_trigger_of_his(
     """Who may name the function hangs it on a table of his, without the transition tables that it reads."""
     executed(database, ["CREATE TABLE t (id int)"])
     queue.capture("t")
+    before = read_queue(queue.session, LAKE.objects)
     database.execute(
         "CREATE ROLE clerk; GRANT USAGE ON SCHEMA headrace TO clerk; CREATE SCHEMA own AUTHORIZATION clerk;"
         "GRANT EXECUTE ON FUNCTION headrace.capture_main() TO clerk; GRANT TEMPORARY ON DATABASE"
@@ -335,9 +337,13 @@ def test_no_view_of_the_writer_is_read_as_us_by_a_trigger_of_his(
                 "INSERT INTO own.t VALUES (1)",
                 "UPDATE own.t SET id = 2",
                 "DELETE FROM own.t",
+                # Nor is a change of his table one of the queue's events.
+                "CREATE TRIGGER d AFTER INSERT ON own.t EXECUTE FUNCTION headrace.guard_main()",
+                "INSERT INTO own.t VALUES (1)",
             ):
                 connection.execute(statement.encode())
             assert connection.execute("SELECT who FROM own.told").fetchall() == []
+        assert read_queue(queue.session, LAKE.objects) == before
     finally:
         database.execute("DROP OWNED BY clerk CASCADE; DROP ROLE clerk")
 

@@ -197,3 +197,25 @@ def test_nobody_else_may_hang_the_function_on_a_table_of_his_own(database: Datab
                 "SET ROLE mallory; CREATE TABLE own (id int); CREATE TRIGGER x AFTER DELETE ON own"
                 " FOR EACH STATEMENT EXECUTE FUNCTION headrace.capture_main()"
             )
+
+
+HELD = "SELECT has_table_privilege(%s, %s, 'SELECT, INSERT, UPDATE, TRIGGER')"
+
+
+def test_default_privileges_let_nobody_read_or_write_the_queue(database: Database, roles: None) -> None:
+    executed(
+        database,
+        [
+            "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO mallory, PUBLIC",
+            "ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO dba",
+        ],
+    )
+    with capturing(database) as queue:
+        held = [
+            (name, table)
+            for table in (*LAKE.objects.events, LAKE.objects.reader, LAKE.objects.tick)
+            for name in ("mallory", "dba")
+            if database.execute(HELD, [name, table]) != [(False,)]
+        ]
+        assert held == []
+        queue.session.execute(b"DROP SCHEMA headrace CASCADE")

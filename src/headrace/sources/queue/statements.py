@@ -94,6 +94,7 @@ def queue_statements(objects: Objects) -> list[str]:
         *(statement for table in objects.events for statement in _event_table(objects, table)),
         capture_function(objects),
         revocation(objects),
+        exclusion(objects),
         f"INSERT INTO {objects.queue} (name, incarnation, current, version, made, switched, events)"
         f" VALUES ('{objects.name}', pg_catalog.gen_random_uuid(), 0, {VERSION}, pg_catalog.now(),"
         f" pg_catalog.now(), {_oids(objects)})",
@@ -108,6 +109,7 @@ def mending_statements(schema: Collection[str], objects: Objects) -> list[str]:
     return [
         _guard_function(objects),
         *(statement for table in missing for statement in _event_table(objects, table)),
+        exclusion(objects),
         f"UPDATE {objects.queue} SET incarnation = pg_catalog.gen_random_uuid(), current = 0,"
         f" events = {_oids(objects)} WHERE name = '{objects.name}'",
     ]
@@ -140,7 +142,9 @@ AS $headrace$
 BEGIN
     IF TG_OP <> 'TRUNCATE'
         OR pg_catalog.current_setting('{ROTATING}', true) IS DISTINCT FROM TG_TABLE_NAME THEN
-        UPDATE {objects.queue} SET incarnation = pg_catalog.gen_random_uuid() WHERE name = '{objects.name}';
+        -- On a table of somebody else's it says nothing.
+        UPDATE {objects.queue} SET incarnation = pg_catalog.gen_random_uuid()
+            WHERE name = '{objects.name}' AND TG_RELID = ANY (events);
     END IF;
     RETURN NULL;
 END
@@ -195,6 +199,30 @@ def capture_function(objects: Objects) -> str:
 def revocation(objects: Objects) -> str:
     """The statement by which nobody else hangs the function on a table of his; to fire it needs no right."""
     return f"REVOKE ALL ON FUNCTION {objects.function}() FROM PUBLIC"
+
+
+def exclusion(objects: Objects) -> str:
+    """The statement that takes back what default privileges have given others of what was just made.
+
+    Who may read events reads rows of all tables; who may write them, or how far readers are, makes rows up.
+    """
+    relations = ", ".join(
+        _literal(each)
+        for each in (objects.queue, objects.tick, objects.reader, objects.tracked, *objects.events)
+    )
+    return f"""DO $headrace$
+DECLARE revoked record;
+BEGIN
+    FOR revoked IN
+        SELECT DISTINCT made.oid::pg_catalog.regclass AS relation, given.grantee
+          FROM pg_catalog.pg_class made, pg_catalog.aclexplode(made.relacl) given
+         WHERE made.oid = ANY (ARRAY[{relations}]::pg_catalog.regclass[]) AND given.grantee <> made.relowner
+    LOOP
+        EXECUTE pg_catalog.format('REVOKE ALL ON TABLE %s FROM %s', revoked.relation,
+            CASE revoked.grantee WHEN 0 THEN 'PUBLIC' ELSE revoked.grantee::pg_catalog.regrole::text END);
+    END LOOP;
+END
+$headrace$"""
 
 
 def permission(objects: Objects) -> str:

@@ -260,9 +260,11 @@ def make_triggers(connection: Session, objects: Objects, oid: int, table: TableN
     Those that are right stay: other lakes go by them.
     """
     found = read_triggers(connection, objects, [oid])[oid]
-    if _read_function(connection, objects).flaw is not None:
+    if (function := _read_function(connection, objects)).flaw is not None:
         _execute(connection, objects, (table, found), capture_function(objects))
-        _execute(connection, objects, (table, found), revocation(objects))
+        if not function.life:
+            # One that was there keeps its grants: others may be making partitions.
+            _execute(connection, objects, (table, found), revocation(objects))
         found = read_triggers(connection, objects, [oid])[oid]
     if found.wanted[0].root and not _is_public(connection, objects):
         _execute(connection, objects, (table, found), permission(objects))
