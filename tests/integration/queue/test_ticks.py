@@ -13,6 +13,11 @@ import psycopg
 import pytest
 
 from headrace.core.errors import Transient
+from headrace.core.names import TableName
+from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.waiting import Waiting
+from headrace.sources.postgres.session.identity import identify
+from headrace.sources.queue import capture, origin
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.batch import Batch
 from headrace.sources.queue.creation import ensure_queue
@@ -152,6 +157,36 @@ def test_a_tick_waits_for_the_one_before_and_its_snapshot_is_younger(
     assert second.number == first.number + 1
     [xid] = _captured(database).values()
     assert Batch.between(first.snapshot, second.snapshot).holds(xid)
+
+
+def test_a_lake_begins_behind_rows_that_were_printed_by_what_a_type_was(database: Database) -> None:
+    executed(database, ["CREATE TYPE size AS ENUM ('small', 'large')", "CREATE TABLE s (id int, size size)"])
+    second = replace(LAKE, lake="headrace_second_main")
+    names = [TableName("public", "s")]
+    with capturing(database) as queue, database.connect(user="app") as writer:
+        queue.capture("s")
+        looked = capture.examine(queue.session, second, names).defs.values()
+        writer.execute("BEGIN")
+        writer.execute("INSERT INTO s VALUES (1, 'small')")
+        executed(database, ["ALTER TYPE size RENAME VALUE 'small' TO 'tiny'"])
+        told: list[Transient] = []
+
+        def commit(reason: Transient) -> None:
+            told.append(reason)
+            writer.execute("COMMIT")
+
+        origin.establish(
+            queue.session, identify(queue.session), second, origin.Wanted(names), Waiting(tell=commit)
+        )
+        assert [reason.code for reason in told] == ["PG_SNAPSHOT_BARRED"]
+        shown = "SELECT pg_visible_in_snapshot(e.tx::text::xid8, t.snapshot)"
+        newest = f"(SELECT snapshot FROM {LAKE.objects.tick} ORDER BY tick DESC LIMIT 1) t"
+        assert database.execute(f"{shown} FROM ({EVENTS}) e, {newest}") == [(True,)]
+        # What was looked at before is something else by now.
+        with pytest.raises(TableBusy, match="a type of its columns was altered"):
+            capture.define(queue.session, second, looked)
+        looked = capture.examine(queue.session, second, names).defs.values()
+        assert capture.define(queue.session, second, looked).errors == {}
 
 
 def test_nobody_without_rights_holds_up_ticks_and_who_has_them_is_named(

@@ -14,6 +14,7 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     definitions  tables as PostgreSQL's catalog has them, with their triggers
     partitions   what is beneath a partitioned table: how its rows become the root's, and from when on
     emptiness    which partitions that were attached brought no row
+    printed_rows writers whose rows were printed by what a type was, which are let end
     capture      which tables have triggers, for which lake; `tables` says it as the contract wants it
     layouts      under which columns a row was written, where tables are altered between ticks
     ddl          between which ticks columns came and went

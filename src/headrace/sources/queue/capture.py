@@ -14,16 +14,25 @@ of a table may take triggers away they stay, and nobody reads what they write. C
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from headrace.core.errors import Definite, HeadraceError, PositionLost
 from headrace.core.names import TableName
 from headrace.sources.contract.tables import Examined, TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.postgres.catalog.alteration import differs
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.preflight.roots import inside_root, leaves_held, outside_roots
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.sources.queue.creation import read_schema
-from headrace.sources.queue.definitions import QueuedTable, definition, find_tables, read_tables
+from headrace.sources.queue.definitions import (
+    QueuedTable,
+    definition,
+    entry_of,
+    find_tables,
+    read_tables,
+)
 from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.preflight.fitness import unfit_tables
 from headrace.sources.queue.triggers import (
@@ -78,10 +87,19 @@ def capture(
 
 
 def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) -> Examined:
-    """The very same tables by now, those of which something is not captured with an error."""
-    return _captured(
-        connection, read_tables(connection, upstream.objects, [table.number for table in tables])
-    )
+    """The very same tables by now, those of which something is not captured with an error.
+
+    What they are by now they have to have been when they were looked at: the stream began in between, and
+    has rows of that time.
+    """
+    looked = {table.number: entry_of(table.details) for table in tables}
+    found = read_tables(connection, upstream.objects, list(looked))
+    for each in found:
+        # Its triggers were not there yet.
+        last = replace(looked[each.entry.oid], memberships=each.entry.memberships)
+        if (what := differs(last, each.entry)) is not None:
+            raise overtaken(f"{each.name} changed after it was looked at: {what}")
+    return _captured(connection, found)
 
 
 def _capture(connection: Session, upstream: Upstream, oid: int, name: TableName, waiting: Waiting) -> None:

@@ -6,6 +6,10 @@ Making a trigger waits for those who write to its table: of every later transact
 What committed before N lies before the start, and is in every snapshot that is taken from here on. The reader
 is written down with the tick, so that nobody lets go what lies behind it.
 
+Where the triggers were there before, nobody was waited for. Rows of a table with types of users that a writer
+has printed by what a type was are to lie before N: such writers are let end (`printed_rows`). What is done to
+a type later, by the time the tables are defined, is told by `capture.define`.
+
 After a lost position the queue may be another one, or have been set back: then ticks count from a smaller
 number on. In the life that begins there, the base of all times is larger.
 """
@@ -28,9 +32,11 @@ from headrace.sources.queue import tick as ticks
 from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.capture import capture
 from headrace.sources.queue.creation import ensure_queue, read_queue, read_schema
+from headrace.sources.queue.definitions import entry_of
 from headrace.sources.queue.identity import known
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.position import Place
+from headrace.sources.queue.printed_rows import await_ends, printing
 from headrace.sources.queue.removal import withdraw
 
 
@@ -51,7 +57,9 @@ def establish(
     was_there = _is_there(connection, upstream)
     try:
         queue = ensure_queue(connection, upstream.objects)
-        capture(connection, upstream, wanted.names, waiting)
+        captured = capture(connection, upstream, wanted.names, waiting)
+        tables = [entry_of(table.details) for table in captured.defs.values()]
+        await_ends(connection, printing(connection, tables), waiting)
         with ticks.taking(connection, upstream.objects) as tick:
             readers.register(connection, upstream, tick)
     except BaseException:

@@ -16,7 +16,6 @@ import math
 from collections.abc import Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 
 from headrace.core.handoff import ByXid
 from headrace.core.names import TableName
@@ -28,15 +27,14 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify, verify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot import key_range
-from headrace.sources.postgres.snapshot.leader import lead, until_shown
+from headrace.sources.postgres.snapshot.leader import lead
 from headrace.sources.postgres.snapshot.measure import MeasuredTables, measure
 from headrace.sources.postgres.snapshot.plan import HeldSnapshot, KeyWalk
-from headrace.sources.postgres.snapshot.visibility import see
-from headrace.sources.postgres.writers import writers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.declaration import CHUNKS, DECLARATION
 from headrace.sources.queue.definitions import entry_of
 from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.printed_rows import await_ends, printing
 from headrace.sources.queue.trust import prove
 
 
@@ -65,11 +63,7 @@ class Contents:
         if DECLARATION.value(order.options, "handoff") == CHUNKS:
             disorder = key_range.disorder(self.connection, entries)
             by_ranges = frozenset(each.name for each in entries) - disorder.keys()
-        typed = [
-            oid for each in entries if each.types for oid in (each.oid, *(branch.oid for branch in each.tree))
-        ]
-        barred = writers(self.connection, typed) if typed else set()
-        return Plan(self.server, order, by_ranges, frozenset(barred))
+        return Plan(self.server, order, by_ranges, frozenset(printing(self.connection, entries)))
 
     def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> HeldSnapshot:
         return _held(self.server, readers, frozenset(), seconds, ALONE)
@@ -94,7 +88,7 @@ class Plan:
         try:
             verify(identify(connection), self.server.identity)
             waiting.check()
-            until_shown(partial(see, connection.pgconn, self.barred), waiting)
+            await_ends(connection, self.barred, waiting)
             key_range.prepare(connection)
         except BaseException:
             connection.close()
