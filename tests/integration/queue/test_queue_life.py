@@ -184,7 +184,16 @@ def test_a_type_that_is_altered_beside_an_open_writer_is_copied_behind_it(
             writer.execute("COMMIT")
         running.result(60)
     assert mirror.agrees("t")
-    executed(database, ["DELETE FROM t WHERE id = 2"])
+    # A label that is neither known to the look before nor to the one behind.
+    executed(
+        database,
+        [
+            "DELETE FROM t WHERE id = 2",
+            "ALTER TYPE mood ADD VALUE 'new'",
+            "INSERT INTO t VALUES (3, 'printed', 'new')",
+            "ALTER TYPE mood RENAME VALUE 'new' TO 'mad'",
+        ],
+    )
     mirror.once(handoff=handoff)
     assert mirror.agrees("t")
 

@@ -6,6 +6,7 @@
     source         the contract of a source, over these:
       slicing      where bytes may be cut, and what they have for some tables
       decoding     from bytes to changes
+      labels       whether the labels of enums in rows of a stream are labels still
       context      what bytes must be told to be decoded
       spark_casts  a printed value as an expression of Spark's SQL
     stream_source  the half of the contract that a receiver needs

@@ -25,13 +25,11 @@ concerns the whole source.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.core.conversion import Conversion, Take
 from headrace.core.errors import Definite, ShapeChanged
@@ -41,13 +39,13 @@ from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate
-from headrace.decode.pgoutput.batch import ChangeMeta, Changes, changes
+from headrace.decode.pgoutput.batch import ChangeMeta, changes
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
+from headrace.sources.postgres import labels
 from headrace.sources.postgres.catalog.partition_tree import Branch
 from headrace.sources.postgres.catalog.table_def_record import (
     is_listed,
     is_root,
-    labels_of,
     tree_of,
     types_of,
 )
@@ -57,7 +55,6 @@ from headrace.sources.postgres.context import OpenTransaction, StreamContext
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _RELATION, _TRUNCATE, _TYPE = ord("R"), ord("T"), ord("Y")
 _FULL = "f"  # of a relation's identity
-_ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^{},"]+)', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,38 +279,9 @@ def _under(
         ),
         values=way.values,
     )
-    if not _labels_stand(found, wanted):
-        return TableFailure(taken.oid, _renamed(wanted, int(heads.time[rows[0]])))
+    if not labels.stand(found.batch, found.bad, wanted.details):
+        return TableFailure(taken.oid, labels.renamed(wanted.name, int(heads.time[rows[0]])))
     return TableChanges(taken.oid, found.batch, found.bad)
-
-
-def _labels_stand(found: Changes, wanted: Wanted) -> bool:
-    """Tell whether the enums of these rows are labels still: no look knows one that was added and renamed."""
-    return all(
-        set(_labels_met(found, number)) <= {*labels, None}
-        for number, labels in enumerate(labels_of(wanted.details))
-        if labels is not None
-    )
-
-
-def _labels_met(found: Changes, number: int) -> Iterator[str | None]:
-    """The labels in a column whose values are labels, or lists of them."""
-    for side in ("n", "o"):
-        values = found.batch.column(f"{side}{number}")
-        yield from pc.unique(values.flatten() if pa.types.is_list(values.type) else values).to_pylist()
-    # A list of lists has no lake form, and is kept as the server prints it.
-    for raw in pc.unique(found.bad.filter(pc.equal(found.bad["column"], number))["raw"]).to_pylist():
-        yield from _elements(raw)
-
-
-def _elements(text: str) -> Iterator[str | None]:
-    """The elements of an array of any depth, as the server prints it; bounds may stand before it."""
-    for quoted, plain in _ELEMENT.findall(text, text.index("{")):
-        yield (
-            (None if plain == "NULL" else plain)
-            if plain
-            else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
-        )
 
 
 def _way(layout: Relation, wanted: Wanted, time: int) -> Conversion | None:
@@ -360,15 +328,6 @@ def _altered(wanted: Wanted, time: int, what: str = "") -> Definite:
         f"{wanted.name} does not have the columns{', the partitions' if what else ''} and the identity that"
         " were recorded",
         detail=f"seen in the transaction of _time {time}" + (f": partition {what}" if what else ""),
-        hint=f"headrace tables resync {wanted.name}",
-    )
-
-
-def _renamed(wanted: Wanted, time: int) -> Definite:
-    return ShapeChanged(
-        "TABLE_ALTERED",
-        f"{wanted.name} had a value of an enum that is none of its labels any more",
-        detail=f"seen in the transaction of _time {time}, or behind it",
         hint=f"headrace tables resync {wanted.name}",
     )
 

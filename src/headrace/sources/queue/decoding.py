@@ -15,9 +15,9 @@ A row of a partition stands as that has it: its columns are put into the root's 
 root may have others are a failure of the root (`partitions`).
 
 Which columns a row has is told by the number of its fields and its time (`layouts`). One of which that is not
-proven is a failure of its table at its time: a value, and not an exception, so that the other tables of the
-slice go on. What can't be read at all is raised:
-it concerns the whole source.
+proven, or that has a label that an enum does not have any more (`postgres.labels`), is a failure of its table
+at its time: a value, and not an exception, so that the other tables of the slice go on. What can't be read at
+all is raised: it concerns the whole source.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from headrace.decode.queue.framing import EMPTIED, UNCLEAR, Events, scan
 from headrace.decode.text import NULL, TEXT, TextColumn
 from headrace.decode.values import decode_column, raw
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
+from headrace.sources.postgres import labels
 from headrace.sources.postgres.catalog.alteration import missing_value
 from headrace.sources.postgres.catalog.table_def_record import is_root, mirrored
 from headrace.sources.queue import layouts, partitions
@@ -119,7 +120,11 @@ def _changes(stretch: Stretch, number: int, wanted: Wanted, rows: Ints) -> Table
     ways = _ways(known, of_row, numbers, beneath, leaf)
     if ways is None:
         return TableFailure(number, _altered(wanted, time, "a partition came with other columns"))
-    return _batch(stretch, number, wanted, rows, _arranged(texts, ways), _values(known, ways, numbers))
+    values = _values(known, ways, numbers)
+    changes = _batch(stretch, number, wanted, rows, _arranged(texts, ways), values)
+    if not labels.stand(changes.batch, changes.bad, wanted.details):
+        return TableFailure(number, labels.renamed(wanted.name, time))
+    return changes
 
 
 def _rows(stretch: Stretch, rows: Ints) -> TextColumn:
