@@ -31,6 +31,7 @@ from headrace.sources.contract.decoder import TableChanges, Wanted
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.queue import capture, tick
 from headrace.sources.queue.decoder import QueueDecoder
+from headrace.sources.queue.definitions import find_tables
 from headrace.sources.queue.schema_check import check
 from headrace.testing import validators
 from headrace.testing.postgres import Server
@@ -236,17 +237,23 @@ CREATE CAST (p AS text) WITH FUNCTION spelled(p);
 """
 
 
+def lives(queue: Capturing) -> str:
+    """The lives of triggers and function, by which every lake tells whether they were altered."""
+    [table] = find_tables(queue.session, LAKE.objects, [TableName("public", "u")])
+    return table.triggers.made
+
+
 def test_partitions_of_others_are_captured_and_tables_of_others_are_not_taken_for_them(
     queue_server: Server,
 ) -> None:
     with queue_server.database() as database, capturing(database) as queue:
-        executed(database, [TREE, "GRANT CREATE ON SCHEMA public TO PUBLIC"])
+        executed(database, [TREE, "GRANT CREATE ON SCHEMA public TO PUBLIC", "CREATE TABLE u (id int)"])
+        queue.capture("u")
+        before = lives(queue)
         queue.capture("r")
+        assert lives(queue) == before
         # What is put right beside it takes nothing from whoever makes partitions.
-        executed(
-            database,
-            ["ALTER FUNCTION headrace.capture_main() SET work_mem = '1MB'", "CREATE TABLE u (i int)"],
-        )
+        executed(database, ["ALTER FUNCTION headrace.capture_main() SET work_mem = '1MB'"])
         queue.capture("u")
         other = f"other_{database.name}"
         database.execute(f"CREATE ROLE {other}; ALTER TABLE r OWNER TO {other}")

@@ -93,7 +93,7 @@ def queue_statements(objects: Objects) -> list[str]:
         _guard_function(objects),
         *(statement for table in objects.events for statement in _event_table(objects, table)),
         capture_function(objects),
-        revocation(objects),
+        permission(objects),
         exclusion(objects),
         f"INSERT INTO {objects.queue} (name, incarnation, current, version, made, switched, events)"
         f" VALUES ('{objects.name}', pg_catalog.gen_random_uuid(), 0, {VERSION}, pg_catalog.now(),"
@@ -196,11 +196,6 @@ def capture_function(objects: Objects) -> str:
     )
 
 
-def revocation(objects: Objects) -> str:
-    """The statement by which nobody else hangs the function on a table of his; to fire it needs no right."""
-    return f"REVOKE ALL ON FUNCTION {objects.function}() FROM PUBLIC"
-
-
 def exclusion(objects: Objects) -> str:
     """The statement that takes back what default privileges have given others of what was just made.
 
@@ -229,7 +224,8 @@ def permission(objects: Objects) -> str:
     """The statement by which others make partitions of a root that has our trigger.
 
     The server makes it on each of them by the right of whoever makes the partition. To name the function
-    elsewhere takes a right in its schema, too.
+    elsewhere takes a right in its schema, too. It is given when the function is made, whatever is mirrored:
+    to give it later would alter the function, and with that all triggers of all lakes.
     """
     return f"GRANT EXECUTE ON FUNCTION {objects.function}() TO PUBLIC"
 

@@ -38,7 +38,6 @@ from headrace.sources.queue.statements import (
     body,
     capture_function,
     permission,
-    revocation,
     settings,
     triggers_of,
 )
@@ -260,11 +259,8 @@ def make_triggers(connection: Session, objects: Objects, oid: int, table: TableN
     Those that are right stay: other lakes go by them.
     """
     found = read_triggers(connection, objects, [oid])[oid]
-    if (function := _read_function(connection, objects)).flaw is not None:
+    if _read_function(connection, objects).flaw is not None:
         _execute(connection, objects, (table, found), capture_function(objects))
-        if not function.life:
-            # One that was there keeps its grants: others may be making partitions.
-            _execute(connection, objects, (table, found), revocation(objects))
         found = read_triggers(connection, objects, [oid])[oid]
     if found.wanted[0].root and not _is_public(connection, objects):
         _execute(connection, objects, (table, found), permission(objects))
