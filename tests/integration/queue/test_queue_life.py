@@ -21,6 +21,7 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline import mirror as pipeline
 from headrace.pipeline.commands import drop_source
+from headrace.pipeline.stream import cadence
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests import without_spark
@@ -280,16 +281,21 @@ def test_a_queue_that_is_damaged_under_a_live_run_ends_it_with_its_own_code(
 
 @pytest.mark.full
 def test_what_is_damaged_of_one_table_under_a_live_run_is_copied_anew(
-    database: Database, mirrors: tuple[QueueMirror, QueueMirror]
+    database: Database, mirrors: tuple[QueueMirror, QueueMirror], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cadence, "IDLE_SECONDS", 1.0)
     mirror, _ = mirrors
     mirror.once()
     with mirror.live() as running:
-        for number, statement in enumerate(
-            ("ALTER TABLE t DISABLE TRIGGER headrace_main_insert", "DROP TRIGGER headrace_main_insert ON t"),
+        for number, (statement, told) in enumerate(
+            {
+                "ALTER TABLE t DISABLE TRIGGER headrace_main_insert": "UPDATE t SET v = v || '!'",
+                "DROP TRIGGER headrace_main_insert ON t": "UPDATE t SET v = v || '!'",
+                "ALTER TABLE t DISABLE TRIGGER ALL": "UPDATE t SET v = 'quiet'",  # which brings no event
+            }.items(),
             2,
         ):
             unseen = f"INSERT INTO t VALUES ({number}, 'unseen')"
-            database.execute(f"{statement}; {unseen}; UPDATE t SET v = v || '!'")
+            database.execute(f"{statement}; {unseen}; {told}")
             wait_for(lambda: running.done() or mirror.agrees_by_now("t"), statement)
             assert not running.done(), running.exception()

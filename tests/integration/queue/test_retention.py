@@ -84,6 +84,14 @@ def test_tables_take_turns_and_hold_no_more_than_the_slowest_reader_needs(
     assert sum(counts(queue)) <= 400
 
 
+def test_what_is_not_captured_by_now_is_said_before_any_mark(database: Database, queue: Capturing) -> None:
+    passed(queue)
+    said = "changes are not captured of: public.t"
+    assert said not in health(queue.session, LAKE).lines
+    executed(database, ["ALTER TABLE t DISABLE TRIGGER headrace_main_delete"])
+    assert said in health(queue.session, LAKE).lines
+
+
 def test_what_is_not_committed_or_not_passed_is_never_let_go(database: Database, queue: Capturing) -> None:
     """Not even what a snapshot from before the turn writes into a table that was current then."""
     passed(queue)

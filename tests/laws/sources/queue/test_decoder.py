@@ -175,17 +175,17 @@ def test_nonsense_is_refused_or_left_and_never_read_beyond(nonsense: bytes, data
 
 ROOT = 16384
 KNOWN = [
-    {"oid": 20001, "made": "", "numbers": [1, 3, 4], "attached": None, "after": -1},
-    {"oid": 20002, "made": "", "numbers": [3, 4, 1], "attached": 70, "after": -1},
-    {"oid": 20003, "made": "", "numbers": [4, 1, 3], "attached": 80, "after": 8},
-    {"oid": 20004, "made": "", "numbers": [], "attached": None, "after": -1},
+    {"oid": 20001, "made": "", "numbers": [1, 3, 4], "attached": None, "before": 0},
+    {"oid": 20002, "made": "", "numbers": [3, 4, 1], "attached": 70, "before": 0},
+    {"oid": 20003, "made": "", "numbers": [4, 1, 3], "attached": 80, "before": 100},
+    {"oid": 20004, "made": "", "numbers": [], "attached": None, "before": 0},
 ]
 OF_ROOT = DETAILS | {"kind": "p", "partitions": KNOWN}
 TEXTS = {20001: "({0},,{1})", 20002: "(,{1},{0})", 20003: "({1},{0},)"}
 
 
-def of_root(events: Iterable[bytes], time: int = 16) -> list[TableChanges | TableFailure]:
-    data = np.frombuffer(framing.head(time, 5, 2) + b"".join(events), np.uint8)
+def of_root(events: Iterable[bytes]) -> list[TableChanges | TableFailure]:
+    data = np.frombuffer(framing.head(16, 5, 2) + b"".join(events), np.uint8)
     wanted = {ROOT: Wanted(TableName("public", "r"), SCHEMA, 0, 0, OF_ROOT)}
     return list(DECODER.decode(data, StreamContext(), wanted))
 
@@ -206,20 +206,20 @@ def test_rows_of_partitions_come_in_the_columns_of_their_root(rows: list[tuple[i
 
 
 @pytest.mark.parametrize(
-    ("leaf", "tx", "time"),
+    ("leaf", "tx"),
     [
-        pytest.param(20009, 1000, 16, id="of one that no look has seen"),
-        pytest.param(ROOT, 1000, 16, id="of the root, which has none"),
-        pytest.param(20004, 1000, 16, id="of a root beneath, which has none"),
-        pytest.param(20002, 70, 16, id="of the transaction that made it"),
-        pytest.param(20002, (1 << 32) + 69, 16, id="of one that is older, in another epoch"),
-        pytest.param(20003, 1000, 8, id="from before the look that found it empty"),
+        pytest.param(20009, 1000, id="of one that no look has seen"),
+        pytest.param(ROOT, 1000, id="of the root, which has none"),
+        pytest.param(20004, 1000, id="of a root beneath, which has none"),
+        pytest.param(20002, 70, id="of the transaction that made it"),
+        pytest.param(20002, (1 << 32) + 69, id="of one that is older, in another epoch"),
+        pytest.param(20003, 99, id="of one that the look showed which found it empty"),
     ],
 )
-def test_rows_of_which_the_root_may_have_others_are_its_failure(leaf: int, tx: int, time: int) -> None:
+def test_rows_of_which_the_root_may_have_others_are_its_failure(leaf: int, tx: int) -> None:
     good = event(1, ROOT, CAME, "(1,,x)", 1000, 20001)
     row = TEXTS.get(leaf, TEXTS[20001]).format(1, "x")
-    [found] = of_root([good, event(2, ROOT, CAME, row, tx, leaf)], time)
+    [found] = of_root([good, event(2, ROOT, CAME, row, tx, leaf)])
     assert isinstance(found, TableFailure)
     assert found.failure.code == "TABLE_ALTERED"
-    assert not isinstance(of_root([good], time)[0], TableFailure)
+    assert not isinstance(of_root([good])[0], TableFailure)
