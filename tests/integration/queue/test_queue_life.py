@@ -221,6 +221,17 @@ def test_a_table_whose_shape_changes_goes_on_under_the_new_one(
     executed(database, ["INSERT INTO t VALUES (4, 9)"])
     mirror.once()
     assert mirror.agrees("t")
+    # No row is written anew, and no look shows that one was printed as 4294967290.
+    executed(
+        database,
+        [
+            "ALTER TABLE t ALTER w TYPE oid",
+            "INSERT INTO t VALUES (5, 4294967290)",
+            "ALTER TABLE t ALTER w TYPE int",
+        ],
+    )
+    mirror.once()
+    assert mirror.agrees("t")
 
 
 def test_a_queue_that_lost_a_table_is_refused_until_it_is_reconciled(

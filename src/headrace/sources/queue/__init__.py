@@ -33,6 +33,7 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     identity, upstream                     the same server, and the same queue with our newest tick
     stream, stream_source                  ticks to bytes, for the spool
     context, decoding, slicing, decoder    bytes to change batches
+    texts                                  whether a value was printed under another type than its column's
     snapshot                               PostgreSQL's, joined to ticks
     log_end                                how far it is, and by what clock
     origin                                 where a stream begins

@@ -15,9 +15,9 @@ A row of a partition stands as that has it: its columns are put into the root's 
 root may have others are a failure of the root (`partitions`).
 
 Which columns a row has is told by the number of its fields and its time (`layouts`). One of which that is not
-proven, or that has a label that an enum does not have any more (`postgres.labels`), is a failure of its table
-at its time: a value, and not an exception, so that the other tables of the slice go on. What can't be read at
-all is raised: it concerns the whole source.
+proven, that has a label which an enum does not have any more (`postgres.labels`), or was printed under another
+type (`texts`) is a failure of its table at its time: a value, and not an exception, so that the other tables
+of the slice go on. What can't be read at all is raised: it concerns the whole source.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
 from headrace.sources.postgres import labels
 from headrace.sources.postgres.catalog.alteration import missing_value
 from headrace.sources.postgres.catalog.table_def_record import is_root, mirrored
-from headrace.sources.queue import layouts, partitions
+from headrace.sources.queue import layouts, partitions, texts
 from headrace.sources.queue.context import StreamContext
 from headrace.sources.queue.layouts import Layouts
 from headrace.sources.queue.partitions import Partition
@@ -111,7 +111,7 @@ def _changes(stretch: Stretch, number: int, wanted: Wanted, rows: Ints) -> Table
         return TableFailure(number, _altered(wanted, int(stretch.time[rows[row]]), what))
     known = layouts.from_details(wanted.details)
     try:
-        texts, counts = composite.fields(_rows(stretch, rows), known.most)
+        fields, counts = composite.fields(_rows(stretch, rows), known.most)
     except Definite as error:
         return TableFailure(number, _within(error, wanted, time))
     of_row = known.of_rows(counts, stretch.time[rows])
@@ -121,9 +121,11 @@ def _changes(stretch: Stretch, number: int, wanted: Wanted, rows: Ints) -> Table
     if ways is None:
         return TableFailure(number, _altered(wanted, time, "a partition came with other columns"))
     values = _values(known, ways, numbers)
-    changes = _batch(stretch, number, wanted, rows, _arranged(texts, ways), values)
+    changes = _batch(stretch, number, wanted, rows, _arranged(fields, ways), values)
     if not labels.stand(changes.batch, changes.bad, wanted.details):
         return TableFailure(number, labels.renamed(wanted.name, time))
+    if texts.printed_otherwise(changes.bad, wanted.details):
+        return TableFailure(number, _altered(wanted, time, "a value was printed under another type"))
     return changes
 
 
@@ -267,9 +269,10 @@ def _unclear(stretch: Stretch, number: int, wanted: Wanted) -> Definite | None:
 
 
 def _altered(wanted: Wanted, time: int, what: str = "") -> Definite:
+    beneath = ", and the partitions" if is_root(wanted.details) else ""
     return ShapeChanged(
         "TABLE_ALTERED",
-        f"{wanted.name} does not have the columns{', and the partitions' if what else ''} that were recorded",
+        f"{wanted.name} does not have the columns{beneath} that were recorded",
         detail=f"seen in the tick of _time {time}" + (f": {what}" if what else ""),
         hint=f"headrace tables resync {wanted.name}",
     )

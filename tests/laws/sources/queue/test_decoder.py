@@ -36,9 +36,9 @@ SCHEMA = TableSchema(COLUMNS, ("id",), full=True, ordered=False)
 # A virtual column stands in a row's text, and nobody mirrors it.
 DETAILS = {
     "attributes": [
-        {"number": 1, "name": "id", "generated": ""},
-        {"number": 3, "name": "twice", "generated": "v"},
-        {"number": 4, "name": "name", "generated": ""},
+        {"number": 1, "name": "id", "generated": "", "type": 23, "typmod": -1},
+        {"number": 3, "name": "twice", "generated": "v", "type": 23, "typmod": -1},
+        {"number": 4, "name": "name", "generated": "", "type": 25, "typmod": -1},
     ],
     "memberships": [],
 }
@@ -155,6 +155,7 @@ def _failure(data: bytes) -> Definite:
     ("data", "code"),
     [
         (event(1, TABLES[0], CAME, "(1,,a,b)"), "TABLE_ALTERED"),
+        (event(1, TABLES[0], CAME, "(4294967290,,a)"), "TABLE_ALTERED"),
         (event(1, TABLES[0], CAME, "(1,,a"), "QUEUE_BAD_ROW"),
         (event(1, TABLES[0], UNCLEAR), "QUEUE_TRUNCATE_UNCLEAR"),
     ],
