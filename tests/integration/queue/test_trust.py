@@ -188,15 +188,22 @@ def test_roles_that_could_be_us_anyway_may_own_the_queue(database: Database, rol
             database.execute("REVOKE dba FROM postgres")
 
 
-def test_nobody_else_may_hang_the_function_on_a_table_of_his_own(database: Database, roles: None) -> None:
+def test_who_hangs_the_function_on_a_table_of_his_own_writes_down_its_rows_alone(
+    database: Database, roles: None
+) -> None:
     database.execute("GRANT CREATE ON SCHEMA public TO mallory")
-    with capturing(database):
+    hung = (
+        "SET ROLE mallory; CREATE TABLE own (id int); CREATE TRIGGER headrace_main_rows AFTER INSERT ON own"
+        " FOR EACH ROW EXECUTE FUNCTION headrace.capture_main(); INSERT INTO own VALUES (1)"
+    )
+    executed(database, ["CREATE TABLE t (id int)"])
+    with capturing(database) as queue:
+        queue.capture("t")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="schema headrace"):
+            database.execute(hung)
         database.execute("GRANT USAGE ON SCHEMA headrace TO mallory")
-        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="capture_main"):
-            database.execute(
-                "SET ROLE mallory; CREATE TABLE own (id int); CREATE TRIGGER x AFTER DELETE ON own"
-                " FOR EACH STATEMENT EXECUTE FUNCTION headrace.capture_main()"
-            )
+        database.execute(hung)
+        assert (queue.events("t"), len(queue.events("own"))) == ([], 1)
 
 
 HELD = "SELECT has_table_privilege(%s, %s, 'SELECT, INSERT, UPDATE, TRIGGER')"
