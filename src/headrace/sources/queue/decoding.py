@@ -15,9 +15,9 @@ A row of a partition stands as that has it: its columns are put into the root's 
 root may have others are a failure of the root (`partitions`).
 
 Which columns a row has is told by the number of its fields and its time (`layouts`). One of which that is not
-proven, or that has a label which an enum does not have any more (`postgres.labels`), or that was printed under
-another type (`texts`), is a failure of its table at its time: a value, and not an exception, so that the other
-tables of the slice go on. What can't be read at all is raised: it concerns the whole source.
+proven, or that has a label which an enum does not have any more (`postgres.labels`), or that was printed
+under another type (`texts`), is a failure of its table at its time: a value, and not an exception, so that
+the other tables of the slice go on. What can't be read at all is raised: it concerns the whole source.
 """
 
 from __future__ import annotations
