@@ -50,7 +50,7 @@ def flags(values: pa.Array) -> Flags:
 
 def flags_or_none_set(table: pa.Table, name: str) -> Flags:
     """The named column of booleans; all false where the table has no such column."""
-    if name not in table.column_names:
+    if not table.schema.get_all_field_indices(name):  # `column_names` makes a list of all
         return np.zeros(table.num_rows, dtype=np.bool_)
     return flags(column(table, name))
 

@@ -205,7 +205,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    if field.name not in table.column_names:
+    if not table.schema.get_all_field_indices(field.name):  # `column_names` makes a list of all
         return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
     column = table.column(field.name)
     return column if column.type.equals(field.type) else pc.cast(column, field.type)
