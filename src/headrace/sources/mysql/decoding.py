@@ -270,6 +270,8 @@ class _Table:
         """The event from which on nothing of the table holds, and why."""
         for row, reason, database, table in self.stretch.altered:
             time = self.stretch.time(row)
+            if reason == _HARMLESS:
+                continue
             if concerns(self.wanted, database, table) and _counts(self.wanted, time):
                 return row, TableFailure(self.number, _happened(self.wanted, reason, time))
         return len(self.stretch.events), None
@@ -354,6 +356,7 @@ def _way(layout: Layout, wanted: Wanted, version: Conversion) -> _Way | None:
 # ── failures of a table ─────────────────────────────────────────────────────────────────────────────
 
 # By the reason that the stream's frame gives (`stream.frames.Reason`).
+_HARMLESS = 10  # `Reason.DEFAULTS`
 _SHAPED = {
     1: "was dropped",
     2: "was renamed, or another table to its name",

@@ -89,6 +89,8 @@ def _compared(
         if seen is None or not seen.columns:
             changes[key] = Change("it was dropped or renamed", None)
             continue
+        if heard is None:
+            seen = replace(seen, charset=last.charset)  # the stream will say it, with the next mark
         what = differs(last, seen, table.schema.key)
         if heard is not None and heard.told.get(key) and (found := _followed(table, last, seen, heard, key)):
             if isinstance(found, TableDef):

@@ -77,8 +77,22 @@ class Recode:
     charset: str = ""
 
 
-Step = Add | Drop | Rename | Retype | Recode
-_KINDS: Mapping[str, type[Step]] = {"a": Add, "d": Drop, "r": Rename, "t": Retype, "c": Recode}
+@dataclass(frozen=True, slots=True)
+class Default:
+    """Texts whose definition names no charset have this one from here on; others keep theirs."""
+
+    charset: str = ""
+
+
+Step = Add | Drop | Rename | Retype | Recode | Default
+_KINDS: Mapping[str, type[Step]] = {
+    "a": Add,
+    "d": Drop,
+    "r": Rename,
+    "t": Retype,
+    "c": Recode,
+    "f": Default,
+}
 _LETTERS = {kind: letter for letter, kind in _KINDS.items()}
 
 

@@ -60,6 +60,12 @@ SAME = {
     "ALTER TABLE {t} RENAME COLUMN m TO n",
     "wider_signed": "ALTER TABLE {t} MODIFY u bigint; UPDATE {t} SET u = -1 WHERE id = 5",
     "truncated": "TRUNCATE {t}",
+    # What texts get by default is the table's affair, neither its database's nor the server's.
+    "other_default": "ALTER TABLE {t} DEFAULT CHARACTER SET latin1; UPDATE {t} SET s = '𝄞' WHERE id = 9",
+    "defaults_around": "ALTER TABLE {t} COLLATE latin1_bin; ALTER TABLE {t} MODIFY n int COMMENT 'x'; "
+    "ALTER TABLE {t} CHARSET = utf8mb4; ALTER TABLE {t} MODIFY s varchar(40)",
+    "database_default": "ALTER DATABASE `{d}` CHARACTER SET latin1; ALTER TABLE {t} MODIFY s varchar(40); "
+    "UPDATE {t} SET s = '𝄞' WHERE id = 9; ALTER DATABASE `{d}` CHARACTER SET utf8mb4",
 }
 WIDENED = {
     "added": "ALTER TABLE {t} ADD COLUMN more int",
@@ -71,6 +77,8 @@ WIDENED = {
     "INSERT INTO {t} (id) VALUES (100)",
     "added_and_longer": "ALTER TABLE {t} ADD COLUMN more int, MODIFY s varchar(40); ALTER TABLE {t} "
     "MODIFY e enum('good','bad','so')",
+    "added_by_default": "ALTER TABLE {t} CHARSET latin1; ALTER TABLE {t} ADD a varchar(9), ADD b json, ADD c "
+    "enum('é'); UPDATE {t} SET a = 'ü', b = '[1]', c = 'é' WHERE id = 9",
     "added_quoted": 'SET sql_mode = \'ANSI_QUOTES\'; ALTER TABLE "{t}" ADD "mo``r\'e" int; DELETE '
     "FROM {t} WHERE id = 3",
 }
@@ -147,6 +155,8 @@ COPIED = {
     "zoned": "ALTER TABLE {t} MODIFY at timestamp NULL",
     "fixed_width": "ALTER TABLE {t} MODIFY s char(20)",
     "recoded_other": "ALTER TABLE {t} MODIFY old varchar(9) CHARACTER SET utf8mb4",
+    "default_and_more": "ALTER TABLE {t} CHARSET latin1, MODIFY s varchar(40)",
+    "converted_to_default": "ALTER TABLE {t} CONVERT TO CHARACTER SET DEFAULT",
     "converted": "ALTER TABLE {t} CONVERT TO CHARACTER SET utf8mb4",
     "other_key": "ALTER TABLE {t} DROP PRIMARY KEY, ADD PRIMARY KEY (id, u)",
     "keyless": "ALTER TABLE {t} DROP PRIMARY KEY",

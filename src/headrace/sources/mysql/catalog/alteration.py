@@ -29,6 +29,8 @@ def differs(last: TableLook, now: TableLook, key: Sequence[str]) -> str | None:
             not set(now.cascades) <= set(last.cascades),
             "it was given a foreign key that changes rows of it without a word in the log",
         ),
+        # By itself it changes no row; but a statement that nobody told of may have defined a column under it.
+        (last.charset not in ("", now.charset), "the charset of its texts by default was changed"),
     )
     return next((what for changed, what in checks if changed), None)
 
@@ -39,7 +41,7 @@ def is_news(last: TableLook, now: TableLook) -> bool:
 
 
 def _passing(look: TableLook) -> tuple[object, ...]:
-    return look.keys, look.primary, look.cascades, look.counting
+    return look.keys, look.primary, look.cascades, look.counting, look.charset
 
 
 def _columns_differ(last: Sequence[ColumnRow], now: Sequence[ColumnRow]) -> str | None:

@@ -37,7 +37,7 @@ SELECT table_schema, table_name, index_name, seq_in_index,
   FROM information_schema.statistics WHERE {named} AND non_unique = 0
 """
 _TABLES = """
-SELECT table_schema, table_name, table_type, engine
+SELECT table_schema, table_name, table_type, engine, table_collation
   FROM information_schema.tables WHERE {named} AND table_type <> 'VIEW'
 """
 _FOREIGN_KEYS = """
@@ -77,9 +77,16 @@ def look(connection: Session, names: Iterable[TableName]) -> dict[TableName, Tab
             cascades=cascades.get(name, ()),
             counting=counting.get(name, ""),
             readable=name in columns and name not in hidden,
+            charset=charset_of_collation(text(collation) or ""),
         )
-        for name, (kind, engine) in tables.items()
+        for name, (kind, engine, collation) in tables.items()
     }
+
+
+def charset_of_collation(collation: str) -> str:
+    """The charset that a collation is of: its name begins with it."""
+    charset = collation.partition("_")[0]
+    return "utf8mb3" if charset == "utf8" else charset
 
 
 def look_apart(

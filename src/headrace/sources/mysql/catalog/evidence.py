@@ -11,7 +11,8 @@ in rows from before the value that `constants` knows. Whatever else is between t
 
 A look is later than the statements that were brought: it may show what further ones made of the table. So a
 column that a statement defines has to be what that very statement says (`_check_said`). By `MODIFY n tinyint`
-of which a later `MODIFY n int` leaves no trace but in the values, nothing is proven.
+of which a later `MODIFY n int` leaves no trace but in the values, nothing is proven. A text without a charset
+gets the table's own, as the last look has it, and the statements since then.
 
 A statement that did something else than it says (IF EXISTS, another table of that name), and DDL that is in
 no log, do not fit. Two that undo each other between two looks fit, and are right as well: rows from between
@@ -34,7 +35,18 @@ from headrace.sources.mysql.catalog.constants import value_before
 from headrace.sources.mysql.catalog.table_def import TableLook
 from headrace.sources.mysql.catalog.types import base_of, is_unsigned
 from headrace.sources.mysql.catalog.widenings import is_integer, is_pure
-from headrace.sources.mysql.steps import FIRST, Add, Alteration, Declared, Drop, Recode, Rename, Retype, Step
+from headrace.sources.mysql.steps import (
+    FIRST,
+    Add,
+    Alteration,
+    Declared,
+    Default,
+    Drop,
+    Recode,
+    Rename,
+    Retype,
+    Step,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,7 @@ class _Column:
 
 
 _Columns = tuple[_Column, ...]
+_UNKNOWN = "?"  # in the place of a charset: it is none that a look shows
 
 
 def explained(
@@ -92,8 +105,13 @@ def _explained(
     last: TableLook, now: TableLook, key: Sequence[str], told: Sequence[tuple[int, Alteration]]
 ) -> Explained:
     shapes = [tuple(_Column(row.name, number) for number, row in enumerate(last.columns))]
+    charset = last.charset or _UNKNOWN
     for step, (_, alteration) in enumerate(told):
-        shapes.append(_altered(shapes[-1], alteration, first=(step + 1) * 10_000))
+        meant = _with_charset(alteration, charset)
+        shapes.append(_altered(shapes[-1], meant, first=(step + 1) * 10_000))
+        charset = _default_behind(alteration, charset)
+    if charset not in (_UNKNOWN, now.charset):
+        raise _Unproven
     if tuple(column.name for column in shapes[-1]) != tuple(row.name for row in now.columns):
         raise _Unproven
     rows = {column.number: row for column, row in zip(shapes[-1], now.columns, strict=True)}
@@ -105,6 +123,28 @@ def _explained(
 
 
 # ── what the statements make of the columns ─────────────────────────────────────────────────────────
+
+
+def _default_behind(alteration: Alteration, charset: str) -> str:
+    """The charset that texts have by default behind a statement."""
+    said = [step.charset for step in alteration.steps if isinstance(step, Default | Recode)]
+    return said[-1] if said else charset
+
+
+def _with_charset(alteration: Alteration, charset: str) -> Alteration:
+    """The statement, with the charset that its definitions mean where they name none.
+
+    Which one that is in a statement that changes the default as well is not asked.
+    """
+    if _default_behind(alteration, charset) != charset:
+        charset = _UNKNOWN
+    return replace(alteration, steps=tuple(_meant(step, charset) for step in alteration.steps))
+
+
+def _meant(step: Step, charset: str) -> Step:
+    if not isinstance(step, Add | Retype) or step.declared.charset:
+        return step
+    return replace(step, declared=replace(step.declared, charset=charset))
 
 
 def _altered(columns: _Columns, alteration: Alteration, *, first: int) -> _Columns:
@@ -129,7 +169,7 @@ def _altered(columns: _Columns, alteration: Alteration, *, first: int) -> _Colum
 
 def _does_nothing(columns: _Columns, step: Step) -> bool:
     """Tell whether IF EXISTS or IF NOT EXISTS made nothing of a step."""
-    if isinstance(step, Recode) or not step.lenient:
+    if isinstance(step, Recode | Default) or not step.lenient:
         return False
     if isinstance(step, Add):
         return _find(columns, step.name) is not None

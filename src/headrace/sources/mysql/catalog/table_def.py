@@ -4,7 +4,8 @@ A binlog tells of DDL as statements, and of a table's shape with every event (TA
 look at the catalog holds all that the two can be held against: columns with all that their values depend on,
 the keys that rows can be told apart by, the engine, and foreign keys whose cascades are in no log. It holds
 nothing that changes by itself (sizes, AUTO_INCREMENT) and nothing that means nothing to a row (secondary
-indexes, comments, partitions, row formats): two looks at a table that means the same are equal.
+indexes, comments, partitions, row formats): two looks at a table that means the same are equal. The charset
+that texts get by default means nothing to a row, and decides what a later statement does.
 
 identity    The primary key, else the one UNIQUE key of columns that cannot be NULL, whole and stored. It is
             the key that the log names with every event, so that its end is seen; of several nobody tells
@@ -49,6 +50,7 @@ class TableLook:
     cascades: tuple[str, ...] = ()  # foreign keys that change or remove rows of this table, unlogged
     counting: str = ""  # the column that is AUTO_INCREMENT; older records do not say
     readable: bool = True  # we may SELECT every column
+    charset: str = ""  # of texts whose definition names none; older records do not say
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -90,6 +92,7 @@ def from_record(record: Mapping[str, Any]) -> TableLook:
         primary=record["primary"],
         cascades=tuple(record["cascades"]),
         counting=record.get("counting", ""),
+        charset=record.get("charset", ""),
     )
 
 

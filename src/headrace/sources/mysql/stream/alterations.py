@@ -1,4 +1,4 @@
-"""The clauses of ALTER TABLE: which leave the rows and columns of a table as they are.
+"""The clauses of ALTER TABLE: which leave the rows and columns of a table as they are, and their defaults.
 
     ALTER TABLE t  ADD KEY (x), COMMENT = 'y' ENGINE = InnoDB, ALGORITHM = INPLACE
                    └── clause ─┘ └────── clause of options ──┘ └──── clause ────┘
@@ -98,8 +98,8 @@ def _clause(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
 def reason(words: Words) -> Reason | None:
     """Find what a clause does to its table; it is read at least so far that this is known."""
     first = words.next.keyword
-    if first in _OPTIONS or first in ("ENGINE", "TYPE", "DEFAULT", "CHARACTER"):
-        return _options(words)
+    if is_option(words):
+        return options(words)[0]
     words.read()
     second = words.next.keyword
     match first:
@@ -191,27 +191,40 @@ def _of_default(words: Words) -> Reason | None:
     return None if fits else Reason.ALTERED
 
 
-def _options(words: Words) -> Reason | None:
-    """Options of the table, one after the other; behind them may stand how it is partitioned."""
+def is_option(words: Words) -> bool:
+    """Tell whether the next clause is of options of the table."""
+    return words.next.keyword in _OPTIONS or words.next.keyword in ("ENGINE", "TYPE", "DEFAULT", "CHARACTER")
+
+
+def options(words: Words) -> tuple[Reason | None, str]:
+    """Read options of the table, one after the other; behind them may stand how it is partitioned.
+
+    With what they do comes the name of the charset, or of a collation of it, that texts have by default now.
+    """
+    charset = ""
     while words.next.sign is not END:
         words.skip("DEFAULT")
         if words.next.keyword == "PARTITION":
             words.read()
-            return None if words.next.keyword == "BY" else Reason.ALTERED
+            return _of_options(charset) if words.next.keyword == "BY" else Reason.ALTERED, charset
         option = words.read().keyword
         if option == "CHARACTER":
             words.expect("SET")
         elif option not in _OPTIONS and option not in ("ENGINE", "TYPE"):
-            return Reason.ALTERED
+            return Reason.ALTERED, charset
         words.sign("=")
         value = words.read()
         if option in ("ENGINE", "TYPE") and value.value.upper() != "INNODB":
-            return Reason.ALTERED  # some engines keep no rows
-        if words.next == (Sign.OTHER, ","):
-            return None
-        if words.next == (Sign.OTHER, ";"):
-            return None
-    return None
+            return Reason.ALTERED, charset  # some engines keep no rows
+        if option in ("CHARACTER", "CHARSET", "COLLATE"):
+            charset = value.value
+        if words.next in ((Sign.OTHER, ","), (Sign.OTHER, ";")):
+            break
+    return _of_options(charset), charset
+
+
+def _of_options(charset: str) -> Reason | None:
+    return Reason.DEFAULTS if charset else None
 
 
 def _rename(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:

@@ -5,6 +5,7 @@
     RENAME COLUMN name TO name
     CHANGE name name TYPE ...,  MODIFY name TYPE ...
     CONVERT TO CHARACTER SET name
+    DEFAULT CHARACTER SET name, COLLATE name
     whatever `alterations` knows to be harmless
 
 Called by `statements` with a statement that alters one table. A clause, type, attribute or default that is
@@ -20,8 +21,20 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from headrace.sources.mysql.steps import FIRST, Add, Alteration, Declared, Drop, Recode, Rename, Retype, Step
+from headrace.sources.mysql.steps import (
+    FIRST,
+    Add,
+    Alteration,
+    Declared,
+    Default,
+    Drop,
+    Recode,
+    Rename,
+    Retype,
+    Step,
+)
 from headrace.sources.mysql.stream import alterations
+from headrace.sources.mysql.stream.frames import Reason
 from headrace.sources.mysql.stream.spelled_types import spelled_charset, spelled_type
 from headrace.sources.mysql.stream.tokens import Sign, Token, Unreadable, Words
 
@@ -79,6 +92,8 @@ def _clause(words: Words) -> Iterator[Step]:
             yield _recoded(words)
         case "EXCHANGE":
             raise Unreadable
+        case _ if alterations.is_option(words):
+            yield from _defaulted(words)
         case _:
             _pass_harmless(words, alterations.reason(words) is None)
 
@@ -87,6 +102,13 @@ def _pass_harmless(words: Words, is_harmless: bool) -> None:
     if not is_harmless:
         raise Unreadable
     alterations.pass_over(words)
+
+
+def _defaulted(words: Words) -> Iterator[Step]:
+    reason, charset = alterations.options(words)
+    _pass_harmless(words, reason in (None, Reason.DEFAULTS))
+    if charset:
+        yield Default(spelled_charset(charset))
 
 
 def _added(words: Words) -> Iterator[Step]:
@@ -151,7 +173,8 @@ def _charset(words: Words) -> str:
 
 def _definition(words: Words) -> _Definition:
     """A type, its facets, and the attributes behind it."""
-    found = _Definition(spelled_type(words))
+    charset = "utf8mb4" if words.next.keyword == "JSON" else ""  # MariaDB keeps it as a text
+    found = _Definition(spelled_type(words), charset=charset)
     while not _is_end(words.next):
         found = _attribute(words, found)
     return found

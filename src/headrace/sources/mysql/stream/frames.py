@@ -34,6 +34,7 @@ class Reason(IntEnum):
     CREATED = 7
     TABLESPACE = 8  # discarded, or imported
     ROLLED_BACK = 9  # a part of what was logged
+    DEFAULTS = 10  # what later statements mean by it is another thing; no row is
 
 
 def frame(kind: int, timestamp: int, server: int, body: bytes, position: int = 0, flags: int = 0) -> bytes:

@@ -76,7 +76,12 @@ def effects(query: Query, server: Server, *, temporary: bool = False) -> tuple[E
 
 def _with_steps(found: list[Effect], words: Words) -> tuple[Effect, ...]:
     """The one effect of an ALTER TABLE of a closed form, with its steps; else what was found."""
-    if len(set(found)) != 1 or found[0].reason is not Reason.ALTERED:
+    reasons = {each.reason for each in found}
+    if not found or not reasons <= {Reason.ALTERED, Reason.DEFAULTS}:
+        return tuple(found)
+    if Reason.ALTERED in reasons:
+        found = [replace(each, reason=Reason.ALTERED) for each in found]
+    if len(set(found)) != 1:
         return tuple(found)
     try:
         steps = closed_form.alteration(words).packed()

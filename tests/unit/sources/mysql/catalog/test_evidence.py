@@ -13,30 +13,43 @@ from headrace.core.names import TableName
 from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.catalog.evidence import Explained, explained
 from headrace.sources.mysql.catalog.table_def import TableLook
-from headrace.sources.mysql.steps import FIRST, Add, Alteration, Declared, Drop, Recode, Rename, Retype, Step
+from headrace.sources.mysql.steps import (
+    FIRST,
+    Add,
+    Alteration,
+    Declared,
+    Default,
+    Drop,
+    Recode,
+    Rename,
+    Retype,
+    Step,
+)
 
 NULL, SEVEN = Value.of(pa.scalar(None, pa.int32())), Value.of(pa.scalar(7, pa.int32()))
 
 
-def look(*columns: str, key: str = "id", counting: str = "") -> TableLook:
+def look(*columns: str, key: str = "id", counting: str = "", charset: str = "utf8mb4") -> TableLook:
     """A table of `name type` columns; a type in capitals cannot be NULL, `=` stands before an expression."""
     rows = []
     for number, column in enumerate(columns, 1):
         name, _, of = column.partition(" ")
         plain, _, expression = (of or "int").partition(" = ")
         base = plain.partition("(")[0].lower()
-        charset = "utf8mb4" if base in ("varchar", "text") else None
+        own = "utf8mb4" if base in ("varchar", "text") else None
         kind = "v" if expression else ""
         nullable = plain[0].islower() and name != key
         rows.append(
             ColumnRow(
-                *(name, number, plain.lower(), base, charset, charset, nullable, kind, expression, False),
+                *(name, number, plain.lower(), base, own, own, nullable, kind, expression, False),
                 *(None, None, None, None),
             )
         )
     keys = ((key,),) if key else ()
     table = TableName("shop", "t")
-    return TableLook(table, "BASE TABLE", "InnoDB", tuple(rows), keys, bool(key), counting=counting)
+    return TableLook(
+        table, "BASE TABLE", "InnoDB", tuple(rows), keys, bool(key), (), counting, charset=charset
+    )
 
 
 def declared(step: Step, now: TableLook) -> Step:
@@ -160,6 +173,37 @@ def test_a_text_that_was_given_another_charset_and_back_is_not_proven() -> None:
     texts = look("id", "a text")
     assert found(texts, texts, [Recode("utf8mb4")]) is not None
     assert found(texts, texts, [Recode("latin1")]) is None
+
+
+TEXT, NARROW = Retype("a", "a"), Retype("a", "a", declared=Declared("text", charset="utf8mb4"))
+
+
+@pytest.mark.parametrize(
+    ("last", "now", "statements", "proven"),
+    [
+        ("utf8mb4", "utf8mb4", [[TEXT]], True),
+        ("latin1", "latin1", [[TEXT]], False),
+        ("latin1", "latin1", [[NARROW]], True),
+        ("", "utf8mb4", [[TEXT]], False),
+        ("", "utf8mb4", [[NARROW]], True),
+        ("", "utf8mb4", [[Default("utf8mb4")], [TEXT]], True),
+        ("utf8mb4", "latin1", [[Default("latin1")], [TEXT]], False),
+        ("latin1", "utf8mb4", [[TEXT], [Default("utf8mb4")]], False),
+        ("latin1", "utf8mb4", [[Default("utf8mb4")], [TEXT]], True),
+        ("utf8mb4", "latin1", [[TEXT], [Default("latin1")]], True),
+        ("latin1", "utf8mb4", [[Default("utf8mb4"), TEXT]], False),
+        ("utf8mb4", "utf8mb4", [[Default("utf8mb4"), TEXT]], True),
+        ("utf8mb4", "latin1", [[TEXT]], False),
+        ("utf8mb4", "utf8mb4", [[Default("latin1")]], False),
+        ("latin1", "utf8mb4", [[Recode("utf8mb4")]], True),
+        ("latin1", "latin1", [[Recode("utf8mb4")]], False),
+    ],
+)
+def test_a_text_without_a_charset_has_the_default_of_its_moment(
+    last: str, now: str, statements: Sequence[Sequence[Step]], proven: bool
+) -> None:
+    before, after = look("id", "a text", charset=last), look("id", "a text", charset=now)
+    assert (found(before, after, *statements) is not None) is proven
 
 
 def test_a_timestamp_that_may_not_be_null_any_more_may_hold_the_time_of_the_statement() -> None:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sources.mysql.steps import FIRST, Add, Alteration, Declared, Drop, Recode, Rename, Retype, Step
+from headrace.sources.mysql.steps import (
+    FIRST,
+    Add,
+    Alteration,
+    Declared,
+    Default,
+    Drop,
+    Recode,
+    Rename,
+    Retype,
+    Step,
+)
 from headrace.sources.mysql.stream.events import Query
 from headrace.sources.mysql.stream.statements import Server, effects
 from headrace.sources.mysql.stream.tokens import ANSI_QUOTES
@@ -44,6 +55,8 @@ CLOSED: dict[str, list[Step]] = {
     ],
     "MODIFY COLUMN a double precision AFTER b": [Retype("a", "a", after="b", declared=Declared("double"))],
     "CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, ENGINE=InnoDB": [Recode("utf8mb4")],
+    "DEFAULT CHARACTER SET = 'utf8', ADD n int": [Default("utf8mb3"), Add("n", declared=INT)],
+    "ROW_FORMAT=DYNAMIC COLLATE latin1_bin COMMENT 'x', ALGORITHM = COPY": [Default("latin1")],
     "COMMENT = 'x' AUTO_INCREMENT 7, ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES u (id), DROP n": [Drop("n")],
     "/*!50000 DROP n */ -- , DROP m": [Drop("n")],
 }
@@ -99,6 +112,12 @@ def test_a_statement_says_its_steps(clauses: str, server: Server) -> None:
 def test_a_statement_of_which_a_word_is_not_listed_has_none(clauses: str) -> None:
     assert steps(clauses) is None
     assert steps(clauses, MARIADB) is None
+
+
+def test_a_json_of_mariadb_is_a_text_of_its_own_charset() -> None:
+    for server, kind in ((MYSQL, "json"), (MARIADB, "longtext")):
+        said = Declared(kind, charset="utf8mb4")
+        assert steps("ADD n json", server) == Alteration((Add("n", declared=said),))
 
 
 def test_the_mode_of_the_session_counts() -> None:

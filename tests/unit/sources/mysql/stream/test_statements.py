@@ -101,7 +101,9 @@ alter table t comment = 'it''s' engine = InnoDB, auto_increment=7 |
 alter table t engine=innodb                               |
 alter table t engine=blackhole                            | shop.t altered
 alter table t comment='x' engine=MyISAM                   | shop.t altered
-alter table t default character set utf8mb4 collate utf8mb4_bin |
+alter table t default character set utf8mb4 collate utf8mb4_bin | shop.t defaults
+alter table t row_format=dynamic, charset = latin1, algorithm=copy | shop.t defaults
+alter table t collate latin1_bin, add c int                 | shop.t altered
 alter table t convert to character set latin1             | shop.t altered
 alter table t alter c set default 5, alter column d drop default |
 alter table t alter column c set default (f(1, 2))        |
