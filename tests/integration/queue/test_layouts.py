@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 
@@ -21,7 +22,7 @@ from headrace.core.names import TableName
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.queue import capture, readers, tick
+from headrace.sources.queue import capture, layouts, readers, tick
 from headrace.sources.queue.position import Place
 from headrace.sources.queue.schema_check import check
 from headrace.testing.postgres import Database
@@ -133,6 +134,27 @@ def test_a_look_sees_ddl_with_the_first_tick_that_could_show_its_rows(
                 assert check(queue.session, LAKE, known).changes == {}, name
             tick.take(queue.session, LAKE.objects)
             assert check(queue.session, LAKE, known).changes["t"].what.startswith(what), name
+
+
+def test_a_look_at_a_quiet_source_tells_later_rows_from_those_before(
+    database: Database, queue: Capturing
+) -> None:
+    """It takes a tick that shows the DDL; a row of the other layout in that one is a reason to copy."""
+    for rows, followed in (([], True), (["INSERT INTO t DEFAULT VALUES"], False)):
+        executed(database, [f"DROP TABLE t; {TABLE}"])
+        queue.capture("t")
+        tick.take(queue.session, LAKE.objects)
+        known = {"t": defined(queue)}
+        executed(database, [*rows, "ALTER TABLE t DROP b, ADD c int"])
+        change = check(queue.session, LAKE, known).changes["t"]
+        assert (change.derived is not None) == followed
+        if followed:
+            assert change.now is not None
+            executed(database, ["INSERT INTO t DEFAULT VALUES"])
+            time = LAKE.log.time(tick.take(queue.session, LAKE.objects).number)
+            found = layouts.from_details(change.now.details)
+            [place] = found.of_rows(np.array([3], np.int32), np.array([time]))
+            assert found.known[place] is found.known[-1]
 
 
 def test_maintenance_is_no_change(database: Database, queue: Capturing) -> None:
