@@ -63,6 +63,8 @@ ADDED = {
     "added_in_part": "BEGIN; ALTER TABLE {t} ADD even text; SAVEPOINT a; ALTER TABLE {t} ADD never int;"
     " INSERT INTO {t} (id, never) VALUES (100, 1); ROLLBACK TO a;"
     " INSERT INTO {t} (id, even) VALUES (101, 'e'); COMMIT; ALTER TABLE {t} ADD really date",
+    "added_with_types": "CREATE TYPE {t}_e AS ENUM ('a', 'b'); CREATE TYPE {t}_c AS (x int, y {t}_e);"
+    " ALTER TABLE {t} ADD more {t}_c[]; UPDATE {t} SET more = '{{\"(1,a)\"}}' WHERE id = 9",
 }
 REWRITTEN = {
     "constant": "UPDATE {t} SET n = 3 WHERE id < 3; BEGIN; DELETE FROM {t} WHERE id = 7;"
@@ -102,6 +104,15 @@ COPIED = {
     "again_within": "BEGIN; DELETE FROM {t} WHERE id = 5; ALTER TABLE {t} DROP n, ADD n int;"
     " DELETE FROM {t} WHERE id = 6; COMMIT",
     "dropped_one_by_one": "ALTER TABLE {t} DROP n; DELETE FROM {t} WHERE id = 5; ALTER TABLE {t} DROP s",
+    # Rows of the stream are as their types printed them then.
+    "relabelled": "CREATE TYPE {t}_e AS ENUM ('a', 'b'); ALTER TABLE {t} ADD more {t}_e;"
+    " UPDATE {t} SET more = 'a' WHERE id = 9; ALTER TYPE {t}_e RENAME VALUE 'a' TO 'c'",
+    "attribute": "CREATE TYPE {t}_c AS (x int); ALTER TABLE {t} ADD more {t}_c;"
+    " UPDATE {t} SET more = '(1)' WHERE id = 9; ALTER TYPE {t}_c ADD ATTRIBUTE y int",
+    "into_oid": "ALTER TABLE {t} ADD more int; UPDATE {t} SET more = -1 WHERE id = 9;"
+    " ALTER TABLE {t} ALTER more TYPE oid",
+    "into_inet": "ALTER TABLE {t} ADD more cidr; UPDATE {t} SET more = '10.0.0.1/32' WHERE id = 9;"
+    " ALTER TABLE {t} ALTER more TYPE inet",
     "moved": "ALTER TABLE {t} ADD more int DEFAULT 5; VACUUM FULL {t}",
     "negated": "ALTER TABLE {t} ALTER n TYPE int USING -n",
     "bigger": "ALTER TABLE {t} ALTER n TYPE bigint",

@@ -60,6 +60,8 @@ WIDENED = {
     "added_as_text": "ALTER TABLE {t} ADD COLUMN more point; UPDATE {t} SET more = '(1,2)' WHERE id = 9",
     "added_then_default": "ALTER TABLE {t} ADD COLUMN more int; ALTER TABLE {t} ALTER more SET DEFAULT 7;"
     " INSERT INTO {t} VALUES (100, 1)",
+    "added_with_types": "CREATE TYPE {t}_e AS ENUM ('a', 'b'); CREATE TYPE {t}_c AS (x int, y {t}_e);"
+    " ALTER TABLE {t} ADD COLUMN more {t}_c[]; UPDATE {t} SET more = '{{\"(1,a)\"}}' WHERE id = 9",
     "added_within": "BEGIN; UPDATE {t} SET n = 0 WHERE id > 9; ALTER TABLE {t} ADD COLUMN more int;"
     " UPDATE {t} SET more = id WHERE id < 12; INSERT INTO {t} VALUES (100, 1, 's', 'bad', 5); COMMIT",
     "added_whole": "UPDATE {t} SET id = 200 WHERE id = 5; ALTER TABLE {t} ADD COLUMN more int;"
@@ -109,6 +111,12 @@ COPIED = {
     "added_identity": "ALTER TABLE {t} ADD COLUMN more int GENERATED ALWAYS AS IDENTITY",
     "added_for_a_while": "ALTER TABLE {t} ADD COLUMN more int;"
     " INSERT INTO {t} VALUES (100, 1, 's', 'bad', 7); ALTER TABLE {t} DROP COLUMN more",
+    # Rows of the stream are as their types printed them then.
+    "added_and_wider": "CREATE TYPE {t}_c AS (x int); ALTER TABLE {t} ADD COLUMN more {t}_c;"
+    " UPDATE {t} SET more = '(1)' WHERE id = 9; ALTER TYPE {t}_c ADD ATTRIBUTE y int",
+    "added_and_swapped": "CREATE TYPE {t}_e AS ENUM ('a', 'b'); ALTER TABLE {t} ADD COLUMN more {t}_e;"
+    " UPDATE {t} SET more = 'a' WHERE id = 9; ALTER TYPE {t}_e RENAME VALUE 'a' TO 'c';"
+    " ALTER TYPE {t}_e RENAME VALUE 'b' TO 'a'; ALTER TYPE {t}_e RENAME VALUE 'c' TO 'b'",
     "padded": "ALTER TABLE {t} ALTER COLUMN s TYPE char(20)",
     "shorter": "ALTER TABLE {t} ALTER COLUMN s TYPE varchar(9)",
     "added_serial": "ALTER TABLE {t} ADD COLUMN more serial",

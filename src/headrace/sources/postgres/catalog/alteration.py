@@ -102,6 +102,9 @@ def derived(last: TableEntry, now: TableEntry, *, by_names: bool = True) -> tupl
     other columns: a layout's length tells which they were. Where some came and others went, it may. Of tables
     that are sent in part a layout does not show all columns: nothing is proven of them. A source that knows
     the columns of each row by other means than names (`by_names`) takes care of that itself.
+
+    Nothing is proven of columns that came with a type that may have printed otherwise when the first rows
+    with them were written: a label of an enum was renamed since, a composite got an attribute.
     """
     before = {attribute.number: attribute for attribute in last.attributes}
     added = [attribute for attribute in now.attributes if attribute.number not in before]
@@ -115,6 +118,8 @@ def derived(last: TableEntry, now: TableEntry, *, by_names: bool = True) -> tupl
         added = [attribute for attribute in now.attributes if attribute.number not in before]
     if any(a.generated or a.missing is None or (a.missing and a.value is None) for a in added):
         return None
+    if not _print_as_ever(last, now):
+        return None
     if differs(_called_now(last, now), _known_before(last, now)) is not None:
         return None
     places = {attribute.number: place for place, attribute in enumerate(last.columns)}
@@ -122,6 +127,15 @@ def derived(last: TableEntry, now: TableEntry, *, by_names: bool = True) -> tupl
         places[a.number] if a.number in places else Missing(a.value if a.missing else None)
         for a in now.columns
     )
+
+
+def _print_as_ever(last: TableEntry, now: TableEntry) -> bool:
+    """Tell whether types that added columns brought along print as they did when the columns came.
+
+    No earlier look at the table has them, so that nothing tells but whether they are as they were made.
+    """
+    known = {entry.oid for entry in last.types}
+    return all(entry.as_made for entry in now.types if entry.oid not in known)
 
 
 def parts_of(now: TableEntry, found: Sequence[int | Missing] | None) -> tuple[Part, ...] | None:

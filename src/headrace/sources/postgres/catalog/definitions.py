@@ -145,7 +145,16 @@ SELECT t.oid::bigint, t.typtype::text, t.typbasetype::bigint, t.typtypmod,
            (SELECT string_agg(l.xmax::text, ' ') FROM pg_enum l WHERE l.enumtypid = t.oid),
            (SELECT r.xmax FROM pg_class r WHERE r.oid = t.typrelid AND t.typrelid <> 0),
            (SELECT string_agg(a.xmax::text, ' ') FROM pg_attribute a
-             WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped))
+             WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped)),
+       -- A label that was renamed was written by a later command than others; so was an attribute that came
+       -- or went. Where a row was deleted in vain (xmax), its cmin is the deleting command's number.
+       CASE t.typtype
+           WHEN 'e' THEN (SELECT count(*) > 1 AND count(DISTINCT concat_ws(' ', l.xmin, l.cmin)) = 1
+                                 AND bool_and(l.xmax = '0') FROM pg_enum l WHERE l.enumtypid = t.oid)
+           WHEN 'c' THEN (SELECT count(*) < 2 OR count(DISTINCT concat_ws(' ', a.xmin, a.cmin)) = 1
+                                 AND bool_and(a.xmax = '0')
+                            FROM pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0)
+           ELSE true END
   FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem
  WHERE t.oid IN (SELECT oid FROM reached) ORDER BY t.oid
 """
@@ -279,6 +288,7 @@ def _type(row: Sequence[Any]) -> TypeEntry:
         label_lives=tuple(life for _, life in row[7] or ()),
         width=row[9] or 0,
         replacing=_xids([row[10]]),
+        as_made=row[11],
     )
 
 

@@ -36,6 +36,8 @@ def to_record(entry: TableEntry) -> dict[str, Any]:
     # Of the moment of the look, and no part of what the table is.
     for of_the_moment in (record, *record["types"]):
         del of_the_moment["replacing"]
+    for known in record["types"]:
+        del known["as_made"]
     for branch in record["tree"]:
         del branch["empty"]
     return record

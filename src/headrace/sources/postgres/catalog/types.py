@@ -76,6 +76,7 @@ class TypeEntry:
     label_lives: tuple[str, ...] | None = None  # of an enum: the label's oid, and who wrote its row
     width: int | None = None  # of a composite: its attributes, counting those that were dropped
     replacing: frozenset[int] = field(default=frozenset(), compare=False)  # as in `table_def.TableEntry`
+    as_made: bool = field(default=True, compare=False)  # one statement wrote all that its values print by
 
 
 def column_of(name: str, type_oid: int, typmod: int, shown: str, types: Mapping[int, TypeEntry]) -> Column:
