@@ -169,9 +169,15 @@ def runs_of(lake: Lake, source: str | None, *names: str) -> tuple[tuple[Mark, ..
 
 
 def _shape(lake: Lake, source: str | None, mark: Mark, name: str) -> tuple[tuple[str, str], ...]:
-    """The columns and their types: under others a table has another history."""
-    fields = lake.at(epoch=mark.epoch, source=source).schema(name)
-    return tuple((field.name, str(field.type)) for field in fields)
+    """The columns, their types and the folder of its history: under other columns a table has another one.
+
+    Two columns that changed names with each other are told by that alone.
+    """
+    cut = lake.at(epoch=mark.epoch, source=source)
+    fields = tuple((field.name, str(field.type)) for field in cut.schema(name))
+    standings = getattr(cut, "standings", None)  # a lake made by hand has none
+    history = None if standings is None else standings.history(standings.resolve(name))
+    return *fields, ("history", "" if history is None else history.folder)
 
 
 def spread(run: Sequence[T], sample: int) -> list[T]:
