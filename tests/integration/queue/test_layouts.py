@@ -22,7 +22,8 @@ from headrace.core.names import TableName
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.queue import capture, layouts, readers, tick
+from headrace.sources.queue import capture, ddl, layouts, readers, tick
+from headrace.sources.queue.batch import Batch
 from headrace.sources.queue.position import Place
 from headrace.sources.queue.schema_check import check
 from headrace.testing.postgres import Database
@@ -155,6 +156,24 @@ def test_a_look_at_a_quiet_source_tells_later_rows_from_those_before(
             found = layouts.from_details(change.now.details)
             [place] = found.of_rows(np.array([3], np.int32), np.array([time]))
             assert found.known[place] is found.known[-1]
+
+
+def test_a_row_too_long_to_be_asked_counts_as_one_of_either_layout(
+    queue: Capturing, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes no expression to 256 MB, and a look that failed would stop all tables."""
+    before = tick.take(queue.session, LAKE.objects)
+    executed(database, ["INSERT INTO t (b) VALUES ('a,\"b')"])
+    ticked = tick.take(queue.session, LAKE.objects)
+    batch = Batch.between(before.snapshot, ticked.snapshot)
+    number = defined(queue).number
+
+    def written() -> list[bool]:
+        return [ddl.written(queue.session, LAKE.objects, batch, number, count) for count in (2, 3, 4)]
+
+    assert written() == [False, True, False]
+    monkeypatch.setattr(ddl, "_LONG", 5)
+    assert written() == [True, True, True]
 
 
 def test_maintenance_is_no_change(database: Database, queue: Capturing) -> None:

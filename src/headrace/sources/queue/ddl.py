@@ -121,16 +121,18 @@ def moment_of(xid: int, ticks: Sequence[tuple[int, Snapshot]]) -> Moment:
 # What stands in quotes; the commas outside are as many as there are fields but one. It need not be right of
 # every text: whoever reads the row counts again.
 _QUOTED = r'"(?:[^"\\]|\\.|"")*"'
+_LONG = 1 << 26  # bytes of a row; of longer ones nothing is asked, for an expression takes no 256 MB
 
 
 def written(connection: Session, objects: Objects, batch: Batch, oid: int, count: int) -> bool:
-    """Tell whether a batch has a row of so many fields of a table."""
+    """Tell whether a batch has a row of so many fields of a table, or one that is too long to be asked."""
     events = batch.query(objects, "e.relation, e.diff, e.row")
     rows = query(
         connection,
-        f"SELECT EXISTS (SELECT FROM ({events}) e, regexp_replace(e.row, %s, '', 'g') AS bare"
+        f"SELECT EXISTS (SELECT FROM ({events}) e, LATERAL (SELECT CASE WHEN octet_length(e.row) <= %s"
+        " THEN regexp_replace(e.row, %s, '', 'g') END OFFSET 0) b(bare)"
         " WHERE e.relation = %s AND e.diff IN (1, -1)"
-        " AND length(bare) - length(replace(bare, ',', '')) + 1 = %s)".encode(),
-        [_QUOTED, oid, count],
+        " AND coalesce(length(bare) - length(replace(bare, ',', '')) + 1 = %s, true))".encode(),
+        [_LONG, _QUOTED, oid, count],
     )
     return rows == [(True,)]
