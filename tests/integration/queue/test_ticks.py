@@ -6,6 +6,7 @@ import json
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 
 from headrace.core.errors import Transient
 from headrace.core.names import TableName
+from headrace.core.position import STEP, Position
+from headrace.sources import registry
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.session.identity import identify
@@ -21,6 +24,7 @@ from headrace.sources.queue import capture, origin
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.batch import Batch
 from headrace.sources.queue.creation import ensure_queue
+from headrace.sources.queue.position import Place
 from headrace.sources.queue.stream.queue_stream import COLUMNS
 from headrace.testing.binaries import ServerUser
 from headrace.testing.postgres import Database, Server, postgres
@@ -91,6 +95,19 @@ def test_two_receivers_read_each_committed_event_once_at_the_same_tick(
         assert streams[0].times == streams[1].times
         numbers = [row for (row,) in database.execute("SELECT tick FROM headrace.tick ORDER BY tick")]
         assert numbers == list(range(numbers[0], numbers[-1] + 1)), "ticks have no gaps"
+
+
+def test_a_quiet_queue_moves_when_it_is_asked_to(database: Database, table: Capturing) -> None:
+    kind = registry.by_kind("queue")
+    address = kind.address(f"queue+{database.url(user='app')}")
+    with reading(database) as [stream], closing(kind.connect(address, role="test")) as session:
+        for _ in range(3):
+            before = end_of(table.session)
+            assert session.advance_log(LAKE.as_record())
+            [(newest,)] = database.execute("SELECT max(tick) FROM headrace.tick")
+            assert Place.parse(before.text).tick + 1 == newest
+            stream.until(Position(before.time + STEP, ""))
+    assert not stream.writers
 
 
 def test_a_transaction_that_was_open_for_long_comes_late_and_holds_up_nobody(

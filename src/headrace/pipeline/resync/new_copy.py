@@ -100,6 +100,8 @@ class Renewal:
             self.moved_at = time.monotonic()
             run.reporter.warnings.pop(WAITS, None)
         elif time.monotonic() - self.moved_at >= STIR_SECONDS:
-            if not run.session.advance_log():
+            source = run.ledger.source
+            assert source is not None
+            if not run.session.advance_log(source.upstream):
                 run.reporter.warn(WAITS, "a table that was copied anew waits for the source's next commit")
             self.moved_at = time.monotonic()

@@ -145,7 +145,7 @@ class Session(Connection, Protocol):
     def clock(self, upstream: Json) -> Reading | None:
         """The source's clock, held against its stream; None where it can't be told."""
 
-    def advance_log(self) -> bool:
+    def advance_log(self, upstream: Json) -> bool:
         """Move the end of the stream a little where nobody else does; False where we may not."""
 
     def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:

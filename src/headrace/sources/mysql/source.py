@@ -102,7 +102,7 @@ class MysqlSession:
     def clock(self, upstream: Json) -> Reading | None:
         return clock.read(self.connection, Upstream.of(upstream).log)
 
-    def advance_log(self) -> bool:
+    def advance_log(self, upstream: Json) -> bool:
         """A transaction of ours would be one too many on every replica."""
         return False
 

@@ -184,7 +184,7 @@ class PostgresSession:
     def clock(self, upstream: Json) -> Reading | None:
         return clock.read(self.connection, Upstream.of(upstream).log)
 
-    def advance_log(self) -> bool:
+    def advance_log(self, upstream: Json) -> bool:
         if not self.found.standby:
             log_end.stir(self.connection)
         return not self.found.standby

@@ -22,6 +22,12 @@ def position(connection: Session, upstream: Upstream) -> Position:
         return ticks.reach(connection, upstream.objects).position(upstream.log)
 
 
+def advance(connection: Session, upstream: Upstream) -> None:
+    """Take a tick though nothing may have come: behind each there is room for a few marks only."""
+    with telling_loss(connection, upstream):
+        ticks.take(connection, upstream.objects)
+
+
 def clock(connection: Session, upstream: Upstream) -> Reading:
     """Read the source's clock: later ticks bear later times, and so do their transactions."""
     with telling_loss(connection, upstream):

@@ -99,9 +99,9 @@ class QueueSession:
     def clock(self, upstream: Json) -> Reading | None:
         return log_end.clock(self.connection, _queue(self, upstream))
 
-    def advance_log(self) -> bool:
-        """There is room behind every tick."""
-        return False
+    def advance_log(self, upstream: Json) -> bool:
+        log_end.advance(self.connection, _queue(self, upstream))
+        return True
 
     def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
         return log_end.is_quiet(self.connection, _queue(self, upstream), reached, wanted)
