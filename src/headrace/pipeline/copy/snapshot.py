@@ -51,14 +51,13 @@ from headrace.pipeline.tasks.copy import FILE_BYTES, Answer, RangeDone
 from headrace.pipeline.tasks.table_task import LakeAddress, TableTask
 from headrace.sources import registry
 from headrace.sources.contract.copying import CopyOrder, CopyPlan, Measured, Piece, Snapshot
-from headrace.sources.contract.errors import MomentMissed, TableBusy
+from headrace.sources.contract.errors import MISSED_SECONDS, MomentMissed, TableBusy
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address, Session
 from headrace.sources.contract.tables import TableDef
 from headrace.spark.jobs import Jobs
 
 AWAKE_SECONDS = 60.0  # between two questions to a snapshot that is being read
-MISSED_SECONDS = (0.5, 1.0, 2.0, 4.0)  # before a moment that nobody saw is tried again
 
 
 @dataclass(slots=True)

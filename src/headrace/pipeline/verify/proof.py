@@ -61,6 +61,7 @@ from headrace.pipeline.verify.sides import ComparedTable, ProofContext, untold
 from headrace.pipeline.verify.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
 from headrace.sources import registry
 from headrace.sources.contract.copying import Measured, Snapshot
+from headrace.sources.contract.errors import MISSED_SECONDS, MomentMissed
 from headrace.sources.contract.session import Session
 from headrace.sources.patterns import select
 from headrace.spark.jobs import Background
@@ -124,15 +125,47 @@ def _of_source(place: Place, asked: Asked) -> Verdict:
         mirrored = session.tables(source.upstream)
         chosen = choose(tables_of(known), asked.tables, folded=mirrored.folded)
         beside = {} if asked.tables else unmirrored(mirrored, place.config, tables_of(known))
-        defs = [record.definition for record in chosen]
-        readers = min(place.config.snapshot_connections, place.spark.at_once)
-        with session.contents(source.upstream).snapshot(defs, readers, LEAD_SECONDS) as snapshot:
-            comparison = Comparison(place, source, session, snapshot, newest)
-            tables = tuple(comparison.compare(chosen, asked))
-    handoff = comparison.handoff
-    assert handoff is not None
+        handoff, tables = _compared(place, source, session, newest, chosen, asked)
     position, seconds = str(exact_from(handoff)), time.monotonic() - begun
     return Verdict(place.name, str(handoff), position, seconds, tables, beside)
+
+
+def _compared(
+    place: Place,
+    source: SourceRecord,
+    session: Session,
+    newest: Mark,
+    chosen: Sequence[TableRecord],
+    asked: Asked,
+) -> tuple[Handoff, tuple[TableVerdict, ...]]:
+    """The verdicts, and the first snapshot that was read: all under it, or those whose reader missed it
+    under a later one.
+    """
+    readers = min(place.config.snapshot_connections, place.spark.at_once)
+    contents = session.contents(source.upstream)
+    verdicts: dict[str, TableVerdict] = {}
+    first: Handoff | None = None
+    left = list(chosen)
+    for pause in (*MISSED_SECONDS, None):
+        with contents.snapshot([record.definition for record in left], readers, LEAD_SECONDS) as snapshot:
+            comparison = Comparison(place, source, session, snapshot, newest)
+            try:
+                verdicts |= {verdict.name: verdict for verdict in comparison.compare(left, asked)}
+            except MomentMissed:  # by all of them
+                if pause is None:
+                    raise
+        first = comparison.handoff if first is None else first
+        left = [record for record in left if _missed(verdicts.get(str(record.name)))]
+        if not left or pause is None:
+            break
+        time.sleep(pause)
+    assert first is not None
+    return first, tuple(verdicts[str(record.name)] for record in chosen)
+
+
+def _missed(verdict: TableVerdict | None) -> bool:
+    """Tell whether the snapshot of a table is tried again."""
+    return verdict is None or isinstance(verdict.error, MomentMissed)
 
 
 def choose(

@@ -18,7 +18,14 @@ class StepTooLong(TableBusy):
 
 
 class MomentMissed(Transient):
-    """A moment was taken with none of its readers there: it is tried again, and nothing else waits for it."""
+    """A reader was not there when a moment was taken: it is tried again, and nothing else waits for it."""
+
+
+class TableMissed(TableBusy, MomentMissed):
+    """One table has no reader any more that sees the moment."""
+
+
+MISSED_SECONDS = (0.5, 1.0, 2.0, 4.0)  # before a moment that was missed is tried again
 
 
 def no_readers(title: str) -> Misconfigured:

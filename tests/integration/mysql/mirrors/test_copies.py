@@ -15,6 +15,7 @@ from headrace.core.schema import Column
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.copy import snapshot
 from headrace.pipeline.status_report import Reporter
+from headrace.pipeline.verify import proof
 from headrace.sources.contract.copying import Piece, Reading
 from headrace.sources.contract.record import Json
 from headrace.sources.mysql.snapshot import follower, locks
@@ -169,3 +170,25 @@ def test_a_moment_that_no_reader_saw_is_tried_again_and_no_live_table_waits(
     assert opened["gates"] == 3
     assert "waiting" not in said
     assert_exact(lake, mirror.place.url)
+
+
+@kinds("mysql")
+def test_a_proof_is_tried_again_for_the_tables_whose_readers_missed_the_moment(
+    mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine lets readers miss it: first all of them, then all but one."""
+    for name in ("a", "b"):
+        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
+        database.execute(f"INSERT INTO {name} VALUES (1), (2)")
+    mirror.once()
+    opened, gates = list[int](), Leader._open_gates
+
+    def too_late(leader: Leader) -> list[int]:
+        opened.append(leader.ticket.readers)
+        present = gates(leader)
+        return present[: len(opened) - 1]
+
+    monkeypatch.setattr(Leader, "_open_gates", too_late)
+    monkeypatch.setattr(proof, "MISSED_SECONDS", (0.0, 0.0))
+    assert mirror.verify() == {f"{database.name}.{name}": "equal" for name in ("a", "b")}
+    assert len(opened) == 3

@@ -13,6 +13,7 @@ from types import TracebackType
 
 from headrace.core.errors import Transient
 from headrace.core.names import TableName
+from headrace.sources.contract.errors import MomentMissed
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, verify
@@ -25,8 +26,8 @@ _GATE_SECONDS = 2  # of one wait at the gate, until it is looked whether there i
 _GLANCE = 0.01  # between two looks at what the leader decided
 
 
-class LeftOut(Transient):
-    """This reader was not there when the moment was taken."""
+class LeftOut(MomentMissed):
+    """This reader was not there when the moment was taken, or has lost its view of it."""
 
     codes = ("MY_READER_LATE",)
 
@@ -173,5 +174,5 @@ def late(detail: str) -> LeftOut:
         "MY_READER_LATE",
         "a reader was not there when the snapshot was taken, or has lost it",
         detail=detail,
-        hint="nothing to do: what it would have read is copied from a new snapshot",
+        hint="nothing to do: what it would have read is read under a new snapshot",
     )

@@ -16,7 +16,8 @@ the view (error 1412); another table in its place has another mark, unless both 
 Neither of the two sees an exchange of partitions: what comes of that is `plan.HeldSnapshot.settled`.
 MariaDB lets go of metadata locks at the end of the transaction only: there DDL waits for a reader.
 
-    TableBusy     held, altered, swapped, its reader has lost the moment    it is tried again, alone
+    TableBusy     held, altered, swapped                                    it is tried again, alone
+    TableMissed   its reader has lost the moment                            the same; a proof at once
     TableDenied   we have lost a privilege                                  the same, once it is given back
     Definite      a damaged row                                             it stops, alone
 
@@ -31,7 +32,7 @@ from contextlib import contextmanager
 from headrace.core.errors import Definite, HeadraceError, RightWithheld
 from headrace.core.names import TableName
 from headrace.core.schema import Column
-from headrace.sources.contract.errors import TableBusy, TableDenied
+from headrace.sources.contract.errors import TableBusy, TableDenied, TableMissed
 from headrace.sources.mysql.catalog import busy as catalog
 from headrace.sources.mysql.catalog.questions import of_tables, text
 from headrace.sources.mysql.catalog.types import column_of
@@ -93,7 +94,11 @@ def of_table(name: TableName, but: type[HeadraceError] | tuple[()] = ()) -> Iter
 
 def busy(name: TableName, error: HeadraceError) -> TableBusy:
     """The error of a table that another look may find readable."""
-    kind = TableDenied if isinstance(error, RightWithheld | TableDenied) else TableBusy
+    kind: type[TableBusy] = TableBusy
+    if isinstance(error, RightWithheld | TableDenied):
+        kind = TableDenied
+    elif isinstance(error, LeftOut):
+        kind = TableMissed
     return kind(error.code, f"{name}: {error.primary}", detail=error.detail, hint=error.hint)
 
 
