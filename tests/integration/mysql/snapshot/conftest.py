@@ -1,10 +1,20 @@
-"""Fresh databases on a server of either kind."""
+"""Fresh databases on a server of either kind, and readers that have as long as they take."""
 
 from __future__ import annotations
 
 import pytest
 
+from headrace.sources.mysql.snapshot import chunk_reader, leader
 from headrace.testing.mysql import Database
+from tests.integration.mysql.snapshot.moments import SECONDS
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers have as long as they take; who tries the bound sets it."""
+    for bound in ("FIRST_VIEW_SECONDS", "VIEW_SECONDS"):
+        monkeypatch.setattr(leader, bound, SECONDS)
+    monkeypatch.setattr(chunk_reader, "TOUCH_SECONDS", SECONDS)
 
 
 @pytest.fixture(params=["mysql", "mariadb"])

@@ -42,8 +42,7 @@ class Transfers:
     def __init__(self, database: Database, writers: int) -> None:
         self._database = database
         self._over = threading.Event()
-        self.longest = 0.0
-        self.done = 0
+        self._done = [0] * writers
         self._threads = [threading.Thread(target=self._write, args=(i,)) for i in range(writers)]
 
     def __enter__(self) -> Transfers:
@@ -56,14 +55,25 @@ class Transfers:
         for thread in self._threads:
             thread.join()
 
+    @property
+    def done(self) -> int:
+        """How many transfers were made."""
+        return sum(self._done)
+
+    def go_on(self) -> None:
+        """Return when each writer has begun and ended another transfer."""
+        before = list(self._done)
+        until(
+            lambda: all(now > then + 1 for now, then in zip(self._done, before, strict=True)),
+            "a writer waits",
+        )
+
     def _write(self, number: int) -> None:
         with self._database.connect() as connection, connection.cursor() as cursor:
             while not self._over.is_set():
-                began = time.monotonic()
                 cursor.execute("BEGIN")
                 cursor.execute("UPDATE a SET v = v - 1 WHERE id = %s", [number])
                 cursor.execute("UPDATE b SET v = v + 1 WHERE id = %s", [number])
                 cursor.execute("INSERT INTO moves VALUES ()")
                 cursor.execute("COMMIT")
-                self.longest = max(self.longest, time.monotonic() - began)
-                self.done += 1
+                self._done[number] += 1

@@ -25,8 +25,10 @@ the locked tables, and for them alone. A reader knows its own, which the leader'
 A table that is gone when the others are locked is left out: no view is right of it, though it should come
 back under its name (`ticket.unlocked`).
 
-The locks are held for no longer than `VIEW_SECONDS` and the two answers around them; who is not in time is
-left out. `held` is that time, on our clock. Called by who plans a copy, in the driver.
+The locks are held for no longer than `FIRST_VIEW_SECONDS` and the two answers around them, once a reader has
+its view for no longer than `VIEW_SECONDS`; who is not in time is left out. A moment without any reader is
+tried again under locks of its own, so waiting a little longer for the first costs the application less.
+`held` is that time, on our clock. Called by who plans a copy, in the driver.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ from headrace.sources.mysql.session.statements import Session, Value, query
 from headrace.sources.mysql.snapshot.locks import Locked, locked
 from headrace.sources.mysql.snapshot.ticket import Ticket
 
-VIEW_SECONDS = 0.08  # for the readers to open their views, while the tables are locked
+FIRST_VIEW_SECONDS = 0.5  # for the first reader to open its view, while the tables are locked
+VIEW_SECONDS = 0.08  # for all of them, from the same moment on
 ARRIVAL_SECONDS = 600.0  # for the first reader to come
 PLACE_SECONDS = 30.0  # from the first reader's arrival, for the others to come
 _GLANCE = 0.004  # between two looks at the views
@@ -104,7 +107,7 @@ class Leader:
             time.sleep(_LOOK)
         with locked(self._session, tables, waiting, seconds) as locks:
             present = self._open_gates()
-            self.members, executed = self._views(present, locks.since + VIEW_SECONDS)
+            self.members, executed = self._views(present, locks.since)
             locks.release(self._session)
         handoff = ByPosition(counted(self._session, log, executed))
         self._close(locks)
@@ -149,16 +152,17 @@ class Leader:
         [row] = query(self._session, f"SELECT {places}, {gates}")
         return [number for number in numbers if row[number] is not None]
 
-    def _views(self, present: Sequence[int], deadline: float) -> tuple[tuple[int, ...], str]:
-        """The connections that have opened their views by now, as the session that holds the locks sees;
-        and what the server has executed, asked for after them.
+    def _views(self, present: Sequence[int], since: float) -> tuple[tuple[int, ...], str]:
+        """The connections that open their views in time, as the session that holds the locks sees; and what
+        the server has executed, asked for after them.
         """
         views = [self.ticket.view(number) for number in present]
         looks = "".join(f"IS_USED_LOCK('{view}'), " for view in views)
         while True:
             [(*owners, executed)] = query(self._session, f"SELECT {looks}{self._executed}")
             found = tuple(one for one in owners if isinstance(one, int))
-            if len(found) == len(views) or time.monotonic() + _GLANCE >= deadline:
+            in_time = VIEW_SECONDS if found else FIRST_VIEW_SECONDS
+            if len(found) == len(views) or time.monotonic() + _GLANCE >= since + in_time:
                 return found, str(executed)
             time.sleep(_GLANCE)
 
