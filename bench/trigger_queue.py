@@ -45,6 +45,7 @@ import headrace
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.decoder import TableChanges, Wanted
+from headrace.sources.contract.session import StreamOrder
 from headrace.sources.contract.stream import Orders
 from headrace.sources.contract.waiting import ALONE
 from headrace.sources.postgres.session.address import Address
@@ -176,7 +177,7 @@ def reading(database: Database, events: int, repeat: int) -> Mapping[str, Any]:
     """Read and decode a queue of so many events, each time from its beginning; its record."""
     address = SOURCE.address(f"queue+{database.url()}")
     with closing(SOURCE.connect(address, role="bench")) as session:
-        origin = session.establish(SOURCE.upstream("bench000", "main", {}), [T], ALONE)
+        origin = session.establish(SOURCE.upstream("bench000", "main", {}), StreamOrder([T]), ALONE)
         if repeat:
             tables = session.tables(origin.upstream)
             table = tables.define(tables.examine([T]).fit_defs).defs[T]

@@ -30,7 +30,7 @@ from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.contract.findings import Report
-from headrace.sources.contract.session import Session
+from headrace.sources.contract.session import Session, StreamOrder
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.patterns import Pattern, select
 
@@ -98,7 +98,7 @@ def begin(met: Met) -> None:
     source = _source(met)
     # From here on there may be something upstream, of which `headrace drop` must know.
     last_config.remember(place.store, place.name, place.config, place.lake)
-    origin = session.establish(source.upstream, names, met.waiting, undo=True)
+    origin = session.establish(source.upstream, StreamOrder(names, undo=True), met.waiting)
     source = replace(source, identity=origin.identity, upstream=origin.upstream, start=origin.start)
     found = session.tables(source.upstream).define(report.tables)
     for error in found.errors.values():

@@ -31,7 +31,7 @@ from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.table_state import State
-from headrace.sources.contract.session import Origin
+from headrace.sources.contract.session import Origin, StreamOrder
 from headrace.sources.contract.tables import Examined
 from headrace.spool.layout import erase
 
@@ -96,9 +96,8 @@ def begin(met: Met) -> None:
     place.store.put(note, _note(source))
     place.store.sync([note])
     session.leave(source.upstream)
-    origin = session.establish(
-        source.upstream, found.fit, met.waiting, reached=ledger.position, left=source.identity
-    )
+    order = StreamOrder(found.fit, reached=ledger.position, left=source.identity)
+    origin = session.establish(source.upstream, order, met.waiting)
     erase(place.spool)
     again = renewed(source, origin)
     found = found.then(session.tables(again.upstream).define(found.fit_defs))

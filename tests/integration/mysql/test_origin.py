@@ -10,7 +10,7 @@ import pytest
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.contract.session import Origin
+from headrace.sources.contract.session import Origin, StreamOrder
 from headrace.sources.contract.waiting import ALONE
 from headrace.sources.mysql.binlog_position import Log
 from headrace.sources.mysql.health import health
@@ -41,8 +41,8 @@ def session(db: Database) -> Iterator[Session]:
 
 
 def begin(session: Session, db: Database, reached: Position | None = None) -> Origin:
-    names = [TableName(db.name, "t")]
-    return establish(session.address, identify(session), Upstream(), names, ALONE, reached)
+    order = StreamOrder([TableName(db.name, "t")], reached=reached)
+    return establish(session.address, identify(session), Upstream(), order, ALONE)
 
 
 @contextmanager

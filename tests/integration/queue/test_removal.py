@@ -11,6 +11,7 @@ import pytest
 
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
+from headrace.sources.contract.session import StreamOrder
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.queue import capture
 from headrace.sources.queue.creation import ensure_queue
@@ -140,7 +141,7 @@ def test_a_stream_that_could_not_begin_takes_back_what_it_made(database: Databas
     with closing(SOURCE.connect(address, role="test")) as session, database.connect(user="app") as holder:
         holder.execute("BEGIN; INSERT INTO b VALUES (1)")
         with pytest.raises(Transient, match="STOPPED"):
-            session.establish(OTHER.as_record(), names, Waiting(check=unwanted), undo=True)
+            session.establish(OTHER.as_record(), StreamOrder(names, undo=True), Waiting(check=unwanted))
         holder.execute("COMMIT")
     assert catalogs(database) - before == Counter()
     assert before - catalogs(database) == Counter()

@@ -18,6 +18,7 @@ from headrace.core.names import TableName
 from headrace.core.position import STEP, Position
 from headrace.sources import registry
 from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.session import StreamOrder
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.queue import capture, origin
@@ -193,7 +194,7 @@ def test_a_lake_begins_behind_rows_that_were_printed_by_what_a_type_was(database
             writer.execute("COMMIT")
 
         origin.establish(
-            queue.session, identify(queue.session), second, origin.Wanted(names), Waiting(tell=commit)
+            queue.session, identify(queue.session), second, StreamOrder(names), Waiting(tell=commit)
         )
         assert [reason.code for reason in told] == ["PG_SNAPSHOT_BARRED"]
         shown = "SELECT pg_visible_in_snapshot(e.tx::text::xid8, t.snapshot)"

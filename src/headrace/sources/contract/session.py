@@ -37,6 +37,21 @@ class Address(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class StreamOrder:
+    """An order for a stream of these tables.
+
+    With `undo` what was made goes again if it fails: while no record of the lake names it, nobody would find
+    it later. Where a position was lost the stream begins behind what had been `reached`, perhaps in another
+    life than that of the server `left`.
+    """
+
+    names: Sequence[TableName]
+    undo: bool = False
+    reached: Position | None = None
+    left: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """The beginning of a stream, and what it stands on.
 
@@ -104,22 +119,8 @@ class Session(Connection, Protocol):
 
     # --- what is made upstream --------------------------------------------------------------------
 
-    def establish(
-        self,
-        upstream: Json,
-        names: Sequence[TableName],
-        waiting: Waiting,
-        *,
-        undo: bool = False,
-        reached: Position | None = None,
-        left: Json | None = None,
-    ) -> Origin:
-        """See that all changes of these tables are captured, then that there is a stream of them.
-
-        With `undo` what was made goes again if it fails: while no record of the lake names it, nobody would
-        find it later. Where a position was lost the stream begins behind what had been `reached`, perhaps in
-        another life than that of the server `left`.
-        """
+    def establish(self, upstream: Json, order: StreamOrder, waiting: Waiting) -> Origin:
+        """See that all changes of the tables are captured, then that there is a stream of them."""
 
     def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
         """Raise unless the stream goes on here, through the same objects upstream, from what was `reached`.

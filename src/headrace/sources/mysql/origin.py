@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.findings import Level
-from headrace.sources.contract.session import Origin
+from headrace.sources.contract.session import Origin, StreamOrder
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.mysql.binlog_position import holds
 from headrace.sources.mysql.preflight.grants import rights
@@ -51,20 +51,19 @@ def establish(
     address: Address,
     identity: Identity,
     upstream: Upstream,
-    names: Sequence[TableName],
+    order: StreamOrder,
     waiting: Waiting,
-    reached: Position | None = None,
 ) -> Origin:
     """Find where the stream of these tables begins, on a connection of its own."""
     with closing(connect(address, role="begin")) as session:
         verify(identify(session), identity)
         upstream = replace(upstream, unlogged=str(log_end.unlogged(session)), folded=_folds(session))
         end = history.end_of_log(session, identity)
-        executed, fresh = _executed(session, names, waiting)
+        executed, fresh = _executed(session, order.names, waiting)
         # The other order would take what is unlogged from now on for something that the start holds.
         position = history.start(session, log_end.counted(session, upstream.log, executed), end)
         begun = clock.begun(session)
-    return origin_of(Start(identity, upstream, position, reached), fresh=fresh, begun=begun)
+    return origin_of(Start(identity, upstream, position, order.reached), fresh=fresh, begun=begun)
 
 
 def _folds(session: Session) -> bool:

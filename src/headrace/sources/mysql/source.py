@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from headrace.core.chunks import Bound
-from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Reader as AnyReader
@@ -20,7 +19,7 @@ from headrace.sources.contract.errors import no_readers
 from headrace.sources.contract.findings import Report, Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address as AnyAddress
-from headrace.sources.contract.session import Health, Origin, Reading, Successor
+from headrace.sources.contract.session import Health, Origin, Reading, StreamOrder, Successor
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.mysql import health, origin
@@ -67,18 +66,8 @@ class MysqlSession:
 
     # --- what it follows
 
-    def establish(
-        self,
-        upstream: Json,
-        names: Sequence[TableName],
-        waiting: Waiting,
-        *,
-        undo: bool = False,
-        reached: Position | None = None,
-        left: Json | None = None,
-    ) -> Origin:
-        known = Upstream.of(upstream)
-        return origin.establish(self.address, self.found, known, names, waiting, reached)
+    def establish(self, upstream: Json, order: StreamOrder, waiting: Waiting) -> Origin:
+        return origin.establish(self.address, self.found, Upstream.of(upstream), order, waiting)
 
     def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
         found = successor(self.connection, self.address, self.found, known, Upstream.of(upstream), reached)

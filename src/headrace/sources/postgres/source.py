@@ -5,14 +5,13 @@ No logic stands here. `SOURCE` is what `sources.registry` hands out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
 
 from headrace.core.chunks import Bound
-from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import Column, TableSchema
 from headrace.core.transaction_id import TransactionId
@@ -32,7 +31,7 @@ from headrace.sources.contract.errors import no_readers
 from headrace.sources.contract.findings import Report, Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address as AnyAddress
-from headrace.sources.contract.session import Health, Origin, Reading, Successor
+from headrace.sources.contract.session import Health, Origin, Reading, StreamOrder, Successor
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.statements import Told
 from headrace.sources.contract.waiting import Waiting
@@ -148,19 +147,12 @@ class PostgresSession:
 
     # --- what is made upstream
 
-    def establish(
-        self,
-        upstream: Json,
-        names: Sequence[TableName],
-        waiting: Waiting,
-        *,
-        undo: bool = False,
-        reached: Position | None = None,
-        left: Json | None = None,
-    ) -> Origin:
+    def establish(self, upstream: Json, order: StreamOrder, waiting: Waiting) -> Origin:
         known = Upstream.of(upstream)
-        wanted = upstreams.Wanted(names, capture.partly(self.connection, known, names), undo, reached, left)
-        return upstreams.establish(self.address, self.connection, self.found, known, wanted, waiting)
+        anew = capture.partly(self.connection, known, order.names)
+        return upstreams.establish(
+            self.address, self.connection, self.found, known, order, waiting, anew=anew
+        )
 
     def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
         self.prove(known)  # a position means something on its own server alone

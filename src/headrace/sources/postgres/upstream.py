@@ -14,7 +14,7 @@ comes here to be altered or dropped.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Positio
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.session import Origin
+from headrace.sources.contract.session import Origin, StreamOrder
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.objects import Upstream
@@ -83,42 +83,33 @@ def options(upstream: Upstream) -> dict[str, str]:
 # --- where a stream begins ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """An order for a stream: of these tables; `anew` are those that our publication sends in part."""
-
-    names: Sequence[TableName]
-    anew: Collection[TableName] = ()
-    undo: bool = False
-    reached: Position | None = None
-    left: Json | None = None
-
-
 def establish(
     address: Address,
     connection: Session,
     identity: Identity,
     upstream: Upstream,
-    wanted: Wanted,
+    order: StreamOrder,
     waiting: Waiting,
+    *,
+    anew: Collection[TableName] = (),
 ) -> Origin:
     """See that the publication holds the tables, then that there is a slot; the user's are used as they are.
 
-    With `undo` the publication goes again if no slot can be made: while no record of the lake names it,
-    nobody would find it later. It stays where a slot of an earlier try stands on it.
+    Of the tables `anew` it sends a part. One that is to go again stays where a slot of an earlier try stands
+    on it.
     """
-    if upstream.owns_publication and wanted.names:
-        ensure_publication(connection, upstream.publication, wanted.names, anew=wanted.anew)
+    if upstream.owns_publication and order.names:
+        ensure_publication(connection, upstream.publication, order.names, anew=anew)
     fresh = slot_state(connection, upstream.slot) is None
     try:
         start = _start(address, connection, identity, upstream, waiting)
     except HeadraceError:
-        if wanted.undo and upstream.owns_publication and slot_state(connection, upstream.slot) is None:
+        if order.undo and upstream.owns_publication and slot_state(connection, upstream.slot) is None:
             drop_upstream(address, publication=upstream.publication, slot=None, application="")
         raise
     upstream = replace(upstream, publication_oid=publication_oid(connection, upstream.publication))
     begun = clock.begun(connection)
-    found = Start(upstream, start, identity, wanted.reached, wanted.left, wal_end(connection))
+    found = Start(upstream, start, identity, order.reached, order.left, wal_end(connection))
     return origin_of(found, fresh=fresh, begun=begun)
 
 

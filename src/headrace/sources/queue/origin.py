@@ -16,14 +16,12 @@ number on. In the life that begins there, the base of all times is larger.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headrace.core.errors import HeadraceError
-from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.contract.session import Origin
+from headrace.sources.contract.session import Origin, StreamOrder
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.session.identity import Identity
 from headrace.sources.postgres.session.statements import Session
@@ -40,39 +38,30 @@ from headrace.sources.queue.printed_rows import await_ends, printing
 from headrace.sources.queue.removal import withdraw
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """An order for a stream: of these tables, behind what was reached."""
-
-    names: Sequence[TableName]
-    undo: bool = False
-    reached: Position | None = None
-
-
 def establish(
-    connection: Session, identity: Identity, upstream: Upstream, wanted: Wanted, waiting: Waiting
+    connection: Session, identity: Identity, upstream: Upstream, order: StreamOrder, waiting: Waiting
 ) -> Origin:
     """See that the tables are captured, then that there is a tick behind that."""
     upstreams.refuse_standby(identity)
     was_there = _is_there(connection, upstream)
     try:
         queue = ensure_queue(connection, upstream.objects)
-        captured = capture(connection, upstream, wanted.names, waiting)
+        captured = capture(connection, upstream, order.names, waiting)
         tables = [entry_of(table.details) for table in captured.defs.values()]
         await_ends(connection, printing(connection, tables), waiting)
         with ticks.taking(connection, upstream.objects) as tick:
             readers.register(connection, upstream, tick)
     except BaseException:
-        if wanted.undo:
+        if order.undo:
             with suppress(
                 HeadraceError
             ):  # what remains is named by `headrace check`, and used by the next run
                 withdraw(connection, upstream, queue=not was_there)
         raise
     upstream = replace(upstream, incarnation=queue.incarnation)
-    parted = wanted.reached is not None and not _goes_on(connection, upstream, wanted.reached)
-    if wanted.reached is not None and parted:
-        upstream = replace(upstream, base=upstream.log.behind(wanted.reached, tick.place).base)
+    parted = order.reached is not None and not _goes_on(connection, upstream, order.reached)
+    if order.reached is not None and parted:
+        upstream = replace(upstream, base=upstream.log.behind(order.reached, tick.place).base)
     start = tick.position(upstream.log)
     return Origin(
         known(identity), upstream.as_record(), start, fresh=True, begun=tick.taken, another_life=parted

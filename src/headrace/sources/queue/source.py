@@ -5,20 +5,19 @@ No logic stands here. `SOURCE` is what `sources.registry` hands out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from headrace.core.chunks import Bound
-from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.declaration import Declaration
 from headrace.sources.contract.findings import Report, Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address as AnyAddress
-from headrace.sources.contract.session import Health, Origin, Reading, Successor
+from headrace.sources.contract.session import Health, Origin, Reading, StreamOrder, Successor
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.session.connection import connect
@@ -64,18 +63,8 @@ class QueueSession:
 
     # --- what is made upstream
 
-    def establish(
-        self,
-        upstream: Json,
-        names: Sequence[TableName],
-        waiting: Waiting,
-        *,
-        undo: bool = False,
-        reached: Position | None = None,
-        left: Json | None = None,
-    ) -> Origin:
-        wanted = origin.Wanted(names, undo, reached)
-        return origin.establish(self.connection, self.found, _queue(self, upstream), wanted, waiting)
+    def establish(self, upstream: Json, order: StreamOrder, waiting: Waiting) -> Origin:
+        return origin.establish(self.connection, self.found, _queue(self, upstream), order, waiting)
 
     def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
         self.prove(known)

@@ -12,6 +12,7 @@ import pytest
 from headrace.core.errors import HeadraceError, PositionLost
 from headrace.core.names import TableName
 from headrace.core.position import STEP
+from headrace.sources.contract.session import StreamOrder
 from headrace.sources.contract.waiting import ALONE
 from headrace.sources.mysql.binlog_position import Log, count, parse
 from headrace.sources.mysql.origin import establish
@@ -109,7 +110,7 @@ def _streamed(database: Database, start: str | None = None) -> str:
 def _begin(database: Database) -> str:
     """The text of the place where a stream begins that has brought nothing yet."""
     with connect(Address.parse(database.server.url()), role="test") as session:
-        return establish(session.address, identify(session), Upstream(), [], ALONE).start.text
+        return establish(session.address, identify(session), Upstream(), StreamOrder([]), ALONE).start.text
 
 
 def _write_past(database: Database, text: str) -> None:
