@@ -12,8 +12,7 @@ from tests.integration.mysql.snapshot.moments import SECONDS
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers have as long as they take; who tries the bound sets it."""
-    for bound in ("FIRST_VIEW_SECONDS", "VIEW_SECONDS"):
-        monkeypatch.setattr(leader, bound, SECONDS)
+    monkeypatch.setattr(leader, "VIEW_SECONDS", SECONDS)
     monkeypatch.setattr(chunk_reader, "TOUCH_SECONDS", SECONDS)
 
 

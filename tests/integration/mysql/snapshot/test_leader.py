@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -28,7 +28,7 @@ from tests.integration.mysql.snapshot.readers import Reader
 
 pytestmark = pytest.mark.server
 
-FIRST, OTHERS = 0.5, 0.08  # seconds, while nobody may write the tables
+IN_TIME = 0.08  # seconds, while nobody may write the tables
 SEEN = "SELECT (SELECT SUM(v) FROM {0}.a) + (SELECT SUM(v) FROM {0}.b), (SELECT COUNT(*) FROM {0}.moves)"
 
 
@@ -65,10 +65,11 @@ def test_all_readers_see_the_moment_of_the_handoff_while_others_write(bank: Data
     assert leader.held < SECONDS / 2, leader.held
 
 
-def by_what_is_slept(monkeypatch: pytest.MonkeyPatch, then: Callable[[float], object]) -> None:
-    """Have a moment go by its own bounds, and by a clock that a busy machine does not move."""
-    monkeypatch.setattr(leaders, "FIRST_VIEW_SECONDS", FIRST)
-    monkeypatch.setattr(leaders, "VIEW_SECONDS", OTHERS)
+def by_what_is_slept(
+    monkeypatch: pytest.MonkeyPatch, then: Callable[[float], object] = lambda _: None
+) -> None:
+    """Have a moment go by its own bound, and by a clock that a busy machine does not move."""
+    monkeypatch.setattr(leaders, "VIEW_SECONDS", IN_TIME)
     clock = Slept(then)
     for module in (leaders, locks):
         monkeypatch.setattr(module, "time", clock)
@@ -88,16 +89,15 @@ def test_who_comes_late_or_sleeps_is_left_out(bank: Database, monkeypatch: pytes
             by_what_is_slept(monkeypatch, lambda _: until(lambda: _views(bank, leader) == 2, "no views"))
             leader.take(names(bank, "a", "b", "moves"), Log(), SECONDS)
             os.kill(asleep.process.pid, signal.SIGCONT)
-            assert leader.held == pytest.approx(OTHERS, abs=0.01)
+            assert leader.held == pytest.approx(IN_TIME, abs=0.01)
             assert asleep.state() == "MY_READER_LATE"
             assert [awake.state(), instead.state()] == [[(TOTAL, 0)]] * 2
         with Reader(*arguments) as late:
             assert late.state() == "MY_READER_LATE"
 
 
-@pytest.mark.parametrize("wakes", [True, False])
-def test_the_first_view_is_waited_for_longer(
-    bank: Database, monkeypatch: pytest.MonkeyPatch, wakes: bool
+def test_a_moment_that_no_reader_sees_in_time_lets_go_of_the_tables(
+    bank: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
         leading(bank, 1) as (leader, identity),
@@ -106,18 +106,12 @@ def test_the_first_view_is_waited_for_longer(
         until(lambda: _places(bank, leader), "nobody has come")
         assert reader.process.pid
         os.kill(reader.process.pid, signal.SIGSTOP)
-
-        def wake(slept: float) -> None:
-            if wakes and slept > 2 * OTHERS:
-                os.kill(reader.process.pid or 0, signal.SIGCONT)
-                until(lambda: _views(bank, leader) == 1, "it opens no view")
-
-        by_what_is_slept(monkeypatch, wake)
-        with nullcontext() if wakes else pytest.raises(ReadersMissing):
+        by_what_is_slept(monkeypatch)
+        with pytest.raises(ReadersMissing):
             leader.take(names(bank, "a", "b", "moves"), Log(), SECONDS)
         os.kill(reader.process.pid, signal.SIGCONT)
-        assert reader.state() == ([(TOTAL, 0)] if wakes else "MY_READER_LATE")
-    assert leader.held == pytest.approx(2 * OTHERS if wakes else FIRST, abs=0.01)
+        assert reader.state() == "MY_READER_LATE"
+    assert leader.held == pytest.approx(IN_TIME, abs=0.01)
 
 
 def test_readers_of_a_leader_that_was_killed_read_nothing(bank: Database) -> None:

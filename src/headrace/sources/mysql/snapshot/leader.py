@@ -25,10 +25,9 @@ the locked tables, and for them alone. A reader knows its own, which the leader'
 A table that is gone when the others are locked is left out: no view is right of it, though it should come
 back under its name (`ticket.unlocked`).
 
-The locks are held for no longer than `FIRST_VIEW_SECONDS` and the two answers around them, once a reader has
-its view for no longer than `VIEW_SECONDS`; who is not in time is left out. A moment without any reader is
-tried again under locks of its own, so waiting a little longer for the first costs the application less.
-`held` is that time, on our clock. Called by who plans a copy, in the driver.
+The locks are held for no longer than `VIEW_SECONDS` and the two answers around them; who is not in time is
+left out, and on a busy machine that may be all: whoever wanted the moment tries again. `held` is that time,
+on our clock. Called by who plans a copy, in the driver.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ from headrace.sources.mysql.session.statements import Session, Value, query
 from headrace.sources.mysql.snapshot.locks import Locked, locked
 from headrace.sources.mysql.snapshot.ticket import Ticket
 
-FIRST_VIEW_SECONDS = 0.5  # for the first reader to open its view, while the tables are locked
-VIEW_SECONDS = 0.08  # for all of them, from the same moment on
+VIEW_SECONDS = 0.08  # for the readers to open their views, while the tables are locked
 ARRIVAL_SECONDS = 600.0  # for the first reader to come
 PLACE_SECONDS = 30.0  # from the first reader's arrival, for the others to come
 _GLANCE = 0.004  # between two looks at the views
@@ -161,8 +159,7 @@ class Leader:
         while True:
             [(*owners, executed)] = query(self._session, f"SELECT {looks}{self._executed}")
             found = tuple(one for one in owners if isinstance(one, int))
-            in_time = VIEW_SECONDS if found else FIRST_VIEW_SECONDS
-            if len(found) == len(views) or time.monotonic() + _GLANCE >= since + in_time:
+            if len(found) == len(views) or time.monotonic() + _GLANCE >= since + VIEW_SECONDS:
                 return found, str(executed)
             time.sleep(_GLANCE)
 
