@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +20,8 @@ from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
+SILENCE = 4.0  # seconds; a busy machine may keep any process waiting for two
+
 
 @pytest.fixture
 def staged(database: Database, tmp_path: Path) -> Iterator[Stage]:
@@ -33,7 +34,7 @@ def proxied(database: Database, tmp_path: Path) -> Iterator[tuple[Stage, Proxy]]
     server = database.server
     with Proxy(server.host, server.port) as proxy:
         url = database.url(user="app", port=proxy.port)
-        with stage(database, tmp_path, url=url, silence=1.5) as made:
+        with stage(database, tmp_path, url=url, silence=SILENCE) as made:
             yield made, proxy
 
 
@@ -165,15 +166,13 @@ def test_a_broken_connection_is_noticed_in_time(
         writer.start()
         wait_for(lambda: len(staged.reader.transactions(0)) > 20, "transactions arrive")
     BREAKS[name](proxy)
-    begun = time.monotonic()
     try:
-        error = staged.error(deadline=20)
+        error = staged.error(deadline=10 * SILENCE)
     finally:
         if busy:
             writer.finish()
     assert error.family == "transient"
     assert error.code in ("PG_CONNECTION_LOST", "PG_SILENT")
-    assert time.monotonic() - begun < 20
     proxy.heal()
     restart(staged)
     staged.database.execute("INSERT INTO u VALUES (-1, 'after')")

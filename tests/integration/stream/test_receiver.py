@@ -173,7 +173,7 @@ def test_an_idle_source_and_unrelated_traffic_advance_the_frontier(staged: Stage
         with staged.database.server.connect() as connection:  # another database
             connection.execute(f"CREATE TABLE unrelated_{i} AS SELECT generate_series(1, 1000)")
             connection.execute(f"DROP TABLE unrelated_{i}")
-        staged.catch_up(deadline=10)
+        staged.catch_up()
     assert staged.spooled() == []
     assert staged.reader.newest() is not None
     frontier = place_at(staged.reader.frontier() or 0)
@@ -197,7 +197,7 @@ def test_an_open_transaction_holds_the_frontier_back(staged: Stage) -> None:
 def test_the_server_is_answered_while_the_spool_is_full_and_nobody_listens(
     database: Database, tmp_path: Path
 ) -> None:
-    database.execute(f"ALTER DATABASE {database.name} SET wal_sender_timeout = '2s'")
+    database.execute(f"ALTER DATABASE {database.name} SET wal_sender_timeout = '4s'")
     with stage(database, tmp_path, limit_bytes=MEGABYTE) as staged:
         staged.start()
         _, pid = staged.slot()
@@ -206,8 +206,8 @@ def test_the_server_is_answered_while_the_spool_is_full_and_nobody_listens(
             database.execute(fill, [i * 1000, i * 1000 + 999])
         wait_for(lambda: staged.receiver.poll().full, "the spool is full")
         before = staged.receiver.poll().received
-        # Three times the server's patience, by the server's clock; the driver reads nothing meanwhile.
-        ((limit,),) = database.execute("SELECT clock_timestamp() + interval '6 seconds'")
+        # Twice the server's patience, by the server's clock; the driver reads nothing meanwhile.
+        ((limit,),) = database.execute("SELECT clock_timestamp() + interval '8 seconds'")
         heard = "SELECT count(*) FROM pg_stat_replication WHERE pid = %s AND reply_time > %s"
         wait_for(lambda: bool(database.execute(heard, [pid, limit])[0][0]), "the server is still answered")
         assert staged.receiver.poll().received == before
@@ -275,10 +275,10 @@ def test_the_receiver_does_not_outlive_the_driver(staged: Stage) -> None:
 
 
 def test_the_receiver_goes_when_its_driver_is_frozen_and_stays_while_it_lives(staged: Stage) -> None:
-    driver = _driver(staged, patience=2.0)
+    driver = _driver(staged, patience=4.0)
     begun = time.monotonic()
     wait_for(lambda: staged.slot()[1] is not None, "the receiver streams")
-    wait_for(lambda: time.monotonic() > begun + 6, "three times its patience")
+    wait_for(lambda: time.monotonic() > begun + 6, "longer than its patience")
     assert staged.slot()[1] is not None
     driver.send_signal(signal.SIGSTOP)
     try:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from headrace.sources.contract.session import Reading
 from headrace.sources.mysql.binlog_position import Log
 from headrace.sources.mysql.session import clock
 from headrace.sources.mysql.session.address import Address
@@ -62,13 +63,14 @@ def test_no_commit_behind_a_reading_is_as_early_as_it(database: Database) -> Non
             while not stop.is_set():
                 cursor.execute("INSERT INTO c (b) SELECT SLEEP(%s)", [pause])
 
+    many = "SELECT COUNT(*) > 50 FROM c"
     writers = [threading.Thread(target=write, args=(pause,)) for pause in (0.0, 0.01, 1.3)]
-    readings = []
+    readings: list[Reading] = []
     with privileged(database) as session:
         for writer in writers:
             writer.start()
         end = time.monotonic() + 2.5
-        while time.monotonic() < end:
+        while time.monotonic() < end or len(readings) <= 20 or database.execute(many) == [(0,)]:
             reading = clock.read(session, Log())
             assert reading is not None
             readings.append(reading)

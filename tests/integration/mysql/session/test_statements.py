@@ -57,7 +57,7 @@ def test_a_statement_that_takes_too_long_ends_at_the_server_and_the_session_live
         with pytest.raises(Cancelled):
             query(session, statement, seconds=0.3)
         assert time.monotonic() - begun < 15
-        wait_for(lambda: not running(database, session), "the statement has ended", deadline=5)
+        wait_for(lambda: not running(database, session), "the statement has ended")
         for number in range(5):  # a cancellation that came too late strikes none of these
             assert query(session, f"SELECT {number}") == [(number,)]
 
@@ -103,7 +103,7 @@ def test_whoever_stops_a_run_is_raised_and_the_statement_ends(database: Database
             query(session, LONG, check=stopped)
         assert caught.value.code == "RUN_STOPPED"
         assert time.monotonic() - begun < 15
-        wait_for(lambda: not running(database, session), "the statement has ended", deadline=5)
+        wait_for(lambda: not running(database, session), "the statement has ended")
         assert query(session, "SELECT 1") == [(1,)]
 
 
