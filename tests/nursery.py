@@ -208,9 +208,9 @@ def _live(life: str, arguments: list[str], environment: dict[str, str]) -> int:
     return code
 
 
-def running() -> list[psutil.Process]:
-    """The receivers of this process, which lead sessions of their own."""
-    return [each for each in psutil.Process().children(recursive=True) if _receives(each)]
+def running(of: int | None = None) -> list[psutil.Process]:
+    """The receivers of this process, or of that one; they lead sessions of their own."""
+    return [each for each in psutil.Process(of).children(recursive=True) if _receives(each)]
 
 
 def _receives(process: psutil.Process) -> bool:
