@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.meta.tracked import ROOT, SOURCE, files
+from tests.meta.tracked import ROOT, SOURCE, files, python_files
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
@@ -25,3 +25,15 @@ def test_every_room_has_its_line(room: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(_PATH.findall(PAGE))))
 def test_every_path_on_the_page_is_there(name: str) -> None:
     assert (ROOT / name).exists() or (SOURCE / name).exists()
+
+
+def test_what_is_asked_of_postgresql_fails_with_a_code() -> None:
+    """`statements` makes a coded error of what the driver raises, at COMMIT as well."""
+    raw = re.compile(r"(?:connection|session)\.(?:execute|transaction|commit|rollback)\(")
+    rooms = [SOURCE / "sources" / room for room in ("postgres", "queue")]
+    asking = {
+        path.name
+        for path in python_files()
+        if any(path.is_relative_to(room) for room in rooms) and raw.search(path.read_text(encoding="utf-8"))
+    }
+    assert asking == {"statements.py"}

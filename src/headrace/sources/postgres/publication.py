@@ -17,7 +17,7 @@ from headrace.sources.postgres.catalog.table_def import identity_flaw
 from headrace.sources.postgres.protocol.stream_errors import publication_missing
 from headrace.sources.postgres.session.minor_releases import late_tables_lost
 from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing
-from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.session.statements import Session, in_transaction, query
 
 VIA_ROOT = "publish_via_partition_root"
 _WITHDRAWAL_LOCK = "200ms"  # it is tried again
@@ -82,7 +82,7 @@ def withdraw_by_oid(connection: Session, name: str, oids: Collection[int]) -> No
 
     Nothing of ours rests on the commit, so that it need not wait for a synchronous standby.
     """
-    with connection.transaction():
+    with in_transaction(connection):
         query(connection, f"SET LOCAL lock_timeout = '{_WITHDRAWAL_LOCK}'")
         query(connection, "SET LOCAL synchronous_commit = 'local'")
         rows = query(

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.session.refusals import AlreadyThere, PrivilegeMissing, TableGone
-from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue.objects import VERSION, Objects
 from headrace.sources.queue.statements import mending_statements, queue_statements, schema_statements
 from headrace.sources.queue.trust import prove
@@ -112,7 +112,7 @@ def ensure_queue(connection: Session, objects: Objects) -> Queue:
 
 
 def _ensured(connection: Session, objects: Objects) -> Queue:
-    with connection.transaction():
+    with in_transaction(connection):
         schema = read_schema(connection, objects)
         if schema.has_tables:
             lock_creation(connection, objects)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from headrace.sources.postgres.catalog.emptiness import attached, flagged
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.session.refusals import LockTimeout
-from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue.definitions import QueuedTable
 
 _LOCK_TIMEOUT = "100ms"
@@ -48,6 +48,6 @@ def with_emptiness(
 
 
 def _empty(connection: Session, oids: set[int]) -> set[int]:
-    with connection.transaction():
+    with in_transaction(connection):
         query(connection, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
         return {oid for oid, empty in query(connection, _EMPTY, [list(oids)]) if empty}

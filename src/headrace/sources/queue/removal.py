@@ -20,7 +20,7 @@ from headrace.core.names import TableName
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.refusals import LockTimeout
-from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue import readers
 from headrace.sources.queue.capture import release_table
 from headrace.sources.queue.creation import lock_creation, read_queue, read_schema
@@ -103,7 +103,7 @@ def _drop_queue(connection: Session, objects: Objects) -> list[str]:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            with connection.transaction():
+            with in_transaction(connection):
                 query(connection, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 if not read_schema(connection, objects).has_tables:
                     return []

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from headrace.core.failpoint import failpoint
 from headrace.sources.postgres.session.refusals import LockTimeout
-from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue.objects import EVENT_TABLES, Objects
 from headrace.sources.queue.statements import ROTATING
 
@@ -87,7 +87,7 @@ def _empty(connection: Session, objects: Objects, number: int) -> bool:
     if query(connection, needed, {"queue": objects.name}) != [(False,)]:
         return False  # seen without a lock, which would be taken for nothing
     try:
-        with connection.transaction():
+        with in_transaction(connection):
             query(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
             query(connection, f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE NOWAIT".encode())
             if query(connection, needed, {"queue": objects.name}) != [(False,)]:

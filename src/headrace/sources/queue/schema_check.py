@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from headrace.sources.contract.tables import SchemaCheck, TableDef
 from headrace.sources.postgres.catalog.alteration import differs, is_news
 from headrace.sources.postgres.catalog.table_def import TableEntry
-from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue import loss, partitions, tick
 from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.definitions import QueuedTable, entry_of, read_tables
@@ -33,7 +33,7 @@ from headrace.sources.queue.position import Place
 def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]) -> SchemaCheck:
     """Look at the queue and at these tables, in one moment."""
     last = {key: entry_of(table.details) for key, table in known.items()}
-    with upstreams.telling_loss(connection, upstream), connection.transaction():
+    with upstreams.telling_loss(connection, upstream), in_transaction(connection):
         query(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         broken = upstreams.remade(connection, upstream)
         look = None if broken else tick.newest(connection, upstream.objects)

@@ -29,7 +29,7 @@ from headrace.core.failpoint import failpoint
 from headrace.core.position import Position
 from headrace.sources.postgres.catalog.locks import transaction
 from headrace.sources.postgres.session.refusals import LockTimeout
-from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue.batch import Batch, Snapshot
 from headrace.sources.queue.loss import gone
 from headrace.sources.queue.objects import Objects
@@ -119,7 +119,7 @@ def take(connection: Session, objects: Objects) -> Tick:
 @contextmanager
 def taking(connection: Session, objects: Objects) -> Iterator[Tick]:
     """Take a tick; committed, with what else is done in the block, when it ends well."""
-    with _naming_holders(connection, objects), connection.transaction():
+    with _naming_holders(connection, objects), in_transaction(connection):
         # Whatever the role's default is: each statement is to have a snapshot of its own.
         query(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
         _lock(connection, objects)

@@ -27,7 +27,7 @@ from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.catalog.locks import PUBLISHERS_WAIT_FOR, holders, locked
 from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing
-from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.sources.queue.creation import lock_creation
 from headrace.sources.queue.objects import Objects
@@ -237,7 +237,7 @@ def patiently(
     deadline, (pause, longest) = time.monotonic() + seconds, _PAUSES
     while True:
         try:
-            with connection.transaction():
+            with in_transaction(connection):
                 query(connection, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 lock_creation(connection, objects)
                 return attempt()

@@ -17,7 +17,7 @@ from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import PINS, connect, plain, replication
 from headrace.sources.postgres.session.identity import identify, verify
-from headrace.sources.postgres.session.statements import ask, ask_within, query
+from headrace.sources.postgres.session.statements import ask, ask_within, in_transaction, query
 from headrace.testing.ports import free_port
 from headrace.testing.postgres import Database, postgres
 from headrace.testing.tls import issue
@@ -248,3 +248,13 @@ def test_tls_is_verified_to_the_end(tmp_path: Path) -> None:
 def _folder(path: Path) -> Path:
     path.mkdir()
     return path
+
+
+def test_a_connection_that_is_lost_at_commit_is_told_as_any_other(database: Database) -> None:
+    with closing(connect(login(database), role="test")) as session:
+        opened = in_transaction(session)
+        opened.__enter__()
+        database.execute("SELECT pg_terminate_backend(%s)", [session.info.backend_pid])
+        with pytest.raises(Transient) as lost:
+            opened.__exit__(None, None, None)
+        assert lost.value.code == "PG_CONNECTION_LOST"

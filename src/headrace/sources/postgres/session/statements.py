@@ -1,6 +1,7 @@
 """Statements: one question, one answer, on a connection that is pinned; each wait has an end.
 
     query(connection, ...)             an ordinary connection, parameters, rows as values
+    in_transaction(connection)         several of them in one, or in a part of one that can be taken back
     ask(pgconn, statement)             the simple protocol, walsender commands too, rows as text
     ask_within(pgconn, ..., seconds)   `ask` for what may take long: it is cancelled on the server
     origins(connection, statement)     the columns that those of its result are
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, LiteralString
 
 import psycopg
@@ -122,10 +124,36 @@ def query(
     connection: Session, statement: LiteralString | bytes, parameters: Params | None = None
 ) -> list[TupleRow]:
     """Run one statement on an ordinary connection; its rows. What fails is a coded error."""
+    with _coded(connection):
+        cursor = connection.execute(statement, parameters)
+        return cursor.fetchall() if cursor.description else []
+
+
+@contextmanager
+def in_transaction(connection: Session) -> Iterator[None]:
+    """Run what the block asks in one transaction; within another one as a part that can be taken back.
+
+    A connection may be lost at COMMIT as well: then nobody knows what came of it.
+    """
+    opened = connection.transaction()
+    with _coded(connection):
+        opened.__enter__()
+    try:
+        yield
+    except BaseException as error:
+        with _coded(connection):
+            opened.__exit__(type(error), error, error.__traceback__)
+        raise
+    with _coded(connection):
+        opened.__exit__(None, None, None)
+
+
+@contextmanager
+def _coded(connection: Session) -> Iterator[None]:
+    """Wait no longer than for any answer, and say what fails as a coded error."""
     try:
         with silence(connection.pgconn):
-            cursor = connection.execute(statement, parameters)
-            return cursor.fetchall() if cursor.description else []
+            yield
     except psycopg.Error as error:
         state = error.sqlstate.encode() if error.sqlstate else None
         # Never the error's own detail: it may quote a row.

@@ -57,7 +57,7 @@ from headrace.sources.postgres.protocol.wire import Wire, lost, wire
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import application_name, connect, replication
 from headrace.sources.postgres.session.identity import Identity, identify, verify
-from headrace.sources.postgres.session.statements import ask
+from headrace.sources.postgres.session.statements import ask, query
 from headrace.sources.postgres.stream import synchronous
 from headrace.sources.postgres.stream.transactions import TransactionFinder
 
@@ -346,13 +346,14 @@ def _in_use(pgconn: pq.abc.PGconn, slot: str, pid: int) -> HeadraceError:
 def _check_again(address: Address, wanted: Wanted) -> Lsn:
     """Ask again where the slot stands, now that it is ours and nobody else can move it."""
     with connect(address, role=f"receiver {wanted.slot} check") as connection:
-        row = connection.execute(
+        rows = query(
+            connection,
             "SELECT confirmed_flush_lsn FROM pg_catalog.pg_replication_slots WHERE slot_name = %s",
             [wanted.slot],
-        ).fetchone()
-    if row is None:
+        )
+    if not rows:
         raise slot_missing(wanted.slot)
-    position = Lsn.parse(row[0])
+    position = Lsn.parse(rows[0][0])
     if position > wanted.frontier:
         raise slot_ahead(wanted.slot, position, wanted.frontier)
     return position
