@@ -2,7 +2,11 @@
 
 The catalog keeps the row of a column that was dropped, as the statement that dropped it wrote it, so that its
 xmin is that transaction, or a subtransaction of it. Of a column that came its row may have been written by a
-later statement: then it was there before that, which is all that is asked.
+later statement: then it was there before that, which is all that is asked. If that statement gave it another
+type, rows of before were printed under a type that no look shows (`following`). It did not where the row is
+the one of ADD COLUMN (`as_added`): that writes the table's row in the same command; a default in the
+next one, and the column's row once more behind that. Nor did it where the table got its TOAST table by then
+(`as_toasted`), if the other type would have asked for one as well.
 
 A snapshot names the transactions that ran, but no subtransactions. So a number alone shows
 
@@ -45,6 +49,11 @@ class Ddl:
 
     moments: Mapping[int, Mapping[int, Moment]]
     ahead: int  # a tick that shows all that the look shows
+    as_added: frozenset[tuple[int, int]] = frozenset()  # table and number of columns not altered since
+    as_toasted: frozenset[tuple[int, int]] = (
+        frozenset()
+    )  # those that were there no sooner than its TOAST table
+    cast: frozenset[int] = frozenset()  # types that a column may get without its rows being written anew
 
     def spans(self, upstream: Upstream, oid: int, ahead: int | None = None) -> dict[int, Span]:
         """The times of one table's columns; `ahead` is a tick that was taken behind the look."""
@@ -58,10 +67,25 @@ class Ddl:
         }
 
 
+# To give up rights writes a column's row with the table's as well, if the column had rights of its own.
 _WRITTEN = """
-SELECT a.attrelid::int8, a.attnum, a.xmin::text::int8
-  FROM pg_catalog.pg_attribute a
+SELECT a.attrelid::int8, a.attnum, a.xmin::text::int8,
+       a.xmin = c.xmin AND a.xmax = '0' AND c.xmax = '0' AND a.attacl IS NULL
+       AND (a.cmin = c.cmin OR a.atthasmissing AND EXISTS (
+            SELECT FROM pg_catalog.pg_attrdef d
+             WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum AND d.xmin = a.xmin AND d.xmax = '0'
+               AND d.cmin::text::int8 = c.cmin::text::int8 + 1
+               AND a.cmin::text::int8 = c.cmin::text::int8 + 2)),
+       a.xmax = '0' AND EXISTS (
+            SELECT FROM pg_catalog.pg_attribute o
+             WHERE o.attrelid = c.reltoastrelid AND o.attnum = 1 AND o.xmin = a.xmin AND o.xmax = '0'
+               AND o.cmin::text::int8 > a.cmin::text::int8)
+  FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
   JOIN unnest(%s::oid[], %s::int2[]) w(relation, number) ON a.attrelid = w.relation AND a.attnum = w.number
+"""
+# Those that the server comes with are known (`following`).
+_CASTS = """
+SELECT DISTINCT casttarget::int8 FROM pg_catalog.pg_cast WHERE castmethod = 'b' AND oid >= 16384
 """
 
 
@@ -77,15 +101,23 @@ def read(
         "SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text::int8",
     )
     written: dict[int, dict[int, int]] = {}
-    for oid, number, xmin in query(connection, _WRITTEN, [list(each) for each in zip(*wanted, strict=True)]):
+    added: set[tuple[int, int]] = set()
+    toasted: set[tuple[int, int]] = set()
+    columns_of = [list(each) for each in zip(*wanted, strict=True)]
+    for oid, number, xmin, as_added, as_toasted in query(connection, _WRITTEN, columns_of):
         if xmin >= _FIRST:
             written.setdefault(oid, {})[number] = reached - ((reached - xmin) % _CYCLE)
+        if as_added:
+            added.add((oid, number))
+        if as_toasted:
+            toasted.add((oid, number))
     xids = [xid for each in written.values() for xid in each.values()]
     ticks = _ticks(connection, upstream, min(xids, default=reached))
     if ticks and reached - ticks[0][1].xmin >= _FAR:
         return Ddl({}, newest.number + 2)
     moments = {oid: {n: moment_of(xid, ticks) for n, xid in each.items()} for oid, each in written.items()}
-    return Ddl(moments, newest.number + 2)
+    casts = frozenset(target for (target,) in query(connection, _CASTS))
+    return Ddl(moments, newest.number + 2, frozenset(added), frozenset(toasted), casts)
 
 
 def _ticks(connection: Session, upstream: Upstream, oldest: int) -> list[tuple[int, Snapshot]]:

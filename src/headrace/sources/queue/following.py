@@ -7,19 +7,24 @@
 
 What is proven of the rows that the lake has is proven as for every PostgreSQL (`catalog.alteration.derived`).
 The rows of the stream are told apart by `layouts`. Neither needs names: several changes at once are one.
+
+No row says which types its columns had. The server alters some in their place, and nothing but the column's
+row in the catalog is another one. So a column that came, and whose row may have been written again, is copied
+anew with its table if it has a type that others are altered to in place and print otherwise, and rows with it
+may have been written before. The same holds for a column that was known, where the way back is in place, too.
 Called by `schema_check`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headrace.sources.contract.tables import Change, Derived, TableDef
 from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.catalog.alteration import Missing, derived, parts_of
-from headrace.sources.postgres.catalog.table_def import TableEntry
+from headrace.sources.postgres.catalog.table_def import Attribute, TableEntry
 from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import ddl, layouts, partitions, readers, tick
@@ -42,6 +47,7 @@ class Following:
     ddl: Ddl
     passed: int  # the time up to which this lake has read
     now: Mapping[int, QueuedTable]
+    moved: Set[int] = frozenset()  # the tables, by oid, whose columns came, went, or were written again
     settled: int | None = None  # a tick that was taken behind the look
     unproven: set[str] = field(default_factory=set)  # the tables, by key, that have rows of either layout
 
@@ -59,12 +65,13 @@ class Following:
         assert newest is not None
         moved: dict[int, set[int]] = {}
         for before in last.values():
-            found = now.get(before.oid)
-            if found is not None and (numbers := _moved(before, found.entry)):
+            table = now.get(before.oid)
+            if table is not None and (numbers := _moved(before, table.entry)):
                 moved.setdefault(before.oid, set()).update(numbers)
         passed = readers.passed(connection, upstream) if moved else None
         time = -1 if passed is None else upstream.log.time(passed)
-        return cls(upstream, newest, seen.stop, ddl.read(connection, upstream, newest, moved), time, now)
+        found = ddl.read(connection, upstream, newest, moved)
+        return cls(upstream, newest, seen.stop, found, time, now, frozenset(moved))
 
     @property
     def end(self) -> int:
@@ -78,18 +85,23 @@ class Following:
         """
         for key, table in known.items():
             doubts = self._doubts(table)
-            if self.settled is None and any(doubt.until > self.end + 1 for doubt in doubts):
+            if self.settled is None and any(doubt.until > self.end + 1 for doubt in doubts or ()):
                 self._take(connection)
                 doubts = self._doubts(table)
-            if any(self._written(connection, table.number, doubt) for doubt in doubts):
+            if doubts is None or any(self._written(connection, table.number, doubt) for doubt in doubts):
                 self.unproven.add(key)
 
-    def _doubts(self, table: TableDef) -> Sequence[Doubt]:
+    def _doubts(self, table: TableDef) -> Sequence[Doubt] | None:
+        """The rows of which nothing is proven, if there are any; None where nobody knows since when."""
         found = self.now.get(table.number)
-        if found is None or table.number not in self.ddl.moments:
+        if found is None or table.number not in self.moved:
             return ()
-        later = self._layouts(entry_of(table.details), table, found, {})
-        return () if later is None else layouts.without(later, self.passed).doubts
+        last, spans = entry_of(table.details), self.ddl.spans(self.upstream, table.number, self.settled)
+        later, retyped = self._layouts(last, table, found, {}), _retyped(last, found.entry, self.ddl)
+        if later is None or not spans.keys() >= set(retyped):
+            return None
+        behind = layouts.without(later, self.passed)
+        return [*behind.doubts, *(doubt for n in retyped for doubt in behind.of_column(n, spans[n]))]
 
     def _written(self, connection: Session, oid: int, doubt: Doubt) -> bool:
         """Tell whether there are such rows, or may be; what this lake has passed is not asked for."""
@@ -107,6 +119,12 @@ class Following:
         with suppress(LockTimeout):
             self.settled = tick.take(connection, self.upstream.objects).number
 
+    def doubt(self, key: str) -> str | None:
+        """Say why rows of a table may mean something else than its columns say by now."""
+        return (
+            "a column may have been another one when its rows were written" if key in self.unproven else None
+        )
+
     def change(self, what: str, key: str, known: TableDef, found: QueuedTable | None) -> Change:
         """A change of a table, followed where it can be."""
         if found is None:
@@ -119,8 +137,6 @@ class Following:
         if found.triggers.flaw is not None or lives(last) != lives(found.entry):
             return None
         given = derived(last, found.entry, by_names=False)
-        if _may_print_otherwise(last, found.entry):
-            return None
         parts = parts_of(found.entry, given)
         if given is None or parts is None:
             return None
@@ -167,24 +183,44 @@ def _columns(entry: TableEntry) -> Columns:
     return Columns(tuple(attribute.number for attribute in entry.attributes), entry.width)
 
 
-# What a column of another type becomes without being written anew, though it printed otherwise before: oid
-# and its kin out of each other and of int, inet out of cidr. Others print what `texts` tells.
-_OTHERWISE = frozenset((24, 26, 869, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191))
+# Out of what a column becomes one of these without being written anew, though it printed otherwise before:
+# oid and its kin out of each other and of int, in any order; inet out of cidr, and texts out of xml.
+# What others print then is told by `texts`.
+BY_NAME = frozenset((24, 26, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191))
+OTHERWISE = frozenset((25, 869, 1042, 1043))
 
 
-def _may_print_otherwise(last: TableEntry, now: TableEntry) -> bool:
-    """Tell whether an added column may have had a type of which rows read as well under that of now."""
-    known, bases = {a.number for a in last.attributes}, {entry.oid: entry.base for entry in now.types}
+def _retyped(last: TableEntry, now: TableEntry, known: Ddl) -> list[int]:
+    """The columns, by number, that may have had a type of which rows read as well under that of now."""
+    before = {attribute.number: attribute for attribute in last.attributes}
+    bases = {entry.oid: entry.base for entry in now.types}
+    found = []
     for attribute in now.attributes:
         type_oid = attribute.type
         while bases.get(type_oid):
             type_oid = bases[type_oid]
-        if type_oid in _OTHERWISE and attribute.number not in known:
-            return True
-    return False
+        to_and_fro = type_oid in BY_NAME or type_oid in known.cast
+        if (earlier := before.get(attribute.number)) is not None:
+            doubtful = to_and_fro and _is_written_again(earlier, attribute)
+        else:
+            column = (now.oid, attribute.number)
+            proven = column in known.as_added or (not to_and_fro and column in known.as_toasted)
+            doubtful = (to_and_fro or type_oid in OTHERWISE) and not proven
+        if doubtful:
+            found.append(attribute.number)
+    return found
+
+
+def _is_written_again(before: Attribute, now: Attribute) -> bool:
+    return bool(before.made) and before.made != now.made
 
 
 def _moved(last: TableEntry, now: TableEntry) -> set[int]:
-    """The columns, by number, that came or went between two looks."""
+    """The columns, by number, that came or went between two looks, or may have had another type."""
     added = set(range(last.width + 1, now.width + 1)) if last.width else set()
-    return added | ({a.number for a in last.attributes} - {a.number for a in now.attributes})
+    later = {attribute.number: attribute for attribute in now.attributes}
+    return added | {
+        each.number
+        for each in last.attributes
+        if each.number not in later or _is_written_again(each, later[each.number])
+    }

@@ -89,6 +89,12 @@ class Layouts:
         ]
         return [doubt for doubt in pairs if doubt.since < doubt.until]
 
+    def of_column(self, number: int, written: Span) -> list[Doubt]:
+        """The rows with a column that may have been written before its row in the catalog was."""
+        mine = [each for each in self.known if number in each.numbers]
+        found = [Doubt(len(each.numbers), each.since, min(each.until, written.by + 1)) for each in mine]
+        return [doubt for doubt in found if doubt.since < doubt.until]
+
     def of_rows(self, counts: Lengths, times: Ints) -> Ints:
         """The layout of each row, by how many fields it has and its time; -1 where it is not proven."""
         found, hits = np.full(len(counts), -1, np.int64), np.zeros(len(counts), np.int64)

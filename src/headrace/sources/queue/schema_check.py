@@ -54,7 +54,7 @@ def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]
         found = now.get(table.number)
         if table.number in held:
             continue
-        what = _difference(last[key], table, found)
+        what = _difference(last[key], table, found) or looked.doubt(key)
         if what is not None:
             changes[key] = looked.change(what, key, table, found)
         elif found is not None and is_news(last[key], found.entry):

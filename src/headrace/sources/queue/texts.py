@@ -5,6 +5,7 @@ looks, and its own one back, differs in nothing by the end if no row was written
 types that have one form in its files, and these print what the column's own type never does:
 
     integers                      what is no number of theirs: under oid and its like
+    bytea                         what is not in hexadecimal: under the server's types of statistics
     timestamp, and with a zone    one with UTC's zone, one without: under each other
 
 What both types print alike is right. Called by `decoding`.
@@ -24,7 +25,7 @@ from headrace.sources.postgres.catalog.table_def_record import types_of
 _ENDLESS = r"-?infinity|"
 # The texts without a lake form that a type prints, by its oid.
 _WITHOUT_FORM = {
-    **dict.fromkeys((20, 21, 23), re.compile("(?!)")),
+    **dict.fromkeys((17, 20, 21, 23), re.compile("(?!)")),
     1114: re.compile(_ENDLESS + r"[\d :.-]+( BC)?"),
     1184: re.compile(_ENDLESS + r"[\d :.-]+\+00( BC)?"),
 }
