@@ -7,6 +7,7 @@ renamed, or its own again. What it did stands in `script`, to be read where a se
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import psycopg
@@ -24,6 +25,7 @@ class Author:
     table: str
     seed: int
     script: list[str] = field(default_factory=list)
+    after: Callable[[], None] | None = None  # each statement
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"{self.seed} {self.table}")
@@ -124,3 +126,5 @@ class Author:
     def _run(self, statement: str) -> None:
         self.script.append(statement)
         self.connection.execute(statement.encode())
+        if self.after is not None:
+            self.after()

@@ -29,6 +29,7 @@ from psycopg import OperationalError, pq
 
 from headrace.core.errors import Transient
 from headrace.sources.postgres.protocol.messages import data_frame, error_frame, query
+from headrace.sources.postgres.session.timeouts import socket_of
 
 RECEIVE_BUFFER = 8 * 1024 * 1024
 LOW_WATER = 256 * 1024
@@ -110,7 +111,7 @@ class SocketWire:
 
     def __init__(self, pgconn: pq.abc.PGconn) -> None:
         self._pgconn = pgconn
-        self._wakener = _Wakener(pgconn.socket)
+        self._wakener = _Wakener(socket_of(pgconn))
         self._socket = self._wakener.socket
         self._unsent = bytearray()
 
@@ -167,7 +168,7 @@ class LibpqWire:
         self._pgconn = pgconn
         self._frames = bytearray()
         self._drained = False  # what was read of the socket and not taken yet wakes nobody
-        self._wakener = _Wakener(pgconn.socket)
+        self._wakener = _Wakener(socket_of(pgconn))
         pgconn.notice_handler = self._notice
 
     def begin(self, statement: str) -> None:

@@ -23,7 +23,7 @@ from psycopg.rows import TupleRow
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.sources.postgres.session.refusals import refused
-from headrace.sources.postgres.session.timeouts import ANSWER_SECONDS, silence
+from headrace.sources.postgres.session.timeouts import ANSWER_SECONDS, silence, socket_of
 
 Params = Sequence[Any] | Mapping[str, Any]
 Session = psycopg.Connection[TupleRow]
@@ -57,7 +57,16 @@ def _asked(
     pgconn: pq.abc.PGconn, statement: str, seconds: float, check: Callable[[], None]
 ) -> list[tuple[str | None, ...]]:
     deadline = time.monotonic() + seconds
-    pgconn.send_query(statement.encode())
+    try:
+        pgconn.send_query(statement.encode())
+        _await(pgconn, deadline, check)
+        result = _cancelled(pgconn)
+    except psycopg.OperationalError as error:
+        raise refused(None, str(error)) from None
+    return _rows(result)
+
+
+def _await(pgconn: pq.abc.PGconn, deadline: float, check: Callable[[], None]) -> None:
     try:
         while _busy(pgconn) and (left := deadline - time.monotonic()) > 0:
             check()
@@ -65,7 +74,6 @@ def _asked(
     except HeadraceError:
         _cancel(pgconn)
         raise
-    return _rows(_cancelled(pgconn))
 
 
 def _cancel(pgconn: pq.abc.PGconn) -> None:
@@ -98,7 +106,7 @@ def _busy(pgconn: pq.abc.PGconn) -> bool:
 
 def _receive(pgconn: pq.abc.PGconn, seconds: float | None) -> None:
     """Take in what came of the answer, if anything comes in time."""
-    if _readable(pgconn.socket, seconds):
+    if _readable(socket_of(pgconn), seconds):
         try:
             pgconn.consume_input()
         except psycopg.OperationalError as error:

@@ -18,10 +18,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import psycopg
 from psycopg import pq
+
+from headrace.sources.postgres.session.refusals import refused
 
 ANSWER_SECONDS = 60.0  # for a question; a wait for locks the server ends before that (`connection.PINS`)
 COPY_SECONDS = 120.0  # between two rows of a copy
+
+
+def socket_of(pgconn: pq.abc.PGconn) -> int:
+    """The connection's descriptor. Where libpq has found it lost by now there is none: the coded error."""
+    try:
+        return pgconn.socket
+    except psycopg.OperationalError as error:
+        raise refused(None, str(error)) from None
 
 
 @contextmanager
@@ -29,7 +40,7 @@ def silence(pgconn: pq.abc.PGconn, seconds: float = ANSWER_SECONDS) -> Iterator[
     """Hang up if the block is not over, and nothing is heard, within so many seconds."""
     heard_at = time.monotonic()
     over = threading.Event()
-    descriptor = pgconn.socket
+    descriptor = socket_of(pgconn)
 
     def heard() -> None:
         nonlocal heard_at
