@@ -138,3 +138,32 @@ def test_what_is_altered_again_while_it_is_written_again_is_copied(
     assert since is not None
     assert since > time + 1
     assert validators.exact(mirror.lake, mirror.place.url, values=True) == []
+
+
+@kinds("mysql")
+def test_defaults_that_change_while_a_table_is_copied_lose_none_of_its_texts(
+    mirror: Mirror, database: Database, mirrored: Mirrored
+) -> None:
+    """The table's charset says nothing of its rows, but of columns that are defined anew behind it."""
+    _run(
+        database,
+        "CREATE TABLE t (id int PRIMARY KEY, s varchar(20)) CHARACTER SET utf8mb4",
+        "INSERT INTO t VALUES (1, '𝄞é'), (2, 'plain')",
+    )
+    with mirrored.held_up("copy.range.after"):
+        _run(
+            database,
+            "SET sql_mode = ''",
+            f"ALTER DATABASE `{database.name}` CHARACTER SET latin1",
+            "ALTER TABLE t DEFAULT CHARACTER SET latin1",
+            "INSERT INTO t VALUES (3, '𝄞')",
+            "ALTER TABLE t MODIFY s varchar(30)",
+            "INSERT INTO t VALUES (4, 'ü')",
+        )
+    name = str(mirror.place.table("t"))
+    mirrored.until(lambda: mirror.lake.at().arrow(name).num_rows == 4, "all rows", within=60)
+    assert mirrored.stop() == 0, mirrored.log()
+    mirror.once()
+    _exact(mirror)
+    texts = mirror.lake.at().arrow(name).sort_by("id")["s"].to_pylist()
+    assert texts == ["?é", "plain", "?", "ü"]

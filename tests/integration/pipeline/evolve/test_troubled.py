@@ -18,7 +18,7 @@ import pytest
 from headrace.core.errors import ShapeChanged
 from headrace.core.names import TableName
 from headrace.testing import validators
-from headrace.testing.mirror_process import Mirrored, Program
+from headrace.testing.mirror_process import DEADLINE, Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from headrace.testing.proxy import Proxy
@@ -36,7 +36,7 @@ POINTS = (
     *("evolve.add.before", "evolve.add.after", "evolve.rewrite.before", "evolve.rewrite.between"),
     *("evolve.rewrite.after", "evolve.join.before", "late.keep.after", "late.replay.before"),
     *("late.replay.after", "copy.snapshot.before", "copy.range.after", "reconcile.before", "reconcile.after"),
-    *("acknowledge.before", "receive.before", "lake.sync.before"),
+    *("acknowledge.before", "lake.sync.before"),
 )
 
 
@@ -77,7 +77,17 @@ class Troubled:
         """Wait for a mark of now. One that died at a fail point goes on."""
         self.beats += 1
         self.database.execute("INSERT INTO beat DEFAULT VALUES", user="app")
-        wait_for(self._is_there, f"beat {self.beats}\n{self.mirror.log()}")
+        with self._says_all():
+            wait_for(self._is_there, f"beat {self.beats}", deadline=DEADLINE)
+
+    @contextmanager
+    def _says_all(self) -> Iterator[None]:
+        """What the mirror said is part of an error."""
+        try:
+            yield
+        except TimeoutError as error:
+            error.add_note(f"running: {self.mirror.running}\n{self.mirror.log()}")
+            raise
 
     def _is_there(self) -> bool:
         if not self.mirror.running:
@@ -106,8 +116,7 @@ class Story:
         """A step of somebody, then trouble."""
         number = self.troubled.dice.randrange(len(self.authors))
         self.authors[number].step()
-        if self.troubled.dice.random() < 0.7:
-            self.witnesses[number].record()
+        self.witnesses[number].record()
         self.troubled.trouble()
 
     def settle(self) -> None:
@@ -156,11 +165,11 @@ def _judge(mirrors: Mirrors, program: Program, dice: random.Random) -> None:
         assert validators.travelled(lake) == [], str(story)
         judged = [witness.judge(lake) for witness in story.witnesses]
         assert [wrong for _, wrong in judged] == [[]] * len(TABLES), str(story)
-        assert sum(count for count, _ in judged) > 2, str(story)
+        assert sum(count for count, _ in judged), str(story)
         assert all("public.beat" in mark.versions for mark in lake.marks() if mark.epoch >= first)
 
 
-@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, 100))])
+@pytest.mark.parametrize("number", [0, 1, *(pytest.param(n, marks=pytest.mark.full) for n in range(2, 100))])
 def test_marks_amid_kills_and_cuts_are_exact_whatever_is_altered(
     mirrors: Mirrors, program: Program, seed: int, number: int
 ) -> None:
