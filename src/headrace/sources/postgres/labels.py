@@ -1,14 +1,15 @@
-"""Labels of enums, in rows of a stream: whether those that were met are labels still.
+"""Labels of enums, in rows of a stream or a copy: whether those that were met are labels still.
 
 A label that was added since the last look, used, and renamed before the next one is known to no look: both
 show labels of which none was altered. The stream has the rows under the first name. Those that the next look
-knows are decoded again. Called by the decoders of streams, PostgreSQL's and the queue's.
+knows are decoded again. A copy may meet such a one as well: what it read is read again, once a look knows it.
+Called by the decoders of streams and the readers of copies, PostgreSQL's and the queue's.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,10 @@ import pyarrow.compute as pc
 
 from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.table_def_record import labels_of
+from headrace.decode.copyrows import CopiedRows
+from headrace.sources.postgres.catalog.table_def_record import labels_of, mirrored
+
+Values = Any  # an array, or one in chunks
 
 _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^{},"]+)', re.DOTALL)
 
@@ -24,20 +28,43 @@ _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^{},"]+)', re.DOTALL)
 def stand(batch: pa.RecordBatch, bad: pa.Table, details: Mapping[str, Any]) -> bool:
     """Tell whether the enums of these rows are labels of the table as it is recorded."""
     return all(
-        set(_met(batch, bad, number)) <= {*labels, None}
+        _are(labels, (batch.column(f"{side}{number}") for side in ("n", "o")), _texts(bad, number))
         for number, labels in enumerate(labels_of(details))
         if labels is not None
     )
 
 
-def _met(batch: pa.RecordBatch, bad: pa.Table, number: int) -> Iterator[str | None]:
-    """The labels in a column whose values are labels, or lists of them."""
-    for side in ("n", "o"):
-        values = batch.column(f"{side}{number}")
-        yield from pc.unique(values.flatten() if pa.types.is_list(values.type) else values).to_pylist()
+def stand_copied(copied: CopiedRows, details: Mapping[str, Any]) -> bool:
+    """The same, of rows as a copy has them: it may have some of the columns alone."""
+    known = labels_of(details)
+    if not known:
+        return True
+    names = [attribute["name"] for attribute in mirrored(details)]
+    texts = {each.column: each.texts for each in copied.unrepresentable}
+    return all(
+        _are(labels, [copied.rows.column(place)], texts.get(place, ()))
+        for name, labels in zip(names, known, strict=True)
+        if labels is not None and (place := copied.rows.schema.get_field_index(name)) >= 0
+    )
+
+
+def _are(labels: Iterable[str], columns: Iterable[Values], raw: Iterable[Any]) -> bool:
+    return set(_met(columns, raw)) <= {*labels, None}
+
+
+def _met(columns: Iterable[Values], raw: Iterable[Any]) -> Iterator[str | None]:
+    """The labels in columns whose values are labels, or lists of them."""
+    for values in columns:
+        flat = pc.list_flatten(values) if pa.types.is_list(values.type) else values
+        yield from pc.unique(flat).to_pylist()
     # A list of lists has no lake form, and is kept as the server prints it.
-    for raw in pc.unique(bad.filter(pc.equal(bad["column"], number))["raw"]).to_pylist():
-        yield from _elements(raw)
+    for text in raw:
+        yield from _elements(str(text))
+
+
+def _texts(bad: pa.Table, number: int) -> Iterable[Any]:
+    found: Iterable[Any] = pc.unique(bad.filter(pc.equal(bad["column"], number))["raw"]).to_pylist()
+    return found
 
 
 def _elements(text: str) -> Iterator[str | None]:

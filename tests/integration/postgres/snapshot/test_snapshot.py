@@ -17,10 +17,12 @@ from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.copying import KeyRange
 from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.record import Json
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.locks import measured
 from headrace.sources.postgres.catalog.sizes import Size, sizes
 from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
+from headrace.sources.postgres.catalog.table_def_record import to_record
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify
@@ -31,6 +33,7 @@ from headrace.sources.postgres.snapshot.follower import Follower, copy, followin
 from headrace.sources.postgres.snapshot.key_range import chunk, prepare
 from headrace.sources.postgres.snapshot.leader import By, Leader, lead
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, ranges
+from headrace.sources.postgres.snapshot.reader import decoded
 from headrace.sources.postgres.snapshot.table_access import prove
 from headrace.sources.postgres.snapshot.visibility import accept
 from headrace.sources.postgres.upstream import object_name
@@ -111,6 +114,29 @@ def test_wrong_statistics_only_skew_the_work(source: Source, pages: int) -> None
     cut = ranges(T, source.entry().oid, Size(pages, pages * 8192, 5), 4 * 8192 * (pages // 20 + 1))
     with source.lead() as leader:
         assert source.rows(leader, cut) == ALL
+
+
+def test_a_label_that_no_look_knows_is_read_again(source: Source) -> None:
+    """It may be called otherwise by the next look, and both looks would show labels that nobody altered."""
+    m, add = TableName("public", "m"), "ALTER TYPE mood ADD VALUE '{0}'; INSERT INTO m ({1}) VALUES ('{2}')"
+    made = "CREATE TYPE mood AS ENUM ('sad'); CREATE TABLE m (a mood, b mood[], c mood[])"
+    source.database.execute(made, user="app")
+    for column, label, value in (("a", "x", "x"), ("b", "y", "{NULL,y}"), ("c", "z", '{{sad},{"z"}}')):
+        known = to_record(source.entry(m))
+        for statement in add.format(label, column, value).split("; "):
+            source.database.execute(statement, user="app")
+        columns = schema_of(source.entry(m)).columns
+        names = [each.name for each in columns]
+        with source.lead("xid") as leader, source.follower() as follower:
+
+            def read(known: Json) -> int:
+                buffers = copy(follower.connection, leader.snapshot_id, names, source.whole(m))  # noqa: B023
+                with closing(buffers):
+                    return sum(each.rows.num_rows for each in decoded(columns, buffers, known))  # noqa: B023
+
+            with pytest.raises(TableBusy):
+                read(known)
+            assert read(to_record(source.entry(m))) == "xyz".index(label) + 1
 
 
 @pytest.mark.parametrize("by", ["slot", "xid"])

@@ -24,13 +24,14 @@ from headrace.decode.copyrows import CopiedRows
 from headrace.decode.kernel import Bytes, Ints
 from headrace.sources.contract.copying import Key, KeyRange, Piece, Reading
 from headrace.sources.contract.record import Json
+from headrace.sources.postgres import labels
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
 from headrace.sources.postgres.snapshot.follower import Follower, copy, following
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.sources.postgres.snapshot.row_filter import evaluating, row_filter
-from headrace.sources.postgres.snapshot.table_access import prove_same_leaves, prove_tree
+from headrace.sources.postgres.snapshot.table_access import overtaken, prove_same_leaves, prove_tree
 
 _PAGE = Column("\0page", pa.int64(), "int", "bigint")  # no identifier of a source holds a NUL
 _LEAF = Column("\0leaf", pa.int64(), "int", "bigint")
@@ -63,12 +64,12 @@ class Reader:
                 key_range.chunk(connection, names, piece, publication, known) as (seen, buffers),
                 closing(buffers),
             ):
-                yield Reading(moved(seen, self._ticket["base"]), _decoded(columns, buffers))
+                yield Reading(moved(seen, self._ticket["base"]), decoded(columns, buffers, known))
             return
         handoff = handoff_from_record(self._ticket["handoff"])
         pages, snapshot = _pages(piece), self._ticket["snapshot"]
         with closing(copy(connection, snapshot, names, pages, publication, known)) as buffers:
-            yield Reading(handoff, _decoded(columns, buffers))
+            yield Reading(handoff, decoded(columns, buffers, known))
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]
@@ -85,7 +86,7 @@ class Reader:
                 evaluating(connection, first.table, condition),
                 closing(_by_key(connection, statement)) as buffers,
             ):
-                for copied in _decoded((_LEAF, _PAGE, *schema.columns), buffers):
+                for copied in decoded((_LEAF, _PAGE, *schema.columns), buffers):
                     which = _places(ranges, copied.rows)
                     for number in np.unique(which).tolist():
                         rows = copied.rows.filter(pa.array(which == number))
@@ -103,8 +104,15 @@ def _places(ranges: Sequence[CopyRange], rows: pa.Table) -> Ints:
     return np.asarray(order[np.searchsorted(lows[order], places, side="right") - 1])
 
 
-def _decoded(columns: Sequence[Column], buffers: Iterable[Bytes]) -> Iterator[CopiedRows]:
-    return (copyrows.decode(buffer, columns) for buffer in buffers)
+def decoded(
+    columns: Sequence[Column], buffers: Iterable[Bytes], known: Json | None = None
+) -> Iterator[CopiedRows]:
+    """Decode what came; labels of enums are those that were recorded, if anything was."""
+    for buffer in buffers:
+        copied = copyrows.decode(buffer, columns)
+        if known is not None and not labels.stand_copied(copied, known):
+            raise overtaken("a value of an enum is none of the labels that were recorded")
+        yield copied
 
 
 def _pages(piece: Piece) -> CopyRange:

@@ -13,7 +13,6 @@ from types import TracebackType
 import pyarrow as pa
 
 from headrace.core.schema import Column, TableSchema
-from headrace.decode import copyrows
 from headrace.sources.contract.copying import Key, KeyRange, Piece, Reading
 from headrace.sources.contract.record import Json
 from headrace.sources.postgres.session.address import Address
@@ -22,7 +21,7 @@ from headrace.sources.postgres.session.identity import Identity, identify, verif
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot.follower import Follower
-from headrace.sources.postgres.snapshot.reader import Reader
+from headrace.sources.postgres.snapshot.reader import Reader, decoded
 from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.snapshot.plan import settled
 from headrace.sources.queue.trust import prove
@@ -69,7 +68,7 @@ class QueueReader:
         ):
             upstream = Upstream.of(self.ticket["upstream"])
             handoff = settled(seen, self._ticker(upstream.objects), upstream)
-            yield Reading(handoff, (copyrows.decode(buffer, columns) for buffer in buffers))
+            yield Reading(handoff, decoded(columns, buffers, known))
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]
