@@ -2,6 +2,7 @@
 
 G1, G2    pgbench with four clients before, during and after the snapshot; a trigger fires another statement
 G3        history leads back from every mark to the one before, though copies were taken amid writers
+G8        no password in the schema, in statements, in functions
 G4        kills at the steps of a tick and of a turn of event tables; seeded ones of run, receiver and server
 """
 
@@ -13,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from headrace.pipeline.state.records import tables_of
 from headrace.testing import validators
 from headrace.testing.binaries import VERSIONS
 from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
 from headrace.testing.wholeness import balances
+from tests.integration.pipeline.evolve.test_faults import POINTS, TABLES, alter
 from tests.nursery import Nursery, running
 
 ACCOUNTS = 2000
@@ -81,6 +84,18 @@ def _kill(mirror: Mirrored, server: Server, seed: int, kills: int) -> None:
                 receiver.kill()
 
 
+def _hold_no_password(database: Database) -> None:
+    """G8: neither what stands in the source nor what it is asked shows the password that we came with."""
+    asked = database.execute("SELECT query FROM pg_stat_activity WHERE application_name LIKE 'headrace%'")
+    assert asked, "our sessions are there"
+    tables = database.execute("SELECT schemaname || '.' || relname FROM pg_stat_user_tables")
+    ours = [name for (name,) in tables if name.startswith("headrace.") and "event" not in name]
+    held = [row for name in ours for row in database.execute(f"SELECT t::text FROM {name} t")]
+    held += database.execute("SELECT prosrc FROM pg_proc WHERE pronamespace = 'headrace'::regnamespace")
+    assert held
+    assert [text for (text,) in (*asked, *held) if database.server.password in text] == []
+
+
 def _follow(mirror: Mirrored, marks: int) -> None:
     reached = mirror.lake.marks()[-1].epoch + marks
     mirror.until(lambda: mirror.lake.marks()[-1].epoch >= reached, "further marks")
@@ -117,6 +132,7 @@ def _survive(mirror: Mirrored, database: Database, kills: int, seed: int) -> Non
             mirror.until_live()
             _kill(mirror, database.server, seed=seed, kills=kills)
             _follow(mirror, 3)
+            _hold_no_password(database)
             load.stop()
             assert mirror.stop() == 0, mirror.log()
             assert mirror.once() == 0, mirror.log()
@@ -155,5 +171,35 @@ def test_a_kill_at_a_step_of_the_queue_costs_nothing(
         assert mirror.once() == 0, mirror.log()
         assert validators.exact(mirror.lake, database.url()) == []
         assert validators.definite(mirror.lake, of_many=True) == []
+    finally:
+        mirror.close()
+
+
+@pytest.mark.parametrize("points", [POINTS[3:4], pytest.param(POINTS, marks=pytest.mark.full)])
+def test_a_kill_while_ddl_is_followed_costs_nothing(
+    database: Database, tmp_path: Path, program: Program, points: tuple[str, ...]
+) -> None:
+    database.execute(TABLES, user="app")
+    mirror = _mirrored(database, tmp_path / "lake", program)
+    try:
+        assert mirror.once() == 0, mirror.log()
+        for number, where in enumerate(points):
+            alter(database, number)
+            mirror.start("--once", environment={"HEADRACE_FAILPOINT": f"{where}=kill"})
+            assert (where, mirror.wait()) == (where, -9), mirror.log()
+            # Altered once more before it goes on, with rows of before, amid and behind that.
+            database.execute(
+                f"BEGIN; UPDATE t SET n{number + 1} = -1 WHERE id > 40; ALTER TABLE t ADD x int DEFAULT 5;"
+                " UPDATE t SET x = 6 WHERE id > 45; COMMIT; ALTER TABLE t DROP x",
+                user="app",
+            )
+            assert mirror.once() == 0, mirror.log()
+            assert validators.exact(mirror.lake, database.url(), values=True) == []
+        assert validators.definite(mirror.lake, of_many=True) == []
+        assert validators.travelled(mirror.lake) == []
+        records = {name.name: each for name, each in tables_of(mirror.lake.catalog()).items()}
+        ways = {name: each.alteration and each.alteration.way for name, each in records.items()}
+        assert (ways["a"], ways["other"]) == ("added", None)
+        assert ways["t"] in ("rewritten", "copied")
     finally:
         mirror.close()

@@ -61,7 +61,7 @@ points = pytest.mark.parametrize(
 )
 
 
-def _alter(database: Database, number: int) -> None:
+def alter(database: Database, number: int) -> None:
     """Rows change before it, in it, and after it."""
     database.execute(f"UPDATE t SET n{number} = 0 WHERE id = {number + 1}", user="app")
     database.execute(
@@ -88,7 +88,7 @@ def test_killed_at_any_step_it_goes_on(
     try:
         assert mirror.once() == 0, mirror.log()
         for number, where in enumerate(points):
-            _alter(database, number)
+            alter(database, number)
             mirror.start("--once", environment={"HEADRACE_FAILPOINT": f"{where}=kill"})
             assert (where, mirror.wait()) == (where, -9), mirror.log()
             database.execute(f"UPDATE t SET n{number + 1} = -1 WHERE id > 40", user="app")
@@ -120,7 +120,7 @@ def test_a_second_writer_at_any_step_fences_the_first_off(
             for module in (loop, copied_parts, from_lake):
                 patch.setattr(module, "failpoint", takes_over)
             with serving(mirrors, ends_with="LAKE_FENCED") as served:
-                _alter(mirrors.database, number)
+                alter(mirrors.database, number)
                 wait_for(partial(bool, served.ended), where)
         assert [mirrors.lake.marks()[-1]] == [each.mark for each in successors], where
         mirrors.once()
@@ -158,7 +158,7 @@ def test_a_run_goes_on_with_the_files_that_are_not_done(
     portioned: Mirrors, converted: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of what is in the lake is done again, whatever else happens there in between."""
-    _alter(portioned.database, 0)
+    alter(portioned.database, 0)
     failing: list[int] = []
 
     def fails(name: str, table: str = "") -> None:
@@ -178,7 +178,7 @@ def test_a_disk_that_is_full_ends_nothing(
     portioned: Mirrors, converted: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The table sits the marks out until there is room; the others are in them."""
-    _alter(portioned.database, 0)
+    alter(portioned.database, 0)
     full = [True, True]
 
     def write(*given: Any, before: Any = column_chunks.convert, **limits: Any) -> Any:
@@ -201,7 +201,7 @@ def test_maintenance_a_look_at_the_rows_and_a_resync_beside_it(
 ) -> None:
     """Maintenance leaves the files alone that are read, and those that no plan names yet."""
     before = portioned.lake.at().mark
-    _alter(portioned.database, 0)
+    alter(portioned.database, 0)
     url = portioned.database.url(user="app")
     with held_up(portioned, "evolve.rewrite.between", "public.t", monkeypatch):
         # Until its first word of itself it is taken for none that is alive.
@@ -245,7 +245,7 @@ def _told(mirrors: Mirrors) -> TableStatus:
 
 def test_another_programs_commit_amid_it(portioned: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that nobody knows stop the table; a resync brings it back."""
-    _alter(portioned.database, 0)
+    alter(portioned.database, 0)
     folder = portioned.path / "tables/main/public/t"
     where, code = "evolve.rewrite.between", "LAKE_FOREIGN_COMMIT"
     with held_up(portioned, where, "public.t", monkeypatch, ends_with=code):
@@ -263,7 +263,7 @@ def test_another_programs_commit_amid_it(portioned: Mirrors, monkeypatch: pytest
 def test_another_programs_compaction_amid_it_is_taken_in(
     portioned: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _alter(portioned.database, 0)
+    alter(portioned.database, 0)
     with held_up(portioned, "evolve.rewrite.after", "public.t", monkeypatch):
         wait_for(lambda: _whole(portioned) == 50, "the portions")
         DeltaTable(str(portioned.path / "tables/main/public/t")).optimize.compact()
