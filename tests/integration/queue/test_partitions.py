@@ -450,7 +450,7 @@ def test_rows_that_were_deleted_behind_the_newest_tick_are_not_taken_for_none(qu
         assert followed.net(looked.end.time) == {(2, 40, "later"): 1}
 
 
-ROUNDS = [60, pytest.param(600, marks=pytest.mark.full)]
+ROUNDS = [30, pytest.param(600, marks=pytest.mark.full)]
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
