@@ -14,8 +14,9 @@ What delta-rs 1.6.6 does and doesn't do shapes `write` (measured, see the decisi
 * `mode="append"` ignores a schema that differs from the table's. So a changed schema is either added
   nullable columns alone (`alter.add_columns`, a commit without files) or a replacement of everything
   (`mode="overwrite"`, whose removals delta-rs derives itself, so the step must remove all live files).
-* A replacement does not raise the table's protocol where its columns need a feature, as added columns do.
-  Then the version's line of the log is put by hand (`_raise`).
+* A replacement does not raise the table's protocol where its columns need a feature, as added columns do;
+  and where they are the old ones in another order, it leaves them in the old one. Then, and where columns
+  are added amid others, the version's line of the log is put by hand (`_put_line`).
 * A handle does not move to the version that it committed: refresh after each write.
 * It accepts the removal of dead files and older `txn` versions. The machine asks first.
 * It cleans up its logs after 30 days; marks pin versions for longer, so tables say that they are not to.
@@ -282,10 +283,12 @@ def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
         _change_files(table._delta, step, table.files() if step.remove else {}, properties)
     elif columns := _added_columns(table._delta, step):
         table._delta.alter.add_columns(columns, commit_properties=properties)
+    elif _widens(table._delta, step):
+        return _put_line(table, step, stamp)
     elif set(step.remove) != table.live():
         raise AssertionError("a step that replaces the schema removes every live file")
-    elif missing := _missing_features(table._delta, step.schema):
-        return _raise(table, step, stamp, missing)
+    elif _missing_features(table._delta, step.schema) or _reorders(table._delta, step.schema):
+        return _put_line(table, step, stamp)
     else:
         _replace(table._delta, step, properties)
     return True
@@ -343,9 +346,22 @@ def _added_columns(delta: DeltaTable, step: TableStep) -> list[Field]:
     """The columns that the step adds at the end, if that is all that it does."""
     assert step.schema is not None
     new, old = _delta_schema(step.schema).fields, delta.schema().fields
-    added = new[len(old) :]
-    alone = not step.add and not step.remove and new[: len(old)] == old
-    return added if alone and all(field.nullable for field in added) else []
+    return new[len(old) :] if _widens(delta, step) and new[: len(old)] == old else []
+
+
+def _widens(delta: DeltaTable, step: TableStep) -> bool:
+    """Tell if the step adds columns that are NULL in every row, in any place, and does nothing else."""
+    assert step.schema is not None
+    new, old = _delta_schema(step.schema).fields, delta.schema().fields
+    added = [field for field in new if field not in old]
+    alone = not step.add and not step.remove and len(new) == len(old) + len(added)
+    return alone and bool(added) and all(field.nullable for field in added)
+
+
+def _reorders(delta: DeltaTable, schema: str) -> bool:
+    """Tell if the columns are those that the table has, in another order."""
+    new, old = _delta_schema(schema).fields, delta.schema().fields
+    return new != old and sorted(new, key=str) == sorted(old, key=str)
 
 
 def _missing_features(delta: DeltaTable, schema: str) -> frozenset[str]:
@@ -353,15 +369,12 @@ def _missing_features(delta: DeltaTable, schema: str) -> frozenset[str]:
     return schemas.features(schemas.decode(schema)) - frozenset(delta.protocol().reader_features or ())
 
 
-def _raise(table: LakeTable, step: TableStep, stamp: Stamp, features: frozenset[str]) -> bool:
-    """Replace the columns and raise the protocol, in one commit; False if its place is taken."""
+def _put_line(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
+    """Replace columns and files, raise the protocol if need be, at once; False if its place is taken."""
     assert table._delta is not None
     assert step.schema is not None
-    known = table._delta.protocol()
     line = delta_line.text(
-        delta_line.protocol(
-            features.union(known.reader_features or ()), features.union(known.writer_features or ())
-        ),
+        *_raised(table._delta, _missing_features(table._delta, step.schema)),
         {"metaData": columns(table) | {"schemaString": _delta_schema(step.schema).to_json()}},
         *(delta_line.remove(path, changes=True) for path in step.remove),
         *(delta_line.add(file, changes=True) for file in step.add),
@@ -369,6 +382,13 @@ def _raise(table: LakeTable, step: TableStep, stamp: Stamp, features: frozenset[
         **{PLAN_ID: stamp.plan_id},
     )
     return table.store.put_if_absent(line_key(table.folder, step.base + 1), line)
+
+
+def _raised(delta: DeltaTable, features: frozenset[str]) -> list[Mapping[str, Any]]:
+    """The protocol with further features, if there are any."""
+    known = delta.protocol()
+    readers, writers = known.reader_features or (), known.writer_features or ()
+    return [delta_line.protocol(features.union(readers), features.union(writers))] if features else []
 
 
 def columns(table: LakeTable) -> dict[str, Any]:

@@ -98,6 +98,9 @@ REWRITTEN = {
     ' UPDATE {t} SET "_diff" = 7 WHERE id = 9',
     "swapped": "ALTER TABLE {t} RENAME COLUMN n TO x; ALTER TABLE {t} RENAME COLUMN id TO n;"
     " ALTER TABLE {t} RENAME COLUMN x TO id",
+    # In the lake both are text.
+    "swapped_alike": "ALTER TABLE {t} RENAME COLUMN s TO x; ALTER TABLE {t} RENAME COLUMN e TO s;"
+    " ALTER TABLE {t} RENAME COLUMN x TO e; UPDATE {t} SET e = 'x' WHERE id = 9",
     "dropped_within": "BEGIN; UPDATE {t} SET n = 9 WHERE id = 9; ALTER TABLE {t} DROP COLUMN s;"
     " DELETE FROM {t} WHERE id = 8; INSERT INTO {t} VALUES (100, 5, 'bad'); COMMIT",
 }
@@ -289,6 +292,7 @@ def test_rows_that_become_others_by_themselves_are_made_of_those_in_the_lake(sce
     record = scene.records[case]
     assert (record.state, record.error, record.old_rows) == (State.LIVE, None, None)
     assert record.since == scene.lake.at(epoch=scene.epoch).mark.time + 1
+    assert scene.lake.at().arrow(scene.name(case)).column_names == list(record.schema.names)
 
 
 @pytest.mark.parametrize("case", COPIED)

@@ -163,3 +163,22 @@ def test_a_generated_column_may_go(mirrors: Mirrors) -> None:
     mirrors.database.execute("ALTER TABLE t DROP COLUMN g; INSERT INTO t VALUES (2)", user="app")
     mirrors.once()
     assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []
+
+
+def test_columns_that_changed_names_stand_in_the_order_of_the_source_and_further_ones_come(
+    mirrors: Mirrors,
+) -> None:
+    """In the lake they are alike: the columns are those that it had, in another order."""
+    mirrors.database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a text, b varchar(9)); INSERT INTO t VALUES (1, 'a', 'b')",
+        user="app",
+    )
+    mirrors.once()
+    for statement in ("RENAME a TO x", "RENAME b TO a", "RENAME x TO b"):
+        mirrors.database.execute(f"ALTER TABLE t {statement}", user="app")
+    assert mirrors.once().at().arrow("t").column_names == ["id", "b", "a"]
+    mirrors.database.execute(
+        "ALTER TABLE t ADD COLUMN more int; INSERT INTO t VALUES (2, 'c', 'd', 3)", user="app"
+    )
+    assert mirrors.once().at().arrow("t").column_names == ["id", "b", "a", "more"]
+    _exact(mirrors)

@@ -106,6 +106,29 @@ def test_a_schema_is_replaced_with_all_files(any_store: Store) -> None:
     assert table.at(0).schema().equals(SCHEMA)
 
 
+@pytest.mark.parametrize("where", ["", "log"])
+def test_columns_get_the_order_that_the_step_says(any_store: Store, where: str) -> None:
+    """The old ones by a replacement, and together with new ones, where no file is written."""
+    table, files = _made(any_store, [1])
+    if where == "log":
+        table.checkpoint()
+    a_b, number = SCHEMA.field("a b"), SCHEMA.field("id")
+    turned = pa.schema([a_b, number])
+    step = TableStep(FOLDER, 0, (_file(any_store, [5], turned),), (files[0].path,), schemas.encode(turned))
+    assert table.write(step, _stamp(2))
+    assert table.schema().equals(turned)
+    amid = pa.schema([number, pa.field("at", TIMES), a_b])
+    assert table.write(TableStep(FOLDER, 1, schema=schemas.encode(amid)), _stamp(3))
+    assert table.schema().equals(amid)
+    assert _delta(any_store).protocol().reader_features == ["timestampNtz"]
+    assert table.entry(2) == Entry("plan-3", rewrite=False, epoch=3)
+    assert _ids(any_store) == [5]
+    restored = table.restoration(1)
+    assert restored is not None
+    assert table.write(restored, _stamp(3))
+    assert (table.schema(), _ids(any_store)) == (turned, [5])
+
+
 @pytest.mark.parametrize("kind", [TIMES, pa.list_(TIMES), pa.map_(pa.string(), TIMES)], ids=str)
 def test_a_replacement_raises_the_protocol_in_its_own_commit(any_store: Store, kind: pa.DataType) -> None:
     table, files = _made(any_store, [1])
