@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from contextlib import closing
 from functools import partial
 
+import psycopg
 import pytest
 from psycopg import pq
 
@@ -65,3 +69,75 @@ def test_a_long_answer_may_take_its_time_while_something_is_heard(database: Data
             query(connection, "SELECT pg_sleep(0.5)")
             heard()
         assert query(connection, "SELECT 1") == [(1,)]
+
+
+def test_one_thread_watches_all_waits_of_a_process(database: Database) -> None:
+    address = Address.parse(database.url())
+    with closing(connect(address, role="test")) as one, closing(connect(address, role="test")) as other:
+        seen = set()
+        for connection in (one, other) * 3:
+            with timeouts.silence(connection.pgconn):
+                seen.add(tuple(each.ident for each in threading.enumerate() if "silence" in each.name))
+        assert len(seen) == 1
+        assert [len(watching) for watching in seen] == [1]
+
+
+def test_a_shorter_wait_ends_before_those_that_began_earlier(database: Database) -> None:
+    address = Address.parse(database.url())
+    with (
+        closing(connect(address, role="test")) as patient,
+        closing(connect(address, role="test")) as hasty,
+        timeouts.silence(patient.pgconn, 600),
+        timeouts.silence(patient.pgconn, 30),
+    ):
+        begun = time.monotonic()
+        with timeouts.silence(hasty.pgconn, 0.3), pytest.raises(psycopg.OperationalError):
+            hasty.execute("SELECT pg_sleep(20)")
+        assert time.monotonic() - begun < 10
+        assert query(patient, "SELECT 1") == [(1,)]
+
+
+def test_a_wait_that_is_over_is_never_hung_up(database: Database) -> None:
+    with closing(connect(Address.parse(database.url()), role="test")) as connection:
+        with timeouts.silence(connection.pgconn, 0.05):
+            pass
+        assert query(connection, "SELECT 1 FROM pg_sleep(0.3)") == [(1,)]
+
+
+def test_a_connection_that_was_closed_in_its_wait_costs_nobody_the_watch(database: Database) -> None:
+    address = Address.parse(database.url())
+    with closing(connect(address, role="test")) as gone, timeouts.silence(gone.pgconn, 0.1):
+        gone.close()
+        # It has the number of the socket that is gone.
+        with closing(connect(address, role="test")) as other:
+            assert query(other, "SELECT 1 FROM pg_sleep(0.4)") == [(1,)]
+            with timeouts.silence(other.pgconn, 0.2), pytest.raises(psycopg.OperationalError):
+                other.execute("SELECT pg_sleep(20)")
+
+
+def test_a_process_that_was_forked_watches_its_own_waits(database: Database) -> None:
+    address = Address.parse(database.url())
+    with closing(connect(address, role="test")) as connection:
+        assert query(connection, "SELECT 1") == [(1,)]  # its thread runs
+        child = os.fork()
+        if child == 0:
+            os._exit(_hung_up_in_time(address))
+        deadline = time.monotonic() + 20
+        while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+            query(connection, "SELECT pg_sleep(0.05)")
+        if ended[0] == 0:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        assert ended == (child, 0)
+
+
+def _hung_up_in_time(address: Address) -> int:
+    """Wait for what does not come, in a child: 0 where that ends."""
+    try:
+        with closing(connect(address, role="test")) as ours, timeouts.silence(ours.pgconn, 0.2):
+            ours.execute("SELECT pg_sleep(60)")
+    except psycopg.OperationalError:
+        return 0
+    except BaseException:
+        return 2
+    return 1

@@ -8,15 +8,26 @@ libpq or `recv`, wakes with the error of a lost connection, which is transient.
     with silence(pgconn) as heard:      one question, one answer
         ...
         heard()                         in a long answer: something came, begin to count anew
+
+One thread of a process watches all of its waits, for a question takes less time than a thread's start:
+
+    begin ─► the waits ─► end           under a lock, which whoever hangs up holds as well: a wait that has
+               │                        ended is never hung up, nor what its owner does afterwards
+             watch                      sleeps until the first of the waits may be over
+
+A new wait ends later than those under way, as a rule, so that it wakes nobody. A process that was forked has
+none of its parent's waits, and a thread of its own.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import psycopg
 from psycopg import pq
@@ -38,33 +49,92 @@ def socket_of(pgconn: pq.abc.PGconn) -> int:
 @contextmanager
 def silence(pgconn: pq.abc.PGconn, seconds: float = ANSWER_SECONDS) -> Iterator[Callable[[], None]]:
     """Hang up if the block is not over, and nothing is heard, within so many seconds."""
-    heard_at = time.monotonic()
-    over = threading.Event()
-    descriptor = socket_of(pgconn)
-
-    def heard() -> None:
-        nonlocal heard_at
-        heard_at = time.monotonic()
-
-    def watch() -> None:
-        while not over.wait(max(0.01, heard_at + seconds - time.monotonic())):
-            if time.monotonic() >= heard_at + seconds:
-                _hang_up(descriptor)
-                return
-
-    threading.Thread(target=watch, name="headrace-silence", daemon=True).start()
+    wait = _Wait(pgconn, socket_of(pgconn), seconds)
+    _watch.begin(wait)
     try:
-        yield heard
+        yield wait.heard
     finally:
-        over.set()
+        _watch.end(wait)
 
 
-def _hang_up(descriptor: int) -> None:
+@dataclass(slots=True, eq=False)
+class _Wait:
+    """A wait for a server."""
+
+    pgconn: pq.abc.PGconn
+    descriptor: int
+    seconds: float
+    heard_at: float = field(default_factory=time.monotonic)
+
+    def heard(self) -> None:
+        self.heard_at = time.monotonic()
+
+    @property
+    def deadline(self) -> float:
+        return self.heard_at + self.seconds
+
+
+class _Watch:
+    """The waits of a process, and the thread that ends those that last too long."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waits: set[_Wait] = set()
+        self._thread: threading.Thread | None = None
+        self._wakes_at = 0.0
+
+    def begin(self, wait: _Wait) -> None:
+        with self._changed:
+            self._waits.add(wait)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="headrace-silence", daemon=True)
+                self._thread.start()
+            elif wait.deadline < self._wakes_at:
+                self._changed.notify()
+
+    def end(self, wait: _Wait) -> None:
+        with self._changed:
+            self._waits.discard(wait)
+
+    def _run(self) -> None:
+        with self._changed:
+            while True:
+                self._changed.wait(self._pause())
+
+    def _pause(self) -> float | None:
+        """Hang up where it is time; how long nobody else has to be, None where nobody waits."""
+        now = time.monotonic()
+        for wait in list(self._waits):  # a copy: a wait may end in this very thread, by the collector
+            if wait.deadline <= now:
+                self._waits.discard(wait)
+                _hang_up(wait)
+        self._wakes_at = min((wait.deadline for wait in list(self._waits)), default=float("inf"))
+        return self._wakes_at - now if self._waits else None
+
+
+def _hang_up(wait: _Wait) -> None:
     """End the conversation, not the descriptor: that stays its owner's to close."""
-    line = socket.socket(fileno=descriptor)
+    try:
+        if wait.pgconn.socket != wait.descriptor:
+            return  # it was closed meanwhile, and the number may be somebody else's
+        line = socket.socket(fileno=wait.descriptor)
+    except (psycopg.OperationalError, OSError):
+        return  # likewise
     try:
         line.shutdown(socket.SHUT_RDWR)
     except OSError:
         return  # it has ended by itself meanwhile
     finally:
         line.detach()
+
+
+_watch = _Watch()
+
+
+def _forget() -> None:
+    """Begin anew in a child: its parent's thread is not here, and may have held the lock."""
+    global _watch
+    _watch = _Watch()
+
+
+os.register_at_fork(after_in_child=_forget)
