@@ -24,6 +24,7 @@ from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.queue import capture, ddl, following, layouts, readers, tick
 from headrace.sources.queue.batch import Batch
+from headrace.sources.queue.look_memory import LookMemory
 from headrace.sources.queue.position import Place
 from headrace.sources.queue.schema_check import check
 from headrace.testing.postgres import Database, Server
@@ -117,12 +118,13 @@ def test_a_table_that_others_write_without_its_triggers_is_stopped(
 def test_a_look_sees_ddl_with_the_first_tick_that_could_show_its_rows(
     database: Database, queue: Capturing
 ) -> None:
+    memory = LookMemory()
     for name, (statements, what) in DDL.items():
         executed(database, [f"DROP TABLE IF EXISTS t, u; {TABLE}"])
         queue.capture("t")
         tick.take(queue.session, LAKE.objects)
         known = {"t": defined(queue)}
-        looked = check(queue.session, LAKE, known)
+        looked = check(queue.session, LAKE, known, memory)
         assert (looked.changes, looked.locked, looked.news, looked.broken) == ({}, frozenset(), {}, None), (
             name
         )
@@ -132,9 +134,9 @@ def test_a_look_sees_ddl_with_the_first_tick_that_could_show_its_rows(
                     connection.execute(statement.encode())
                 tick.take(queue.session, LAKE.objects)
                 # Nobody sees it yet, and no row of it.
-                assert check(queue.session, LAKE, known).changes == {}, name
+                assert check(queue.session, LAKE, known, memory).changes == {}, name
             tick.take(queue.session, LAKE.objects)
-            assert check(queue.session, LAKE, known).changes["t"].what.startswith(what), name
+            assert check(queue.session, LAKE, known, memory).changes["t"].what.startswith(what), name
 
 
 def test_a_look_at_a_quiet_source_tells_later_rows_from_those_before(
@@ -270,14 +272,14 @@ def test_no_write_fails_and_no_row_stands_under_another_layout(database: Databas
         thread.start()
     try:
         with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
-            known, changed = {"t": defined(queue)}, 0
+            known, memory, changed = {"t": defined(queue)}, LookMemory(), 0
             reached = tick.newest(session, LAKE.objects).tick
             assert reached is not None
             for number in range(25):
                 _alter(database, rolls, number)
                 for _ in range(2):
                     tick.take(session, LAKE.objects)
-                    looked = check(session, LAKE, known)
+                    looked = check(session, LAKE, known, memory)
                     ahead = Place.parse(looked.end.text).tick
                     if not looked.changes:
                         rows = _rows_between(session, reached.number, ahead)

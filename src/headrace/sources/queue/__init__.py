@@ -20,6 +20,7 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     ddl          between which ticks columns came and went
     following    what becomes of tables whose columns are others
     schema_check whether tables and triggers are what was recorded of them
+    look_memory  what the last looks brought, which is not compared again
     preflight    what would go wrong, and the script for who may make what we may not
     removal      a lake that reads no more, and the queue behind the last one
     retention    what every reader has passed is let go: ticks, and event tables in turn

@@ -27,6 +27,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.postgres.catalog import table_def_record
 from headrace.sources.postgres.catalog.definitions import read_entries
+from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.table_def import (
     PARTITIONED,
     Membership,
@@ -51,15 +52,18 @@ class QueuedTable:
     entry: TableEntry
     triggers: Triggers
     partitions: Mapping[int, Partition] = field(default_factory=dict)
+    catalog: TableEntry | None = field(default=None, compare=False)  # the entry as any look brings it
 
     @property
     def name(self) -> TableName:
         return self.entry.name
 
 
-def read_tables(connection: Session, objects: Objects, oids: Sequence[int]) -> list[QueuedTable]:
+def read_tables(
+    connection: Session, objects: Objects, oids: Sequence[int], memory: EntryMemory | None = None
+) -> list[QueuedTable]:
     """Look at these tables; one that no longer exists is absent."""
-    entries = sorted(read_entries(connection, oids).values(), key=lambda each: each.name)
+    entries = sorted(read_entries(connection, oids, memory=memory).values(), key=lambda each: each.name)
     there = [entry.oid for entry in entries]
     keys, triggers = _primary_keys(connection, there), read_triggers(connection, objects, there)
     others, columns = _others(connection, entries), _columns(connection, entries)
@@ -68,6 +72,7 @@ def read_tables(connection: Session, objects: Objects, oids: Sequence[int]) -> l
             _queued(objects, entry, keys.get(entry.oid), triggers[entry.oid], others[entry.oid]),
             triggers[entry.oid],
             partitions_of(entry, columns, triggers[entry.oid].clones),
+            entry,
         )
         for entry in entries
     ]
@@ -83,6 +88,7 @@ def _columns(connection: Session, roots: Sequence[TableEntry]) -> dict[int, tupl
         "SELECT a.attrelid::int8, json_agg(a.attname ORDER BY a.attnum) FROM pg_catalog.pg_attribute a"
         " WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped GROUP BY a.attrelid",
         [oids],
+        prepared=True,
     )
     return {oid: tuple(names) for oid, names in rows}
 
@@ -147,7 +153,7 @@ SELECT i.indrelid::int8, i.indexrelid::int8,
 def _primary_keys(connection: Session, oids: Sequence[int]) -> Mapping[int, ReplicaIdentity]:
     return {
         oid: ReplicaIdentity(_FULL, index, tuple(columns), constraint or 0)
-        for oid, index, columns, constraint in query(connection, _KEYS, [list(oids)])
+        for oid, index, columns, constraint in query(connection, _KEYS, [list(oids)], prepared=True)
     }
 
 
@@ -176,7 +182,7 @@ def _others(connection: Session, entries: Sequence[TableEntry]) -> Mapping[int, 
     beneath = {entry.oid: [branch.oid for branch in entry.tree] for entry in entries}
     oids = [*beneath, *(oid for those in beneath.values() for oid in those)]
     found = dict.fromkeys(oids, _Others("", had_children=False))
-    for oid, what, had_children in query(connection, _OTHERS, [oids]):
+    for oid, what, had_children in query(connection, _OTHERS, [oids], prepared=True):
         found[oid] = _Others(what, had_children)
     return {
         oid: _Others(

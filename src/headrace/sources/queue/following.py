@@ -56,7 +56,7 @@ class Following:
         cls,
         connection: Session,
         upstream: Upstream,
-        seen: tick.Newest,
+        seen: tick.Sight,
         last: Mapping[str, TableEntry],
         now: Mapping[int, QueuedTable],
     ) -> Following:

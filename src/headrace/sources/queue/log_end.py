@@ -29,13 +29,15 @@ def advance(connection: Session, upstream: Upstream) -> None:
 
 
 def clock(connection: Session, upstream: Upstream) -> Reading:
-    """Read the source's clock: later ticks bear later times, and so do their transactions."""
+    """Read the source's clock: later ticks bear later times, and so do their transactions.
+
+    Where something has come since the newest tick, its own time is the latest of which that is known. None is
+    taken for it: a reading comes before each mark.
+    """
     with telling_loss(connection, upstream):
         found = ticks.newest(connection, upstream.objects)
-        if found.tick is None or found.moved:
-            taken = ticks.take(connection, upstream.objects)
-            return Reading(taken.taken, taken.position(upstream.log))
-    return Reading(max(found.clock, found.tick.taken), found.tick.position(upstream.log))
+        tick = ticks.take(connection, upstream.objects) if found.tick is None else found.tick
+    return Reading(tick.taken if found.moved else max(found.clock, tick.taken), tick.position(upstream.log))
 
 
 def is_quiet(connection: Session, upstream: Upstream, reached: Position, wanted: Position) -> bool:

@@ -23,42 +23,51 @@ from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue import loss, partitions, tick
 from headrace.sources.queue import upstream as upstreams
-from headrace.sources.queue.definitions import QueuedTable, entry_of, read_tables
+from headrace.sources.queue.definitions import QueuedTable
 from headrace.sources.queue.emptiness import with_emptiness
 from headrace.sources.queue.following import Following, lives
+from headrace.sources.queue.look_memory import LookMemory
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.position import Place
 
 
-def check(connection: Session, upstream: Upstream, known: Mapping[str, TableDef]) -> SchemaCheck:
-    """Look at the queue and at these tables, in one moment."""
-    last = {key: entry_of(table.details) for key, table in known.items()}
+def check(
+    connection: Session, upstream: Upstream, known: Mapping[str, TableDef], memory: LookMemory | None = None
+) -> SchemaCheck:
+    """Look at the queue and at these tables, in one moment; what the last look found the same is so still."""
+    try:
+        return _look(connection, upstream, known, memory or LookMemory())
+    except loss.QueueLost as broken:
+        return SchemaCheck(upstream.log.position(Place(0)), 0, {}, {}, frozenset(), broken)
+
+
+def _look(
+    connection: Session, upstream: Upstream, known: Mapping[str, TableDef], memory: LookMemory
+) -> SchemaCheck:
     with upstreams.telling_loss(connection, upstream), in_transaction(connection):
         query(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        broken = upstreams.remade(connection, upstream)
-        look = None if broken else tick.newest(connection, upstream.objects)
-        newest = None if look is None else look.tick
-        if newest is None and broken is None:
-            broken = loss.remade(upstream.objects, "its ticks were removed by hand")
-        if broken is not None:
-            return SchemaCheck(upstream.log.position(Place(0)), 0, {}, {}, frozenset(), broken)
-        numbers = sorted({table.number for table in known.values()})
-        now = {each.entry.oid: each for each in read_tables(connection, upstream.objects, numbers)}
-        now, held = with_emptiness(connection, last.values(), now)
-        assert look is not None
-        assert newest is not None
-        looked = Following.look(connection, upstream, look, last, now)
+        upstreams.prove_same(connection, upstream)
+        sight = tick.see(connection, upstream.objects)
+        newest = sight.tick
+        if newest is None:
+            raise loss.remade(upstream.objects, "its ticks were removed by hand")
+        seen = memory.read(connection, upstream.objects, sorted({table.number for table in known.values()}))
+        last = memory.others(known, seen)
+        now, held = with_emptiness(connection, last.values(), seen)
+        looked = Following.look(connection, upstream, sight, last, now)
     looked.settle(connection, known)
     changes, news = {}, {}
-    for key, table in known.items():
-        found = now.get(table.number)
+    for key, before in last.items():
+        table, found = known[key], now.get(known[key].number)
         if table.number in held:
             continue
-        what = _difference(last[key], table, found) or looked.doubt(key)
+        what = _difference(before, table, found) or looked.doubt(key)
         if what is not None:
             changes[key] = looked.change(what, key, table, found)
-        elif found is not None and is_news(last[key], found.entry):
-            news[key] = looked.renewed(last[key], table, found)
+        elif found is not None and is_news(before, found.entry):
+            news[key] = looked.renewed(before, table, found)
+        elif found is not None and table.number not in looked.moved:
+            memory.note_same(key, table, seen[table.number])
     locked = frozenset(key for key, table in known.items() if table.number in held)
     return SchemaCheck(newest.position(upstream.log), 0, changes, news, locked)
 

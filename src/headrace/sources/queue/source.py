@@ -30,6 +30,7 @@ from headrace.sources.queue.address import QueueAddress
 from headrace.sources.queue.declaration import DECLARATION
 from headrace.sources.queue.decoder import QueueDecoder
 from headrace.sources.queue.identity import prove
+from headrace.sources.queue.look_memory import LookMemory
 from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.options import planned, said
 from headrace.sources.queue.preflight import QueueWish, examine, script
@@ -46,6 +47,7 @@ class QueueSession:
     address: QueueAddress
     found: Identity
     trusted: set[Objects] = field(default_factory=set)  # queues that were proved over this connection
+    memory: LookMemory = field(default_factory=LookMemory, compare=False)  # of its tables
 
     @property
     def identity(self) -> Json:
@@ -75,7 +77,7 @@ class QueueSession:
         origin.leave(self.connection, _queue(self, upstream))
 
     def tables(self, upstream: Json) -> QueueTables:
-        return QueueTables(self.connection, _queue(self, upstream))
+        return QueueTables(self.connection, _queue(self, upstream), self.memory)
 
     # --- how far it is
 

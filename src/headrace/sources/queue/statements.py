@@ -51,6 +51,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from headrace.core.names import quote_identifier
 from headrace.sources.postgres.session.connection import PINS
@@ -235,6 +236,7 @@ def settings() -> dict[str, str]:
     return {name: PINS[name] or '""' for name in PRINTING}
 
 
+@cache
 def body(objects: Objects) -> str:
     """The body of the function, as `pg_proc.prosrc` has it."""
     return f"""

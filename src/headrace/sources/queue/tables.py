@@ -6,13 +6,14 @@ Where a table of the queue is gone it is the queue that was lost, not one of the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.tables import Examined, Heard, SchemaCheck, TableDef
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import capture, schema_check
+from headrace.sources.queue.look_memory import LookMemory
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.preflight import unmirrored
 from headrace.sources.queue.upstream import telling_loss
@@ -24,6 +25,7 @@ class QueueTables:
 
     connection: Session
     upstream: Upstream
+    memory: LookMemory = field(default_factory=LookMemory, compare=False)
 
     @property
     def folded(self) -> bool:
@@ -42,7 +44,7 @@ class QueueTables:
             return capture.define(self.connection, self.upstream, tables)
 
     def check(self, known: Mapping[str, TableDef], heard: Heard | None = None) -> SchemaCheck:
-        return schema_check.check(self.connection, self.upstream, known)
+        return schema_check.check(self.connection, self.upstream, known, self.memory)
 
     def unmirrored(
         self, patterns: Sequence[str], mirrored: Collection[TableName]

@@ -60,33 +60,54 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Sight:
+    """The newest tick, and the moment at which it was that."""
+
+    tick: Tick | None
+    clock: int  # microseconds since 1970 by the source, read before the snapshot was taken
+    now: Snapshot
+
+    @property
+    def stop(self) -> int:
+        """The first transaction that the snapshot does not show, nor any later one."""
+        return self.now.xmax
+
+
+@dataclass(frozen=True, slots=True)
 class Newest:
     """The newest tick, the source's clock, and whether something has come since."""
 
     tick: Tick | None
     moved: bool
     clock: int  # microseconds since 1970, read before it was asked whether something came
-    stop: int = 0  # the first transaction that the look did not show, nor any later one
+
+
+def see(connection: Session, objects: Objects) -> Sight:
+    """Find the newest tick."""
+    # The time of the statement is that at which it came: its snapshot is younger.
+    [(clock, now, *tick)] = query(
+        connection,
+        "SELECT (pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) * 1000000)::pg_catalog.int8,"
+        f" pg_catalog.pg_current_snapshot()::pg_catalog.text, n.* FROM (SELECT) one LEFT JOIN"
+        f" (SELECT {_TICK} FROM {objects.tick} t WHERE t.queue = %s ORDER BY t.tick DESC LIMIT 1) n"
+        " ON true".encode(),
+        [objects.name],
+        prepared=True,
+    )
+    number, taken, snapshot, nonce = tick
+    return Sight(
+        None if number is None else _tick((number, taken, snapshot, nonce)), clock, Snapshot.parse(now)
+    )
 
 
 def newest(connection: Session, objects: Objects) -> Newest:
-    """Ask for the newest tick."""
-    [(clock,)] = query(
-        connection,
-        "SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::pg_catalog.int8",
-    )
-    rows = query(
-        connection,
-        f"SELECT {_TICK}, pg_catalog.pg_current_snapshot()::pg_catalog.text"
-        f" FROM {objects.tick} t WHERE t.queue = %s ORDER BY t.tick DESC LIMIT 1".encode(),
-        [objects.name],
-    )
-    if not rows:
-        return Newest(None, True, clock)
-    found, now = _tick(rows[0][:4]), Snapshot.parse(rows[0][4])
-    since = Batch.between(found.snapshot, now)
+    """Find the newest tick, and ask whether something has come since."""
+    seen = see(connection, objects)
+    if seen.tick is None:
+        return Newest(None, True, seen.clock)
+    since = Batch.between(seen.tick.snapshot, seen.now)
     moved = not since.is_empty and query(connection, since.question(objects).encode()) != [(False,)]
-    return Newest(found, moved, clock, now.xmax)
+    return Newest(seen.tick, moved, seen.clock)
 
 
 def after(connection: Session, objects: Objects, number: int, most: int) -> list[Tick]:
@@ -96,6 +117,7 @@ def after(connection: Session, objects: Objects, number: int, most: int) -> list
         f"SELECT {_TICK} FROM {objects.tick} t WHERE t.queue = %s AND t.tick > %s"
         " ORDER BY t.tick LIMIT %s".encode(),
         [objects.name, number, most],
+        prepared=True,
     )
     return [_tick(row) for row in rows]
 

@@ -84,7 +84,7 @@ def read_triggers(connection: Session, objects: Objects, oids: Sequence[int]) ->
     found: dict[int, list[_Row]] = {oid: [] for oid in oids}
     names = {trigger.name(objects) for each in wanted.values() for trigger in each}
     parameters = {"schema": objects.schema, "function": objects.function_name, "oids": list(oids)}
-    for oid, *row in query(connection, _TRIGGERS, {**parameters, "names": list(names)}):
+    for oid, *row in query(connection, _TRIGGERS, {**parameters, "names": list(names)}, prepared=True):
         found[oid].append(_Row(*row))
     roots = [oid for oid, each in wanted.items() if each[0].root]
     clones = _clones(connection, objects, roots) if roots else {}
@@ -100,6 +100,7 @@ def _wanted(connection: Session, oids: Sequence[int]) -> dict[int, tuple[Trigger
         "SELECT c.oid::int8, c.relkind = 'p', c.relispartition"
         " FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::oid[])",
         [list(oids)],
+        prepared=True,
     )
     kinds = {oid: triggers_of(oid, partitioned=root, partition=part) for oid, root, part in rows}
     return {oid: kinds.get(oid, TRIGGERS) for oid in oids}
@@ -198,7 +199,8 @@ class _Cloned:
 
 def _clones(connection: Session, objects: Objects, roots: Sequence[int]) -> dict[int, list[_Cloned]]:
     found: dict[int, list[_Cloned]] = {}
-    for row in query(connection, _CLONES, {"roots": list(roots), "prefix": objects.tree_prefix}):
+    parameters = {"roots": list(roots), "prefix": objects.tree_prefix}
+    for row in query(connection, _CLONES, parameters, prepared=True):
         found.setdefault(row[0], []).append(_Cloned(*row))
     return found
 
@@ -212,7 +214,7 @@ SELECT p.prosrc, p.prosecdef, p.proconfig, l.lanname, concat_ws(' ', p.oid, p.xm
 
 
 def _read_function(connection: Session, objects: Objects) -> _Function:
-    rows = query(connection, _FUNCTION, [objects.schema, objects.function_name])
+    rows = query(connection, _FUNCTION, [objects.schema, objects.function_name], prepared=True)
     if not rows:
         return _Function(f"the function {objects.function}() is missing", "")
     source, definer, config, language, life = rows[0]

@@ -164,7 +164,7 @@ def prove(connection: Session, objects: Objects) -> None:
         "columns": [columns for columns, _ in shapes.values()],
         "keys": [key for _, key in shapes.values()],
     }
-    flaws = query(connection, (_ROLES + _FLAWS).encode(), parameters)
+    flaws = query(connection, (_ROLES + _FLAWS).encode(), parameters, prepared=True)
     if flaws:
         raise Misconfigured(
             "QUEUE_UNTRUSTED",

@@ -23,7 +23,7 @@ from headrace.core.position import Position
 from headrace.sources.postgres.session.identity import Identity
 from headrace.sources.postgres.session.refusals import TableGone
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue import loss, readers
+from headrace.sources.queue import loss, readers, trust
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.creation import is_whole, read_queue, read_schema
 from headrace.sources.queue.loss import RECONCILE, QueueLost
@@ -71,7 +71,8 @@ def prove_still(connection: Session, upstream: Upstream, reached: Tick) -> None:
         "nonce": reached.nonce,
     }
     with telling_loss(connection, upstream):
-        [(incarnation, whole, registered, known)] = query(connection, statement.encode(), parameters)
+        rows = query(connection, statement.encode(), parameters, prepared=True)
+    [(incarnation, whole, registered, known)] = rows
     if upstream.incarnation not in ("", incarnation) or not whole:
         raise _lost(connection, upstream)
     if not registered:
@@ -108,6 +109,25 @@ def remade(connection: Session, upstream: Upstream) -> QueueLost | None:
     if not is_whole(connection, objects, queue):
         return loss.remade(objects, "a table of its events was dropped, or made again")
     return None
+
+
+_WHOLE = """
+SELECT q.incarnation::text, cardinality(q.events) = (
+       SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = ANY (q.events) AND n.nspname = %(schema)s AND c.relkind = 'r')
+  FROM {queue} q WHERE q.name = %(queue)s
+"""
+
+
+def prove_same(connection: Session, upstream: Upstream) -> None:
+    """Raise unless the queue is the one that was read: `remade` in few words, where it is; trusted first."""
+    trust.prove(connection, upstream.objects)
+    statement = _WHOLE.format(queue=upstream.objects.queue)
+    parameters = {"schema": upstream.schema, "queue": upstream.queue}
+    rows = query(connection, statement.encode(), parameters, prepared=True)
+    [(incarnation, whole)] = rows or [(None, False)]
+    if not whole or upstream.incarnation not in ("", incarnation):
+        raise _lost(connection, upstream)
 
 
 def refuse_standby(identity: Identity) -> None:

@@ -167,10 +167,10 @@ def read_entries(
     memory: EntryMemory | None = None,
 ) -> dict[TableName, TableEntry]:
     """Look at these tables; one that no longer exists is absent from the answer."""
-    memory = EntryMemory() if memory is None else memory
-    texts: dict[int, str] = dict(
-        query(connection, _ENTRIES, {"oids": list(oids), "publications": list(publications)})
-    )
+    again = memory is not None
+    memory = memory or EntryMemory()
+    parameters = {"oids": list(oids), "publications": list(publications)}
+    texts: dict[int, str] = dict(query(connection, _ENTRIES, parameters, prepared=again))
     rows = [memory.row(oid, text, _unread) for oid, text in texts.items()]
     types = _types(connection, frozenset().union(*(row.types for row in rows)), memory)
     entries = [row.entry(types, _table) for row in rows]
@@ -270,7 +270,7 @@ def _xids(texts: Iterable[str]) -> frozenset[int]:
 def _types(connection: Session, wanted: Iterable[int], memory: EntryMemory) -> Mapping[int, TypeEntry]:
     """The types that these reach; the very same mapping as the last time where nothing is another."""
     oids = sorted(wanted)
-    rows = query(connection, _TYPES, {"types": oids}) if oids else []
+    rows = query(connection, _TYPES, {"types": oids}, prepared=True) if oids else []
     return memory.types(rows, _type)
 
 

@@ -129,11 +129,19 @@ def _rows(result: pq.abc.PGresult) -> list[tuple[str | None, ...]]:
 
 
 def query(
-    connection: Session, statement: LiteralString | bytes, parameters: Params | None = None
+    connection: Session,
+    statement: LiteralString | bytes,
+    parameters: Params | None = None,
+    *,
+    prepared: bool = False,
 ) -> list[TupleRow]:
-    """Run one statement on an ordinary connection; its rows. What fails is a coded error."""
+    """Run one statement on an ordinary connection; its rows. What fails is a coded error.
+
+    `prepared`: for one that is run again and again, in the same words. The server plans it once, whatever
+    its parameters are by then (`connection.WISHES`).
+    """
     with _coded(connection):
-        cursor = connection.execute(statement, parameters)
+        cursor = connection.execute(statement, parameters, prepare=prepared)
         return cursor.fetchall() if cursor.description else []
 
 

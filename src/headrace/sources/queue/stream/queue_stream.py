@@ -160,7 +160,9 @@ class QueueStream:
             upstreams.prove_still(self._control, self._upstream, self._newest)
             if not newest.moved:
                 return []
-            ticks.take(self._control, self._objects)
+            taken = ticks.take(self._control, self._objects)
+            if taken.number == self._newest.number + 1:
+                return [taken]
         return ticks.after(self._control, self._objects, self._newest.number, TICKS_AT_ONCE)
 
     def _idle(self) -> Received | None:
