@@ -4,7 +4,8 @@ author    statement ─ statement ─ statement ...
 layouts       ▲           ▲           ▲          after each that is committed: columns, and the position
 contents      ▲                       ▲          now and then
 
-A table's columns between two marks are those of the later one. So contents count where the columns of their
+A table's columns between two marks that have it are those of the later one: the run that wrote them may have
+looked at the table long before its stream came by the DDL. So contents count where the columns of their
 position were still those of the next mark; its frontier lies between two layouts that are the same then.
 """
 
@@ -62,13 +63,15 @@ class Witness:
 
     def judge(self, lake: Lake) -> tuple[int, list[str]]:
         """How many of the contents the lake has at their position, and what is wrong with any of them."""
-        judged, wrong, marks = 0, list[str](), lake.marks()
+        judged, wrong = 0, list[str]()
+        marks = [mark for mark in lake.marks() if str(self.table) in mark.versions]
+        altered = len({each.columns for each in self.layouts}) > 1
         for layout, rows in self.contents:
             position = int(layout.position)
             frontier = next(mark.time + 1 for mark in marks if mark.time + 1 >= position)
-            if position == frontier and sum(mark.time + 1 == frontier for mark in marks) > 1:
+            if altered and position == frontier and sum(mark.time + 1 == frontier for mark in marks) > 1:
                 continue  # right at a border: it may have the columns of either side
-            with suppress(HeadraceError):  # the next mark is without the table, or before its first
+            with suppress(HeadraceError):  # nothing leads from the next mark that has the table to here
                 have = lake.at(position=place_at(position)).arrow(str(self.table))
                 if {each.columns for each in self._between(position, frontier)} == {layout.columns}:
                     judged += 1
