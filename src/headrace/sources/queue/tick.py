@@ -84,10 +84,12 @@ class Newest:
 
 def see(connection: Session, objects: Objects) -> Sight:
     """Find the newest tick."""
-    # The time of the statement is that at which it came: its snapshot is younger.
+    # A transaction has its time before its first snapshot. A statement may not: that of the message that
+    # executes it comes behind the one that binds its parameters, which took the snapshot.
     [(clock, now, *tick)] = query(
         connection,
-        "SELECT (pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) * 1000000)::pg_catalog.int8,"
+        "SELECT (pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp()) * 1000000)"
+        "::pg_catalog.int8,"
         f" pg_catalog.pg_current_snapshot()::pg_catalog.text, n.* FROM (SELECT) one LEFT JOIN"
         f" (SELECT {_TICK} FROM {objects.tick} t WHERE t.queue = %s ORDER BY t.tick DESC LIMIT 1) n"
         " ON true".encode(),
