@@ -106,6 +106,10 @@ class Author:
         if known[name] in wider:
             self._run(f"ALTER TABLE {self.table} ALTER COLUMN {name} TYPE {wider[known[name]]}")
 
+    def names(self) -> list[str]:
+        """The columns by now, in their order."""
+        return ["id", *self._columns()]
+
     def _columns(self) -> dict[str, str]:
         """The columns by now, but for the key, with their types."""
         found = self.connection.execute(
