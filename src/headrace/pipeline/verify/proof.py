@@ -146,26 +146,37 @@ def _compared(
     verdicts: dict[str, TableVerdict] = {}
     first: Handoff | None = None
     left = list(chosen)
-    for pause in (*MISSED_SECONDS, None):
+    for _ in tries():
         with contents.snapshot([record.definition for record in left], readers, LEAD_SECONDS) as snapshot:
             comparison = Comparison(place, source, session, snapshot, newest)
             try:
                 verdicts |= {verdict.name: verdict for verdict in comparison.compare(left, asked)}
-            except MomentMissed:  # by all of them
-                if pause is None:
-                    raise
+            except MomentMissed as error:  # by all of them
+                missed = error
+                verdicts |= {str(each.name): _not_compared(each, error) for each in left}
         first = comparison.handoff if first is None else first
-        left = [record for record in left if _missed(verdicts.get(str(record.name)))]
-        if not left or pause is None:
+        left = [record for record in left if _missed(verdicts[str(record.name)])]
+        if not left:
             break
-        time.sleep(pause)
-    assert first is not None
+    if first is None:
+        raise missed
     return first, tuple(verdicts[str(record.name)] for record in chosen)
 
 
-def _missed(verdict: TableVerdict | None) -> bool:
-    """Tell whether the snapshot of a table is tried again."""
-    return verdict is None or isinstance(verdict.error, MomentMissed)
+def tries() -> Iterator[int]:
+    """Number the tries to have readers at a moment, with a pause before each but the first."""
+    for number, pause in enumerate((0.0, *MISSED_SECONDS)):
+        time.sleep(pause)
+        yield number
+
+
+def _not_compared(record: TableRecord, error: HeadraceError) -> TableVerdict:
+    return TableVerdict(str(record.name), NOT_COMPARED, error=error)
+
+
+def _missed(verdict: TableVerdict) -> bool:
+    """Tell whether a table is compared once more. One that was compared never is: what differed is told."""
+    return verdict.outcome == NOT_COMPARED and isinstance(verdict.error, MomentMissed)
 
 
 def choose(
@@ -259,21 +270,31 @@ class Comparison:
             look = drill_down if self._snapshot.admits_later else self._looked_at_again
             with _failing_alone(table):
                 return _compare(context, table, asked, partial(look, context, table, values=asked.values))
-        return TableVerdict(str(table.name), NOT_COMPARED, error=table.error)
+        assert table.error is not None
+        return _not_compared(table.record, table.error)
 
     def _looked_at_again(self, context: ProofContext, table: ComparedTable, *, values: bool) -> DrillDown:
         """The rows of buckets that differ, under another snapshot: this one lets nobody in any more."""
-        again = wanting(table)
-        if again is None:
-            return DrillDown(0)
+        for _ in tries():
+            again = wanting(table)
+            if again is None:
+                return DrillDown(0)
+            with _failing_alone(again):
+                self._sum_up_alone(context, again)
+            if again.error is None:
+                return found_by_sums(context.decoder, again, values=values)
+            error = again.error
+            if not isinstance(error, MomentMissed):
+                break
+        raise error
+
+    def _sum_up_alone(self, context: ProofContext, table: ComparedTable) -> None:
+        """Both sides of one table under a snapshot of its own."""
         readers = min(context.connections, context.jobs.at_once)
         contents = self._session.contents(self._source.upstream)
         with contents.snapshot([table.record.definition], readers, LEAD_SECONDS) as snapshot:
             look = Comparison(self._place, self._source, self._session, snapshot, self._before)
-            look.sum_up([again], WAIT_SECONDS)
-        if again.error is not None:
-            raise again.error
-        return found_by_sums(context.decoder, again, values=values)
+            look.sum_up([table], WAIT_SECONDS)
 
     def _begun(self, chosen: Sequence[TableRecord]) -> list[ComparedTable]:
         """The tables, with what keeps some of them from being compared."""

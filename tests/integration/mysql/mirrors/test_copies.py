@@ -192,3 +192,34 @@ def test_a_proof_is_tried_again_for_the_tables_whose_readers_missed_the_moment(
     monkeypatch.setattr(proof, "MISSED_SECONDS", (0.0, 0.0))
     assert mirror.verify() == {f"{database.name}.{name}": "equal" for name in ("a", "b")}
     assert len(opened) == 3
+
+
+@kinds("mysql")
+def test_a_proof_whose_readers_come_too_late_takes_nothing_back(
+    mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what differs the rows are read at a moment of its own, and of tables that were missed, later."""
+    for name in ("a", "b"):
+        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
+        database.execute(f"INSERT INTO {name} VALUES (1), (2)")
+    mirror.once()
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_log_bin = 0")
+        cursor.execute("INSERT INTO a VALUES (3)")
+        cursor.execute("INSERT INTO b VALUES (3)")
+        connection.commit()
+    opened, gates = list[int](), Leader._open_gates
+    present = [1]  # reader: one table's, and nobody from then on
+
+    def late(leader: Leader) -> list[int]:
+        opened.append(leader.ticket.readers)
+        here = gates(leader)
+        return here[: present.pop()] if present else []
+
+    monkeypatch.setattr(Leader, "_open_gates", late)
+    monkeypatch.setattr(proof, "MISSED_SECONDS", (0.0, 0.0))
+    assert sorted(mirror.verify().values()) == ["different", "not compared"]
+    assert len(opened) == 1 + 3 + 2  # one table, its rows that differ, the other table
+    present[:] = [1, 1, 1, 0, 1]  # the last is the first: the rows of one are there at the second try
+    assert sorted(mirror.verify().values()) == ["different", "different"]
+    assert not present
