@@ -9,6 +9,7 @@
     wire      rows between the two
     depot     what is too large for that, through a store
     queries   a user's query: its rows, and Spark's refusals as our errors
+    priority  tasks that leave the processors to others
     pools     the threads of libraries, made before a task steps back
     warmth    workers loaded before the first job and kept alive between jobs
     secrets   passwords on their way to tasks, so that nothing that Spark prints shows them

@@ -41,9 +41,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from headrace.lake.read.frames import own_python
 from headrace.spark.depot import LARGEST, Depot, arrived, sent, shared
 from headrace.spark.failures import engine_errors, of_job
+from headrace.spark.priority import in_background, in_spare_time
 from headrace.spark.session import BEHIND, Session, in_pool, unnoticed
 from headrace.spark.wire import DDL, RESULT, Row, collect, from_batches, to_table
-from headrace.spark.worker import Merge, Split, Stage, Task, divide, in_background, perform, stage, unite
+from headrace.spark.worker import Merge, Split, Stage, Task, divide, perform, stage, unite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,10 +112,11 @@ class DriverRunner:
 class Background:
     """The jobs of what takes long and nobody waits for: behind all others that want a slot.
 
-    Where a task of `run` has one, it leaves the processors to all others.
+    Where a task of `run` has one, it leaves the processors to all others (`priority` says how).
     """
 
     jobs: Jobs
+    spare: bool = False  # nothing in the source waits for it: it takes only what nobody else wants
 
     @property
     def at_once(self) -> int:
@@ -124,8 +126,9 @@ class Background:
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
         """As `Jobs.run`; not in the driver, where who steps back would keep the interpreter from others."""
         here = isinstance(self.jobs, DriverRunner)
+        polite = partial(in_spare_time if self.spare else in_background, task)
         with self.jobs.behind():
-            return self.jobs.run(task if here else partial(in_background, task), items)
+            return self.jobs.run(task if here else polite, items)
 
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
         """As `Jobs.run_grouped`."""

@@ -18,17 +18,13 @@ version of this package; `warmth.warm` checks that before the first real job.
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias
 
 from headrace.spark.depot import Depot, arrived, sent
-from headrace.spark.pools import raise_pools
 from headrace.spark.wire import RESULT, Row, from_batches, from_error, to_batches
 
 Task: TypeAlias = Callable[[bytes], bytes | list[bytes]]
@@ -37,8 +33,6 @@ Merge: TypeAlias = Callable[[str, Iterator[bytes]], Iterable[bytes]]
 
 # What `mapInArrow` wants: record batches in, record batches out.
 Stage: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
-
-NICENESS = 10  # a tenth of the weight of a thread that has none
 
 _modules = 0  # that were there when the collector was last told to leave them alone
 
@@ -69,23 +63,6 @@ def unite(merge: Merge, rows: Iterable[Row], depot: Depot | None = None) -> Iter
         elif not failed:
             # `groupby` skips what the merge left unread of its group.
             yield from guarded(_sent(depot, _merged(merge, group, members)), 1, -1, group)
-
-
-def in_background(task: Task, item: bytes) -> bytes | list[bytes]:
-    """Run the task so that whoever else wants a processor of this machine has it first.
-
-    In a thread of its own: to Linux niceness is a thread's, and who is not root can't take it back. Elsewhere
-    it is the process's, which serves others too, so nothing is done there.
-    """
-    raise_pools()
-    with ThreadPoolExecutor(1, "headrace-background", _step_back) as thread:
-        return thread.submit(task, item).result()
-
-
-def _step_back() -> None:
-    if sys.platform == "linux":
-        with suppress(OSError):  # a sandbox may forbid it: then it goes as fast as the others
-            os.nice(NICENESS)
 
 
 def guarded(rows: Iterator[Row], stage: int, item: int, group: str) -> Iterator[Row]:

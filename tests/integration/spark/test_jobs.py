@@ -56,6 +56,14 @@ def test_work_in_the_background_steps_back_and_its_workers_do_not(engine: Engine
         background.run(work.refuse, [b"bad"])
 
 
+@alike
+def test_work_in_spare_time_gives_way_at_once_and_its_workers_do_not(engine: Engine) -> None:
+    spare = Background(engine.runner, spare=True)
+    assert spare.run(work.policy, [b""] * 4) == [b"%d" % os.SCHED_IDLE] * 4
+    assert Background(engine.runner).run(work.policy, [b""] * 4) == [b"%d" % os.SCHED_OTHER] * 4
+    assert engine.runner.run(work.policy, [b""] * 4) == [b"%d" % os.SCHED_OTHER] * 4
+
+
 @pytest.mark.parametrize("engine", ["local", pytest.param("cluster", marks=pytest.mark.full)], indirect=True)
 def test_a_job_gets_the_first_slot_that_one_in_the_background_leaves(engine: Engine, tmp_path: Path) -> None:
     """Connect's client can't ask for that: which pool a job is in is said within the server."""

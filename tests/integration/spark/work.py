@@ -39,6 +39,11 @@ def niceness(item: bytes) -> bytes:
     return b"%d" % os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
+def policy(item: bytes) -> bytes:
+    """The number of the policy by which Linux gives the thread of the task a processor."""
+    return b"%d" % os.sched_getscheduler(threading.get_native_id())
+
+
 def threads() -> list[tuple[str, int]]:
     """The threads of this process: what each is called, and by how much it steps back behind others."""
     found = [Path("/proc/self/task", number) for number in os.listdir("/proc/self/task")]

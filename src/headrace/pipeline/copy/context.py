@@ -151,9 +151,9 @@ class Site:
     def jobs(self) -> Jobs:
         return self.beside(self.spark)
 
-    def beside(self, jobs: Jobs) -> Jobs:
-        """The jobs, as a copy may use them now: marks go first."""
-        return Background(jobs) if self.room.beside_marks else jobs
+    def beside(self, jobs: Jobs, *, spare: bool = False) -> Jobs:
+        """The jobs as a copy may use them now: marks go first. `spare`: the source waits for nothing."""
+        return Background(jobs, spare) if self.room.beside_marks else jobs
 
     def check_stop(self) -> None:
         if self.stopping.is_set():

@@ -78,7 +78,8 @@ class Rewriting(CopyThread):
         """The portions that are missing of the table, under its new columns, as long as it is wanted."""
         files = LakeTable(self.site.lake.open(), table.task.folder).at(table.old.version).files().values()
         missing = [file for file in files if file.path > table.old.done]
-        jobs, progress = self.site.beside(self._fit(sum(file.rows for file in missing))), _progress(files)
+        fit, progress = self._fit(sum(file.rows for file in missing)), _progress(files)
+        jobs = self.site.beside(fit, spare=True)
         self.site.progress[table.record.name] = progress
         _advance(progress, [file for file in files if file.path <= table.old.done])
         bundles = _bundles(missing)

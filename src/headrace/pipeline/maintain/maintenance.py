@@ -131,7 +131,8 @@ def _compact(owner: Owner, order: Order, report: Report) -> Generator[Errand, An
         return
     for portion in compact.batches(bundles, EPOCH_BYTES):
         much = sum(bundle.size for bundle in portion) > DRIVER_BYTES
-        done = yield partial(_bundled, Background(owner.place.spark if much else owner.place.driver), portion)
+        jobs = owner.place.spark if much else owner.place.driver
+        done = yield partial(_bundled, Background(jobs, spare=True), portion)
         _publish(owner, _fitting(ledger, done, report), report)
 
 

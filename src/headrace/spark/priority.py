@@ -1,0 +1,83 @@
+"""Tasks that leave the processors to others: behind them, or only in the time that nobody else wants.
+
+    in_background   a tenth of the weight of others. For what reads a source: its snapshot keeps old rows
+                    there for as long as it takes, so it goes on beside a stream that is never idle
+    in_spare_time   whenever nobody else wants the processor. For what is done in the lake alone. Whoever
+                    else wants one gets it at once, and not when the task has had its turn of
+                    milliseconds: a mark wants one some dozens of times
+
+Spare time may never come. So each task tells how much of a processor it got: after one that got next to
+nothing, those of this worker run in the background, until one of them had a processor most of the time.
+
+Each runs in a thread of its own: to Linux both belong to a thread, and who is not root can't take them back.
+Elsewhere they are the process's, which serves others too, so nothing is done there. Called by `jobs`, inside
+the workers; an executor of another version of this package is found out before (`warmth`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+from headrace.spark.pools import raise_pools
+from headrace.spark.worker import Task
+
+NICENESS = 10  # a tenth of the weight of a thread that has none
+
+CROWDED = 10.0  # seconds: what took less than that was not held up by anything
+NEXT_TO_NOTHING, MOST = 0.1, 0.5  # of the time of one processor
+
+_crowded = False  # spare time hardly came, when it was last waited for
+
+T = TypeVar("T")
+
+
+def in_background(task: Task, item: bytes) -> bytes | list[bytes]:
+    """Run the task so that others have ten times as much of a processor that both want."""
+    return _in_thread(_step_back, lambda: task(item))
+
+
+def in_spare_time(task: Task, item: bytes) -> bytes | list[bytes]:
+    """Run the task so that it has a processor only while nobody else wants it, as long as that is enough."""
+    global _crowded
+    how = _step_back if _crowded else _step_aside
+    made, seconds, share = _in_thread(how, lambda: _timed(lambda: task(item)))
+    _crowded = crowded(_crowded, seconds, share)
+    return made
+
+
+def crowded(before: bool, seconds: float, share: float) -> bool:
+    """Tell whether the next task waits for no spare time, after one that had this share of a processor."""
+    return share < MOST if before else seconds > CROWDED and share < NEXT_TO_NOTHING
+
+
+def _in_thread(prepare: Callable[[], None], work: Callable[[], T]) -> T:
+    raise_pools()
+    with ThreadPoolExecutor(1, "headrace-background", prepare) as thread:
+        return thread.submit(work).result()
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float, float]:
+    """The work's result, how long it took, and the share of a processor that it had."""
+    begun, used = time.monotonic(), time.thread_time()
+    made = work()
+    seconds = time.monotonic() - begun
+    return made, seconds, (time.thread_time() - used) / max(seconds, 1e-9)
+
+
+def _step_back() -> None:
+    if sys.platform == "linux":
+        with suppress(OSError):  # a sandbox may forbid it: then it goes as fast as the others
+            os.nice(NICENESS)
+
+
+def _step_aside() -> None:
+    _step_back()
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # 0: this thread
