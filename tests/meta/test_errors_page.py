@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main
+from headrace.core.errors import ShapeChanged
 from setup.assemble_errors import PAGE, Entry, entries, page
 from tests.meta.tracked import SOURCE, calls, python_files, relative, tree
 
@@ -113,6 +114,10 @@ def test_a_condition_is_raised_as_its_class_wherever_it_is_noticed() -> None:
     conditions = _conditions()
     assert {pair for pair in _raised() if conditions.get(pair[0], pair[1]) != pair[1]} == set()
     assert conditions.keys() <= {code for code, _ in _raised()}
+
+
+def test_a_change_of_shape_is_one_still_when_its_record_is_read_again() -> None:
+    assert {code for code, kind in _raised() if kind == ShapeChanged.__name__} == set(ShapeChanged.codes)
 
 
 def _asks_for_a_code(node: ast.Compare) -> bool:

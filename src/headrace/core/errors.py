@@ -20,6 +20,7 @@ value of a row (G8): names, positions, types and counts only.
 
 from __future__ import annotations
 
+import traceback
 from typing import ClassVar
 
 _CONDITIONS: dict[str, type[HeadraceError]] = {}  # by code
@@ -109,7 +110,20 @@ class PositionDoubtful(HeadraceError):
 class ShapeChanged(Definite):
     """A table is not what was recorded of it, or its stream lacks a value: as it is now, it may be copied."""
 
-    codes = ("TABLE_CHANGED", "TABLE_ALTERED", "RECONCILE_COLUMNS_CHANGED", "TOAST_LOST")
+    codes = (
+        "TABLE_CHANGED",
+        "TABLE_ALTERED",
+        "TABLE_NOT_FOLLOWED",
+        "TABLE_NOT_REWRITTEN",
+        "RECONCILE_COLUMNS_CHANGED",
+        "TOAST_LOST",
+    )
+
+
+def place_of(fault: BaseException) -> str:
+    """The type of an exception that is none of ours, and where it was raised; nothing that it says."""
+    frames = traceback.extract_tb(fault.__traceback__)[-1:]
+    return "".join([type(fault).__name__, *(f" in {each.name}, line {each.lineno}" for each in frames)])
 
 
 _FAMILIES: dict[str, type[HeadraceError]] = {

@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
+from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.commands.upkeep import Upkeep
@@ -43,7 +45,7 @@ from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.spacing import with_room
-from headrace.pipeline.state.stops import stop_copies, stop_tables
+from headrace.pipeline.state.stops import not_followed, stop_blocked, stop_copies, stop_tables
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
@@ -60,6 +62,8 @@ from headrace.spool.places import Places
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 5.0
 CLOCK_SECONDS = 1.0
+
+Follows = Callable[[Ledger, Mapping[TableName, schema_check.Altered]], Epoch]
 
 
 @dataclass(slots=True)
@@ -97,6 +101,8 @@ class Run:
 
     def go(self) -> None:
         """Turn until the user stops us, or all is done with `--once`."""
+        for epoch in stop_blocked(self.ledger):
+            self.publish(epoch)
         foreign = self.ledger.foreign()
         if foreign:
             self.publish(stop_tables(self.ledger, foreign))
@@ -207,15 +213,29 @@ class Run:
             return False
         if check.widened:
             failpoint("evolve.add.before")
-            self.publish(widening(self.ledger, check.widened))
+            self._follow(widening, check.widened)
             failpoint("evolve.add.after")
         if check.rewritten:
-            self.publish(rewriting(self.ledger, check.rewritten))
+            self._follow(rewriting, check.rewritten)
         self.publish(stream_epoch(self.ledger, self.runner, batch, check))
         self.cursor = batch.next_address
         self.cadence.published(more=batch.more)
         reader.discard(self.cursor)
         return True
+
+    def _follow(self, epoch: Follows, altered: Mapping[TableName, schema_check.Altered]) -> None:
+        """Follow the DDL of tables; one of which that fails by a fault of ours stops, to be copied."""
+        try:
+            made = epoch(self.ledger, altered)
+        except HeadraceError:
+            raise
+        except Exception as fault:  # noqa: BLE001 - it would end every run
+            if len(altered) > 1:
+                for name, each in altered.items():
+                    self._follow(epoch, {name: each})
+                return
+            made = stop_tables(self.ledger, {name: not_followed(name, fault) for name in altered})
+        self.publish(made)
 
     def _catch_up(self) -> bool:
         """A portion of what was kept for tables whose copy is in; then it is the others' turn."""

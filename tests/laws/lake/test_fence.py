@@ -11,6 +11,7 @@ from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan, TableStep
 from headrace.lake.log.commit import Blocked, Claim, EpochLog
 from headrace.lake.log.marks import Mark
+from headrace.lake.log.table import Stamp
 from tests.laws.lake.scenes import Twin
 from tests.laws.lake.world import TwinFiles, TwinMarks, TwinTable, World
 from tests.laws.lake.writers import SOURCE, folder
@@ -170,6 +171,50 @@ def test_a_successor_withdraws_what_can_never_be_finished() -> None:
     taken = newer.takeover()
     assert [blocked.step.path for blocked in taken.blocked] == [A]
     assert [mark.kind for mark in world.marks][-2:] == ["withdraw", "takeover"]
+
+
+class Faulty(TwinTable):
+    """A table that a step cannot get into, or that fails once it is in."""
+
+    def __init__(self, world: World, path: str, *, behind: bool = False) -> None:
+        super().__init__(world, path)
+        self.behind = behind
+
+    def write(self, step: TableStep, stamp: Stamp) -> bool:
+        if self.behind:
+            super().write(step, stamp)
+        raise AssertionError("a fault of ours")
+
+
+def _faulty(world: World, at: str, *, behind: bool = False) -> EpochLog:
+    def table(path: str) -> TwinTable:
+        return Faulty(world, path, behind=behind) if path == at else TwinTable(world, path)
+
+    return EpochLog(SOURCE, TwinFiles(world), TwinMarks(world), table)
+
+
+def test_a_fault_of_ours_is_withdrawn_by_whoever_comes_with_what_the_plan_did_before_it() -> None:
+    world = World()
+    log = _log(world)
+    epoch = log.takeover().mark.epoch + 1
+    before = _published(log, _plan(world, epoch, _add(world, A, -1, 1), _add(world, B, -1, 1)))
+    log.put_plan(_plan(world, epoch + 1, _add(world, A, 0, 2), _add(world, B, 0, 2), frontier="10"))
+    [blocked] = _faulty(world, B).takeover().blocked
+    assert (blocked.step.path, blocked.error.code, blocked.rewritten) == (B, "LAKE_STEP_FAILED", False)
+    assert [(mark.kind, mark.frontier) for mark in world.marks[-2:]] == [
+        ("withdraw", before.frontier),
+        ("takeover", before.frontier),
+    ]
+    assert world.rows(A, len(world.tables[A]) - 1) == {1: 1}
+    assert _log(world).unfinished() is None
+
+
+def test_a_fault_behind_a_step_that_is_in_the_log_blocks_nothing() -> None:
+    world = World()
+    epoch = _log(world).takeover().mark.epoch + 1
+    log = _faulty(world, A, behind=True)
+    _published(log, _plan(world, epoch, _add(world, A, -1, 1), _add(world, B, -1, 1)))
+    assert world.rows(A, 0) == {1: 1}
 
 
 def test_a_withdrawal_that_another_program_comes_between_is_tried_again() -> None:

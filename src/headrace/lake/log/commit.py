@@ -22,8 +22,9 @@ the newest mark and the newest plan are its own, and takes nothing back from a s
 what came after it may be torn by a power cut, and `headrace.lake.log.recovery` judges it before anybody takes
 over.
 
-**What cannot be finished is withdrawn.** Another program's commit may sit at base+1 of a table, for ever;
-then no writer can ever get past that step, and none has touched the tables that come after it. `withdraw`
+**What cannot be finished is withdrawn.** Another program's commit may sit at base+1 of a table, for ever; or
+a step meets a fault of ours (`StepFailed`), as it would in every run. Then no writer can ever get past
+that step, and none has touched the tables that come after it. `withdraw`
 puts attempt k+1 of the same epoch beside the plan: it brings the tables that attempt k did touch back to what
 they held, changes no state, and its mark repeats the frontier and the versions of mark N-1. Then the
 pipeline plans anew, or stops the table if what was changed was data.
@@ -44,7 +45,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient, place_of
 from headrace.core.failpoint import failpoint
 from headrace.core.position import ORIGIN, Position
 from headrace.lake.format import layout
@@ -86,12 +87,18 @@ class Files(syncing.Files, Protocol):
     def put_if_absent(self, key: str, data: bytes) -> bool: ...
 
 
+class StepFailed(Definite):
+    """A step of a plan meets a fault of ours, as it would whoever carries it out."""
+
+    codes = ("LAKE_STEP_FAILED",)
+
+
 @dataclass(frozen=True, slots=True)
 class Blocked:
     """A plan that can never be finished: at which step, and why.
 
     `rewritten` tells that another program only rewrote files: plan anew on the new version. Otherwise it
-    changed data, and the table stops with `error`.
+    changed data, or the step failed by a fault of ours, and the table stops with `error`.
     """
 
     plan: Plan
@@ -317,6 +324,24 @@ def _epoch(mark: Mark | None) -> int:
 
 def _apply(table: Tables, plan: Plan, step: TableStep, stamp: Stamp) -> Blocked | None:
     """Get the step into the table's log, unless it is there; tell why if it can never be."""
+    try:
+        return _applied(table, plan, step, stamp)
+    except (HeadraceError, OSError, MemoryError):
+        raise  # of the world, or judged already
+    except Exception as fault:  # noqa: BLE001 - it would end every run: the plan is withdrawn instead
+        return _failed(table, plan, step, fault)
+
+
+def _failed(table: Tables, plan: Plan, step: TableStep, fault: Exception) -> Blocked | None:
+    """Tell why the step can never be, unless it is in the log, and what came behind it failed."""
+    newest = table.refresh()
+    entry = table.entry(step.base + 1) if newest > step.base else None
+    if entry is not None and entry.plan_id == plan.plan_id:
+        return None
+    return Blocked(plan, step, _fault(step, fault), rewritten=False)
+
+
+def _applied(table: Tables, plan: Plan, step: TableStep, stamp: Stamp) -> Blocked | None:
     if table.refresh() == step.base:
         dead = set(step.remove) - table.live()
         if dead:
@@ -368,6 +393,15 @@ def _restoration(table: Tables, base: int, plan_id: str) -> TableStep | None:
     entry = table.entry(base + 1) if newest > base else None
     touched = entry is not None and entry.plan_id == plan_id
     return table.restoration(base) if touched else None
+
+
+def _fault(step: TableStep, fault: Exception) -> StepFailed:
+    return StepFailed(
+        "LAKE_STEP_FAILED",
+        f'a step of a plan for the lake table at "{step.path}" failed by a fault of headrace',
+        detail=place_of(fault),
+        hint="headrace tables resync copies the table anew; please report it with the detail",
+    )
 
 
 def _dead_file(step: TableStep, count: int) -> Definite:

@@ -34,7 +34,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, SchemaMismatchError, TableNotFoundError
 from deltalake.schema import Field
 from deltalake.transaction import (
     AddAction,
@@ -247,6 +247,8 @@ class LakeTable:
         except (DeltaError, OSError) as error:
             # Whether it happened is decided by what stands in the log, not by what the answer says.
             if self.refresh() <= step.base:
+                if isinstance(error, SchemaMismatchError):
+                    raise  # the step is at fault, not the world
                 raise _failed(self.folder, error) from error
             return False
         self.refresh()

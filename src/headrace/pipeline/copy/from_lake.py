@@ -8,7 +8,7 @@ order, some bundles at a time, and each such portion is committed with the name 
 (`OldRows.done`): there the next run goes on. Files of a portion that was not finished are orphans.
 
 A version that cannot be read any more (a retention of minutes) is no misfortune: the table is copied from
-its source then.
+its source then. So it is where a fault of ours ends the work, which would end it in every run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from headrace.core.errors import Definite, ShapeChanged
+from headrace.core.errors import Definite, HeadraceError, ShapeChanged, place_of
 from headrace.core.failpoint import failpoint
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
@@ -67,7 +67,9 @@ class Rewriting(CopyThread):
                 for portion in self._portions(table):
                     self.site.finished.put(portion)
                     failpoint("evolve.rewrite.between", str(name))
-            except Definite as error:
+            except Exception as error:
+                if isinstance(error, HeadraceError) and not isinstance(error, Definite):
+                    raise
                 self.site.finished.put(Refused(name, table.task.folder, _unreadable(name, error)))
                 continue
             failpoint("evolve.rewrite.after", str(name))
@@ -150,10 +152,11 @@ def _copied(table: _Table) -> Copied:
     )
 
 
-def _unreadable(name: TableName, error: Definite) -> ShapeChanged:
+def _unreadable(name: TableName, error: Exception) -> ShapeChanged:
+    said = f"{error.code}: {error.primary}" if isinstance(error, HeadraceError) else place_of(error)
     return ShapeChanged(
         "TABLE_NOT_REWRITTEN",
         f"the rows that {name} had before its columns changed can't be read any more",
-        detail=f"{error.code}: {error.primary}",
+        detail=said,
         hint=f"headrace tables resync {name} copies it from the source; a run does so by itself",
     )

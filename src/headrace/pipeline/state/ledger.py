@@ -15,14 +15,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, Transient
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import formatfile, layout
 from headrace.lake.format.plan import Plan
 from headrace.lake.log import catalog, unknown_moments
-from headrace.lake.log.commit import Blocked, Claim, open_log, plan_base
+from headrace.lake.log.commit import Blocked, Claim, StepFailed, open_log, plan_base
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.unknown_moments import Stretch
 from headrace.lake.store.contract import Store
@@ -199,6 +199,8 @@ class Ledger:
         self.log.put_plan(plan)
         outcome = self.log.finish(plan)
         if isinstance(outcome, Blocked):
+            if isinstance(outcome.error, StepFailed):
+                raise _begin_again(outcome.error)  # the next takeover tries once more, or withdraws it
             self.log.withdraw(outcome)
             raise moved(outcome.step.path, outcome.error)
         self.mark = outcome
@@ -243,6 +245,15 @@ class Ledger:
         self.source = source
         for record in epoch.removed:
             self.live.leave(folders_of(self.name, record).rows)
+
+
+def _begin_again(error: StepFailed) -> Transient:
+    return Transient(
+        "LAKE_PLAN_WITHDRAWN",
+        "an epoch could not be carried out",
+        detail=f"{error.primary}: {error.detail}",
+        hint="nothing to do: it is taken back, and the table at fault stops",
+    )
 
 
 def _kept(known: Mapping[str, Kept], new: Kept | None, after: Iterable[TableRecord]) -> dict[str, Kept]:
