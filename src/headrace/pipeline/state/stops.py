@@ -37,7 +37,7 @@ def stop_copies(ledger: Ledger, failures: Failures) -> Epoch:
 
 
 def stop_blocked(ledger: Ledger) -> Iterator[Epoch]:
-    """Stop the tables, one by one, at which plans failed by a fault of ours; that of errors is everybody's."""
+    """Stop the tables, one by one, at which plans failed by a fault of ours; the errors are everybody's."""
     for blocked in ledger.blocked:
         if not isinstance(blocked.error, StepFailed):
             continue
