@@ -37,7 +37,10 @@ BEGIN
 END $$;
 CREATE TRIGGER nest AFTER UPDATE ON pgbench_tellers FOR EACH ROW EXECUTE FUNCTION nest();
 """
-_STEPS = ("queue.tick.before", "queue.tick.after", "queue.rotate.before")
+_STEPS = (
+    *("queue.tick.before", "queue.tick.after", "queue.rotate.before"),
+    *(pytest.param(f"queue.turn.{side}", marks=pytest.mark.full) for side in ("before", "after")),
+)
 
 
 @pytest.fixture

@@ -22,11 +22,14 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline import mirror as pipeline
 from headrace.pipeline.commands import drop_source
 from headrace.pipeline.stream import cadence
+from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.statements import step_statements
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests import without_spark
 from tests.integration.queue.capturing import executed
 from tests.integration.queue.test_removal import catalogs
+from tests.integration.queue.test_schema import as_version_3
 
 pytestmark = pytest.mark.server
 
@@ -243,7 +246,7 @@ def test_a_table_whose_shape_changes_goes_on_under_the_new_one(
     assert stopped.agrees("t")
 
 
-def test_a_queue_that_lost_a_table_is_refused_until_it_is_reconciled(
+def test_a_queue_that_lost_a_table_or_is_older_is_refused_until_that_is_mended(
     database: Database, mirrors: tuple[QueueMirror, QueueMirror]
 ) -> None:
     mirror, _ = mirrors
@@ -257,6 +260,15 @@ def test_a_queue_that_lost_a_table_is_refused_until_it_is_reconciled(
     executed(database, ["INSERT INTO t VALUES (3, 'three')"])
     mirror.once()
     assert mirror.agrees("t")
+    as_version_3(database)
+    executed(database, ["INSERT INTO t VALUES (4, 'as it was then')"])
+    with pytest.raises(HeadraceError) as refused:
+        mirror.once()
+    assert refused.value.code == "QUEUE_VERSION"
+    database.execute("; ".join(step_statements(Objects("headrace", "main"), "app")))
+    executed(database, ["UPDATE t SET v = v || ' by now' WHERE id > 2"])
+    mirror.once()
+    assert mirror.agrees("t")
 
 
 # What somebody does by hand beside a run that goes on, and how that run ends.
@@ -268,6 +280,8 @@ SABOTAGE = {
     "DELETE FROM headrace.reader": "QUEUE_READER_GONE",
     "DELETE FROM headrace.queue": "QUEUE_GONE",
     "DROP SCHEMA headrace CASCADE": "QUEUE_GONE",
+    "DROP SEQUENCE headrace.current_main": "QUEUE_REMADE",
+    "ALTER SEQUENCE headrace.current_main RENAME TO other": "QUEUE_REMADE",
     "CREATE RULE r AS ON INSERT TO headrace.tick DO ALSO SELECT 1": "QUEUE_UNTRUSTED",
 }
 _QUICK = 1  # so many of them in `make test`

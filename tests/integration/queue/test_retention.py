@@ -10,19 +10,23 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from headrace.core.errors import Misconfigured, Transient
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.queue import readers, retention, tick
+from headrace.sources.queue import log_end, readers, retention, tick
 from headrace.sources.queue.batch import Snapshot
+from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.health import health
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.retention import tend
+from headrace.sources.queue.statements import current_place
 from headrace.testing.postgres import Database
 from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
 
 pytestmark = pytest.mark.server
 
 OTHER = replace(LAKE, lake="other")
+CURRENT = current_place(LAKE.objects)
 
 
 @pytest.fixture
@@ -47,6 +51,14 @@ def counts(queue: Capturing) -> list[int]:
         [row] = queue.session.execute(f"SELECT count(*) FROM {table}".encode()).fetchall()
         found.append(row[0])
     return found
+
+
+def places(queue: Capturing) -> tuple[int, int]:
+    """The current event table by the queue's row, and the one that writers write to."""
+    [(row, sequence)] = queue.session.execute(
+        f"SELECT current, coalesce({CURRENT}, 0) FROM headrace.queue".encode()
+    ).fetchall()
+    return row, sequence
 
 
 def write(database: Database, rows: int = 200) -> None:
@@ -93,14 +105,14 @@ def test_what_is_not_captured_by_now_is_said_before_any_mark(database: Database,
 
 
 def test_what_is_not_committed_or_not_passed_is_never_let_go(database: Database, queue: Capturing) -> None:
-    """Not even what a snapshot from before the turn writes into a table that was current then."""
+    """Not even what is written under a snapshot from before the turn."""
     passed(queue)
     write(database)
     with database.connect(user="app") as late, database.connect(user="app") as old:
         late.execute("BEGIN")
         late.execute("INSERT INTO t (v) VALUES ('late')")
         old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        old.execute("SELECT current FROM headrace.queue")
+        old.execute("SELECT switched FROM headrace.queue")
         for _ in range(4):
             write(database)
             passed(queue)
@@ -159,7 +171,7 @@ def test_turns_beside_writers_lose_no_event_and_fail_no_write(database: Database
             read, reached = read + count, taken.number
             readers.register(session, LAKE, taken)
             tend(session, LAKE.objects)
-            turns.update(session.execute("SELECT current FROM headrace.queue").fetchall())
+            turns.update(session.execute(f"SELECT coalesce({CURRENT}, 0)".encode()).fetchall())
     assert failures == []
     assert turns == {(0,), (1,), (2,)}
     assert queue.session.execute("SELECT count(*) FROM public.t").fetchall() == [(read,)]
@@ -189,3 +201,96 @@ def test_nothing_that_is_committed_is_taken_for_shown(database: Database, queue:
     assert tick.reach(queue.session, objects).number == amid.number + 1
     executed(database, ["SELECT pg_current_xact_id()"])
     assert not tick.newest(queue.session, objects).moved, "who writes elsewhere moves nothing"
+
+
+def test_a_reading_of_the_clock_is_of_the_newest_tick_and_takes_none(
+    database: Database, queue: Capturing
+) -> None:
+    objects = LAKE.objects
+    first = tick.take(queue.session, objects)
+    executed(database, ["INSERT INTO t (v) VALUES ('x')"])
+    read = log_end.clock(queue.session, LAKE)
+    assert (read.at, read.position) == (first.taken, first.position(LAKE.log)), "x may be older than now"
+    assert tick.newest(queue.session, objects).tick == first
+    second = tick.take(queue.session, objects)
+    read = log_end.clock(queue.session, LAKE)
+    assert read.position == second.position(LAKE.log)
+    assert second.taken < read.at < tick.take(queue.session, objects).taken
+
+
+@pytest.mark.parametrize("point", ["queue.turn.before", "queue.turn.after"])
+def test_a_turn_that_breaks_off_is_made_again_and_loses_nothing(
+    database: Database, queue: Capturing, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """The sequence is in no transaction: writers may go on in a table that the row does not call current."""
+    passed(queue)
+    write(database)
+    monkeypatch.setenv("HEADRACE_FAILPOINT", f"{point}=error")
+    with pytest.raises(Transient):
+        tend(queue.session, LAKE.objects)
+    monkeypatch.delenv("HEADRACE_FAILPOINT")
+    assert places(queue) == (0, 1 if point == "queue.turn.after" else 0)
+    write(database)
+    assert sum(counts(queue)) == 400
+    tend(queue.session, LAKE.objects)
+    write(database)
+    tend(queue.session, LAKE.objects)
+    assert sum(counts(queue)) == 600, "no reader has passed them"
+    row, sequence = places(queue)
+    assert row == sequence
+    for _ in range(4):
+        passed(queue)
+        tend(queue.session, LAKE.objects)
+        write(database)
+    assert sum(counts(queue)) <= 600
+    assert places(queue)[0] == places(queue)[1]
+
+
+# What somebody may do to the sequence by hand; what he sets in a transaction that is rolled back stays set.
+BY_HAND = (
+    "SELECT setval('headrace.current_main', 2)",
+    "BEGIN; SELECT setval('headrace.current_main', 1); ROLLBACK",
+    "SELECT nextval('headrace.current_main')",
+    "ALTER SEQUENCE headrace.current_main RESTART WITH 2",
+    "ALTER SEQUENCE headrace.current_main MINVALUE -9 MAXVALUE 5000000000 CYCLE;"
+    " SELECT setval('headrace.current_main', 4000000000)",
+    "SELECT setval('headrace.current_main', -9)",
+    "ALTER SEQUENCE headrace.current_main SET UNLOGGED",
+    "DROP SEQUENCE headrace.current_main;"
+    " CREATE SEQUENCE headrace.current_main AS smallint MINVALUE 0 MAXVALUE 2",
+)
+
+
+def test_whatever_is_set_by_hand_loses_nothing_and_fails_no_write(
+    database: Database, queue: Capturing
+) -> None:
+    passed(queue)
+    written = 0
+    with database.connect(user="app") as writer:
+        for statement in BY_HAND:
+            database.execute(statement, user="app")
+            for _ in range(2):
+                writer.execute("INSERT INTO t (v) SELECT repeat('x', 50) FROM generate_series(1, 200)")
+                written += 200
+                tend(queue.session, LAKE.objects)
+                assert places(queue)[0] == places(queue)[1], statement
+            assert sum(counts(queue)) == written, statement
+    ensure_queue(queue.session, LAKE.objects)
+
+
+def test_a_sequence_without_the_numbers_of_all_tables_is_refused_with_what_mends_it(
+    database: Database, queue: Capturing
+) -> None:
+    executed(
+        database,
+        [
+            "ALTER SEQUENCE headrace.current_main START 1 RESTART WITH 1 MINVALUE 1 MAXVALUE 2",
+            "INSERT INTO t (v) VALUES ('written all the same')",
+        ],
+    )
+    with pytest.raises(Misconfigured) as refused:
+        ensure_queue(queue.session, LAKE.objects)
+    assert refused.value.code == "QUEUE_UNTRUSTED"
+    executed(database, [refused.value.hint.split("; or ")[0]])
+    ensure_queue(queue.session, LAKE.objects)
+    assert sum(counts(queue)) == 1

@@ -249,7 +249,7 @@ def test_ticks_are_none_of_serializable_transactions_business(database: Database
                     writer.execute(settings)
                     writer.execute("INSERT INTO t VALUES (%s, 1)", [number])
                     ticks.take(queue.session, LAKE.objects)
-                    current = f"UPDATE headrace.queue SET current = {number % 3}"
+                    current = f"SELECT setval('headrace.current_main', {number % 3})"
                     queue.session.execute(current.encode())
                 ours = "SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock' AND pid = %s"
                 assert queue.session.execute(ours, [queue.session.info.backend_pid]).fetchall() == [(0,)]

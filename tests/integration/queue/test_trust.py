@@ -68,7 +68,7 @@ GRANT INSERT ON public.ran TO PUBLIC;
 CREATE FUNCTION public.trap() RETURNS text LANGUAGE plpgsql AS $$
 BEGIN INSERT INTO public.ran VALUES (current_user); RETURN 'main'; END $$;
 CREATE VIEW headrace.queue AS SELECT public.trap() AS name, gen_random_uuid() AS incarnation,
-    0::smallint AS current, 1 AS version, now() AS made, '{1,2,3}'::oid[] AS events, now() AS switched;
+    1 AS version, now() AS made, '{1,2,3}'::oid[] AS events, now() AS switched;
 CREATE TABLE headrace.tick (queue text, tick bigint, taken timestamptz, snapshot pg_snapshot,
     nonce uuid DEFAULT public.trap()::uuid);
 CREATE VIEW headrace.reader AS SELECT public.trap() AS queue, 'x'::text AS lake, 1::bigint AS tick,
@@ -129,6 +129,9 @@ UNMENDED = {
     "the schema is owned by mallory": "ALTER SCHEMA headrace OWNER TO mallory",
     "tick has other columns": "CREATE DOMAIN word AS text; ALTER TABLE headrace.tick ALTER queue TYPE word",
     "event_main_0 has other columns": "ALTER TABLE headrace.event_main_0 ADD more text",
+    "current_main is owned by mallory": "ALTER SEQUENCE headrace.current_main OWNER TO mallory",
+    "current_main is no sequence": "DROP SEQUENCE headrace.current_main;"
+    " CREATE VIEW headrace.current_main AS SELECT 1",
     "reader has another primary key": "ALTER TABLE headrace.reader DROP CONSTRAINT reader_pkey",
     "event_main_2 is no ordinary table": "CREATE TABLE kid () INHERITS (headrace.event_main_2)",
 }
@@ -214,6 +217,7 @@ def test_default_privileges_let_nobody_read_or_write_the_queue(database: Databas
         database,
         [
             "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO mallory, PUBLIC",
+            "ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO mallory, PUBLIC",
             "ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO dba",
         ],
     )
@@ -225,4 +229,6 @@ def test_default_privileges_let_nobody_read_or_write_the_queue(database: Databas
             if database.execute(HELD, [name, table]) != [(False,)]
         ]
         assert held == []
+        asked = "SELECT has_sequence_privilege('mallory', %s, 'SELECT, UPDATE, USAGE')"
+        assert database.execute(asked, [LAKE.objects.current]) == [(False,)]
         queue.session.execute(b"DROP SCHEMA headrace CASCADE")

@@ -9,13 +9,17 @@ by preflight.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.session.refusals import AlreadyThere, PrivilegeMissing, TableGone
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue.objects import VERSION, Objects
-from headrace.sources.queue.statements import mending_statements, queue_statements, schema_statements
+from headrace.sources.queue.statements import (
+    mending_statements,
+    queue_statements,
+    schema_statements,
+    wholeness,
+)
 from headrace.sources.queue.trust import prove
 
 _ATTEMPTS = 5  # to make a queue that others make or remove at the same time
@@ -26,10 +30,8 @@ class Queue:
     """A queue as its row describes it."""
 
     incarnation: str
-    current: int
     version: int
-    events: tuple[int, ...]  # the event tables, by oid
-    switched: datetime  # when another event table became current
+    whole: bool  # the event tables are those that it was made with, and the sequence is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def read_schema(connection: Session, objects: Objects) -> Schema:
         connection,
         "SELECT pg_catalog.pg_has_role(n.nspowner, 'USAGE'), c.relname FROM pg_catalog.pg_namespace n"
         " LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid"
-        " AND c.relkind IN ('r', 'p', 'v', 'm', 'f') WHERE n.nspname = %s",
+        " AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') WHERE n.nspname = %s",
         [objects.schema],
     )
     names = frozenset(name for _, name in rows if name is not None)
@@ -76,11 +78,19 @@ def read_queue(connection: Session, objects: Objects) -> Queue | None:
     """The queue, None where there is none; the schema has its tables."""
     rows = query(
         connection,
-        f"SELECT incarnation::text, current, version, events::int8[], switched FROM {objects.queue}"
-        " WHERE name = %s".encode(),
+        f"SELECT q.incarnation::text, q.version, {wholeness(objects)} FROM {objects.queue} q"
+        " WHERE q.name = %s".encode(),
         [objects.name],
     )
-    return Queue(rows[0][0], rows[0][1], rows[0][2], tuple(rows[0][3]), rows[0][4]) if rows else None
+    return Queue(*rows[0]) if rows else None
+
+
+def find_queue(connection: Session, objects: Objects, schema: Schema) -> Queue | None:
+    """The queue, None where there is none by now: its tables may have gone since the schema was looked at."""
+    try:
+        return read_queue(connection, objects) if schema.has_tables else None
+    except TableGone:
+        return None
 
 
 def refuse_unusable(schema: Schema, queue: Queue | None, objects: Objects) -> None:
@@ -92,13 +102,21 @@ def refuse_unusable(schema: Schema, queue: Queue | None, objects: Objects) -> No
             detail=", ".join(sorted(schema.relations)[:5]),
             hint="name another one, which headrace may make: schema = ...",
         )
-    if queue is not None and queue.version != VERSION:
-        newer = queue.version > VERSION
-        raise Misconfigured(
-            "QUEUE_VERSION",
-            f'the queue "{objects.name}" is of version {queue.version}, this headrace knows {VERSION}',
-            hint="use a newer headrace" if newer else "run the script of docs/formats.md for this step",
-        )
+    if queue is not None:
+        refuse_version(queue, objects)
+
+
+def refuse_version(queue: Queue, objects: Objects) -> None:
+    """Raise where the queue is of a version that we do not know."""
+    if queue.version == VERSION:
+        return
+    raise Misconfigured(
+        "QUEUE_VERSION",
+        f'the queue "{objects.name}" is of version {queue.version}, this headrace knows {VERSION}',
+        hint="use a newer headrace"
+        if queue.version > VERSION
+        else "stop whatever older headrace reads it, then run what headrace check --sql prints",
+    )
 
 
 def ensure_queue(connection: Session, objects: Objects) -> Queue:
@@ -123,24 +141,12 @@ def _ensured(connection: Session, objects: Objects) -> Queue:
             for statement in creation_statements(schema, objects):
                 _execute(connection, statement)
             queue = read_queue(connection, objects)
-        elif not is_whole(connection, objects, queue):
+        elif not queue.whole:
             for statement in mending_statements(schema.relations, objects):
                 _execute(connection, statement)
             queue = read_queue(connection, objects)
     assert queue is not None
     return queue
-
-
-def is_whole(connection: Session, objects: Objects, queue: Queue) -> bool:
-    """Tell whether the event tables are those that the queue was made with."""
-    rows = query(
-        connection,
-        "SELECT count(*) FROM pg_catalog.pg_class c"
-        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE c.oid = ANY (%s::oid[]) AND n.nspname = %s AND c.relkind = 'r'",
-        [list(queue.events), objects.schema],
-    )
-    return rows == [(len(queue.events),)]
 
 
 def creation_statements(schema: Schema, objects: Objects) -> list[str]:
@@ -149,6 +155,7 @@ def creation_statements(schema: Schema, objects: Objects) -> list[str]:
         *([] if schema.exists else [f"CREATE SCHEMA {objects.quoted_schema}"]),
         *([] if schema.has_tables else schema_statements(objects)),
         *(f"DROP TABLE {table}" for table in _left_over(schema, objects)),
+        *([f"DROP SEQUENCE {objects.current}"] if objects.current_name in schema.relations else []),
         *queue_statements(objects),
     ]
 

@@ -58,7 +58,9 @@ def _health(connection: Session, upstream: Upstream, limit: int | None) -> Healt
 
 def _held(connection: Session, objects: Objects) -> tuple[int, int, float]:
     """Measure the events; find the newest tick, and how long the oldest transaction that wrote is open."""
-    sizes = " + ".join(f"pg_catalog.pg_total_relation_size('{table}')" for table in objects.events)
+    sizes = " + ".join(
+        f"coalesce(pg_catalog.pg_total_relation_size('{table}'), 0)" for table in objects.events
+    )
     relations = ", ".join(f"'{table}'::pg_catalog.regclass" for table in objects.events)
     [row] = query(
         connection,

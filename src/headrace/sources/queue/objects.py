@@ -17,7 +17,7 @@ from headrace.core.names import quote_identifier
 from headrace.sources.contract.record import Json
 from headrace.sources.queue.position import Log
 
-VERSION = 3  # of what stands in the schema (`docs/formats.md`)
+VERSION = 4  # of what stands in the schema (`docs/formats.md`)
 EVENT_TABLES = 3
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}\Z")
 _NAME_LIMIT = 63  # bytes of an identifier
@@ -69,6 +69,15 @@ class Objects:
     def guard(self) -> str:
         """The function that tells of events that somebody removes by hand."""
         return self._in_schema(f"guard_{self.name}")
+
+    @property
+    def current(self) -> str:
+        """The sequence whose last value is the number of the event table that triggers write to."""
+        return self._in_schema(self.current_name)
+
+    @property
+    def current_name(self) -> str:
+        return f"current_{self.name}"
 
     @property
     def events(self) -> tuple[str, ...]:

@@ -29,13 +29,14 @@ from headrace.sources.queue import readers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.capture import capture
-from headrace.sources.queue.creation import ensure_queue, read_queue, read_schema
+from headrace.sources.queue.creation import ensure_queue, find_queue, read_schema
 from headrace.sources.queue.definitions import entry_of
 from headrace.sources.queue.identity import known
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.position import Place
 from headrace.sources.queue.printed_rows import await_ends, printing
 from headrace.sources.queue.removal import withdraw
+from headrace.sources.queue.tick import Tick
 
 
 def establish(
@@ -46,11 +47,8 @@ def establish(
     was_there = _is_there(connection, upstream)
     try:
         queue = ensure_queue(connection, upstream.objects)
-        captured = capture(connection, upstream, order.names, waiting)
-        tables = [entry_of(table.details) for table in captured.defs.values()]
-        await_ends(connection, printing(connection, tables), waiting)
-        with ticks.taking(connection, upstream.objects) as tick:
-            readers.register(connection, upstream, tick)
+        with upstreams.telling_loss(connection, upstream):
+            tick = _begun(connection, upstream, order, waiting)
     except BaseException:
         if order.undo:
             with suppress(
@@ -68,10 +66,20 @@ def establish(
     )
 
 
+def _begun(connection: Session, upstream: Upstream, order: StreamOrder, waiting: Waiting) -> Tick:
+    """Have the tables captured; a tick behind that, of which we are a reader."""
+    captured = capture(connection, upstream, order.names, waiting)
+    tables = [entry_of(table.details) for table in captured.defs.values()]
+    await_ends(connection, printing(connection, tables), waiting)
+    with ticks.taking(connection, upstream.objects) as tick:
+        readers.register(connection, upstream, tick)
+    return tick
+
+
 def _is_there(connection: Session, upstream: Upstream) -> bool:
     """Tell whether the queue is there by now: one that somebody else made is not ours to take away."""
-    schema = read_schema(connection, upstream.objects)
-    return schema.has_tables and read_queue(connection, upstream.objects) is not None
+    objects = upstream.objects
+    return find_queue(connection, objects, read_schema(connection, objects)) is not None
 
 
 def _goes_on(connection: Session, upstream: Upstream, reached: Position) -> bool:

@@ -8,9 +8,9 @@
         current 2     0  1   ...    an empty one becomes current when the present one holds enough
 
 A table is emptied by TRUNCATE under a lock that is never waited for (NOWAIT). While it is held nobody has an
-event in it that is not committed, not even one whose snapshot is so old that it still took the table for the
-current one. So whatever is in it is visible to the statement behind the lock, and is held against the
-snapshot of the slowest reader's tick. No row is ever deleted by itself, and nothing has to be vacuumed.
+event in it that is not committed, not even one that had asked for the current table when it was this. So
+whatever is in it is visible to the statement behind the lock, and is held against the snapshot of the slowest
+reader's tick. No row is ever deleted by itself, and nothing has to be vacuumed.
 
 A transaction that is open keeps the table that it wrote to; the others go on taking turns. A reader that died
 keeps everything (`health`). Called by streams, behind their feedback.
@@ -18,11 +18,14 @@ keeps everything (`health`). Called by streams, behind their feedback.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
+
 from headrace.core.failpoint import failpoint
 from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue.objects import EVENT_TABLES, Objects
-from headrace.sources.queue.statements import ROTATING
+from headrace.sources.queue.statements import ROTATING, current_place, turning
 
 ENOUGH = 16 << 20  # bytes of events in the current table, until another one becomes current
 OLD = 60.0  # seconds, after which one that holds anything at all is no longer current
@@ -32,12 +35,15 @@ def tend(connection: Session, objects: Objects) -> None:
     """Let go of what nobody needs; quick where there is nothing to do."""
     _forget_ticks(connection, objects)
     sizes = _sizes(connection, objects)
-    current, seconds = _current(connection, objects)
+    current = _current(connection, objects)
+    if not current.in_step:
+        _switch(connection, objects, current, current.number)
     for number in range(EVENT_TABLES):
-        if number != current and sizes[number] > 0 and _empty(connection, objects, number):
+        if number != current.number and sizes[number] > 0 and _empty(connection, objects, number):
             sizes[number] = 0
-    ahead = (current + 1) % EVENT_TABLES
-    enough = sizes[current] >= ENOUGH or (sizes[current] > 0 and seconds >= OLD)
+    ahead = (current.number + 1) % EVENT_TABLES
+    size = sizes[current.number]
+    enough = size >= ENOUGH or (size > 0 and current.seconds >= OLD)
     if enough and sizes[ahead] == 0:
         _switch(connection, objects, current, ahead)
 
@@ -53,19 +59,29 @@ def _forget_ticks(connection: Session, objects: Objects) -> None:
 
 def _sizes(connection: Session, objects: Objects) -> list[int]:
     """The bytes of each event table; TRUNCATE leaves none."""
-    listed = ", ".join(f"pg_catalog.pg_relation_size('{table}')" for table in objects.events)
+    listed = ", ".join(f"coalesce(pg_catalog.pg_relation_size('{table}'), 0)" for table in objects.events)
     [row] = query(connection, f"SELECT {listed}".encode())
     return list(row)
 
 
-def _current(connection: Session, objects: Objects) -> tuple[int, float]:
-    [(current, seconds)] = query(
+@dataclass(frozen=True, slots=True)
+class _Current:
+    """The event table that writers are to write to."""
+
+    number: int
+    seconds: float  # since it became that
+    switched: datetime
+    in_step: bool  # the sequence says so; not where somebody set it, or was killed amid a turn
+
+
+def _current(connection: Session, objects: Objects) -> _Current:
+    [row] = query(
         connection,
-        "SELECT current, extract(epoch FROM pg_catalog.clock_timestamp() - switched)::float8"
-        f" FROM {objects.queue} WHERE name = %s".encode(),
+        "SELECT current, extract(epoch FROM pg_catalog.clock_timestamp() - switched)::float8, switched,"
+        f" current = coalesce({current_place(objects)}, 0) FROM {objects.queue} WHERE name = %s".encode(),
         [objects.name],
     )
-    return current, seconds
+    return _Current(*row)
 
 
 # All that a table holds is visible to whoever has passed the slowest reader's tick. An event of a transaction
@@ -101,10 +117,21 @@ def _empty(connection: Session, objects: Objects, number: int) -> bool:
     return True
 
 
-def _switch(connection: Session, objects: Objects, current: int, ahead: int) -> None:
-    query(
-        connection,
-        f"UPDATE {objects.queue} SET current = %s, switched = pg_catalog.clock_timestamp()"
-        " WHERE name = %s AND current = %s".encode(),
-        [ahead, objects.name, current],
-    )
+def _switch(connection: Session, objects: Objects, current: _Current, ahead: int) -> None:
+    """Have writers write to another table, unless somebody else did so meanwhile.
+
+    A sequence is in no transaction: they do at once, whatever their snapshots show, and whatever becomes of
+    this one. Which table they write to need not be right, for that takes no part in what is read or emptied.
+    """
+    with in_transaction(connection):
+        query(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
+        turned = query(
+            connection,
+            f"UPDATE {objects.queue} SET current = %s, switched = pg_catalog.clock_timestamp()"
+            " WHERE name = %s AND switched = %s RETURNING 1".encode(),
+            [ahead, objects.name, current.switched],
+        )
+        if turned:
+            failpoint("queue.turn.before")
+            query(connection, turning(objects).encode(), [ahead])
+            failpoint("queue.turn.after")

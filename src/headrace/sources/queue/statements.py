@@ -1,6 +1,7 @@
 """The statements that make a queue in the source's schema: plain SQL and PL/pgSQL, no extension.
 
-    queue    a queue: its incarnation, and which of its event tables the trigger writes to
+    queue    a queue: its incarnation, and which event table is current
+    current  a sequence whose last value says that to writers; never asked for a number, it is set
     tick     cuts: numbers, each with the snapshot that it was taken under
     reader   lakes, each with the tick that it has passed
     tracked  tables, by the lakes that want them captured
@@ -24,7 +25,7 @@ What it must never do is make the application's statement fail:
     settings    Its SET clauses pin what decides how values are printed, to what every connection of ours
                 has (`postgres.session.PINS`), so that copy and trigger print one value alike.
     plans       A plan over a transition table is made anew when its table is altered: the server sees to it.
-    snapshots   A writer whose snapshot is older than the queue's row sees none: it writes to the first table.
+    snapshots   Nothing of the queue's tables is read, whatever a writer's snapshot shows of them.
     partitions  Rows of partitioned tables are written one by one: a MERGE that moves rows between partitions
                 shows them to no trigger on statements (15 to 18). The trigger is the root's, and the server
                 gives each partition one like it; the row is written as the partition has it, under the root.
@@ -39,9 +40,10 @@ log has gone on, so that a TRUNCATE has its place among all events of its table.
 
 A single row's statement is what applications pay for: a statement is as dear as it has expressions and calls
 of functions, all of which are prepared for each transaction anew. So the columns have the types that the
-server has for a place and for a transaction, and nothing is computed; all that is rare (rows of partitions,
-TRUNCATE, what is written in a transaction that truncates, sessions with temporary relations) is behind one
-condition. `bench/trigger_queue.py` has the figures.
+server has for a place and for a transaction, and nothing is computed; the current event table is the last
+value of a sequence, which takes no query; all that is rare (rows of partitions, TRUNCATE, what is written in
+a transaction that truncates, sessions with temporary relations) is behind one condition, with its variables.
+`bench/trigger_queue.py` has the figures.
 
 `queue.version` is that of the whole (`objects.VERSION`). Called by `creation` and `triggers`, and
 printed for a DBA.
@@ -93,6 +95,7 @@ def queue_statements(objects: Objects) -> list[str]:
     return [
         _guard_function(objects),
         *(statement for table in objects.events for statement in _event_table(objects, table)),
+        current_statement(objects),
         capture_function(objects),
         permission(objects),
         exclusion(objects),
@@ -103,17 +106,64 @@ def queue_statements(objects: Objects) -> list[str]:
 
 
 def mending_statements(schema: Collection[str], objects: Objects) -> list[str]:
-    """Make event tables that are not among the relations of the schema; the queue is another one then."""
+    """Make what is not among the relations of the schema; the queue is another one then."""
     missing = [
         table for table, name in zip(objects.events, objects.event_names, strict=True) if name not in schema
     ]
     return [
         _guard_function(objects),
         *(statement for table in missing for statement in _event_table(objects, table)),
+        *([] if objects.current_name in schema else [current_statement(objects)]),
         exclusion(objects),
-        f"UPDATE {objects.queue} SET incarnation = pg_catalog.gen_random_uuid(), current = 0,"
+        f"UPDATE {objects.queue} SET incarnation = pg_catalog.gen_random_uuid(),"
         f" events = {_oids(objects)} WHERE name = '{objects.name}'",
     ]
+
+
+def step_statements(objects: Objects, owner: str) -> list[str]:
+    """Make a queue of version 3 one of version 4, beside writers: with either function they write the same.
+
+    Of the version before, writers asked the queue's row for the event table.
+    """
+    return [
+        "BEGIN",
+        f"SET LOCAL ROLE {quote_identifier(owner)}",
+        current_statement(objects),
+        f"SELECT {_setting(objects, 'q.current')} FROM {objects.queue} q WHERE q.name = '{objects.name}'",
+        capture_function(objects),
+        exclusion(objects),
+        f"UPDATE {objects.queue} SET version = {VERSION} WHERE name = '{objects.name}'",
+        "COMMIT",
+    ]
+
+
+def current_statement(objects: Objects) -> str:
+    """Make the sequence that says which event table is current: the first one, until it is set."""
+    return f"CREATE SEQUENCE {objects.current} MINVALUE 0 MAXVALUE {EVENT_TABLES - 1} START 0"
+
+
+def current_place(objects: Objects) -> str:
+    """The number of the current event table, as an expression; NULL for the first one."""
+    return f"pg_catalog.pg_sequence_last_value({_literal(objects.current)}::pg_catalog.regclass)"
+
+
+def turning(objects: Objects) -> str:
+    """Have writers write to the event table of a number, which is the statement's parameter."""
+    return f"SELECT {_setting(objects, '%s')}"
+
+
+def _setting(objects: Objects, number: str) -> str:
+    return f"pg_catalog.setval({_literal(objects.current)}::pg_catalog.regclass, {number})"
+
+
+def wholeness(objects: Objects) -> str:
+    """An expression of the queue's row, `q`: nothing is gone of what the function writes by."""
+    home = f"SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = {_literal(objects.schema)}"
+    return (
+        f"(SELECT count(*) = pg_catalog.cardinality(q.events) + 1 FROM pg_catalog.pg_class c"
+        f" WHERE c.relnamespace = ({home}) AND (c.oid = ANY (q.events) AND c.relkind = 'r'"
+        f" OR c.relname = {_literal(objects.current_name)} AND c.relkind = 'S'))"
+    )
 
 
 def _oids(objects: Objects) -> str:
@@ -156,6 +206,7 @@ def removal_statements(objects: Objects) -> list[str]:
     """Remove one queue, and with its function the triggers that only others could take away."""
     return [
         f"DROP FUNCTION IF EXISTS {objects.function}() CASCADE",
+        f"DROP SEQUENCE IF EXISTS {objects.current}",  # before the tables, as writers lock them
         *(f"DROP TABLE IF EXISTS {table}" for table in objects.events),
         f"DROP FUNCTION IF EXISTS {objects.guard}() CASCADE",
         *(
@@ -204,7 +255,10 @@ def exclusion(objects: Objects) -> str:
     """
     relations = ", ".join(
         _literal(each)
-        for each in (objects.queue, objects.tick, objects.reader, objects.tracked, *objects.events)
+        for each in (
+            *(objects.queue, objects.tick, objects.reader, objects.tracked),
+            *(*objects.events, objects.current),
+        )
     )
     return f"""DO $headrace$
 DECLARE revoked record;
@@ -242,17 +296,21 @@ def body(objects: Objects) -> str:
     return f"""
 <<capture>>
 DECLARE
-    place smallint;
-    relation pg_catalog.oid := TG_RELID;
-    leaf pg_catalog.oid;
-    event pg_catalog.pg_lsn;
-    emptied smallint := {BEGUN};
-    mark varchar;
+    place bigint;
 BEGIN
     -- Without a query, as long as the session has no temporary relation.
     IF TG_LEVEL = 'ROW' OR TG_OP = 'TRUNCATE' OR pg_catalog.pg_my_temp_schema() <> 0
         OR pg_catalog.current_setting('{_TRUNCATING}', true) <> '' THEN
-{_indented(_rare(objects), 8)}
+        <<rare>>
+        DECLARE
+            relation pg_catalog.oid := TG_RELID;
+            leaf pg_catalog.oid;
+            event pg_catalog.pg_lsn;
+            emptied smallint := {BEGUN};
+            mark varchar := 'headrace.truncate_' || TG_RELID;
+        BEGIN
+{_indented(_rare(objects), 12)}
+        END;
     END IF;
 {_indented(_write(objects, OPERATIONS), 4)}
     RETURN NULL;
@@ -265,8 +323,7 @@ def _rare(objects: Objects) -> str:
 
     Falls through to what is done for every statement, where there is no reason against it.
     """
-    return f"""mark := 'headrace.truncate_' || TG_RELID;
-IF TG_OP = 'TRUNCATE' THEN
+    return f"""IF TG_OP = 'TRUNCATE' THEN
     PERFORM pg_catalog.pg_current_xact_id(); -- before it begins the transaction need not have an id
     event := {_PLACE_IN_LOG};
     IF TG_WHEN = 'AFTER' THEN
@@ -325,12 +382,12 @@ _NEW_ROW = ("1::pg_catalog.int2", "pg_catalog.record_out(NEW)::pg_catalog.text",
 _Sides = tuple[tuple[str, str, str], ...]
 OPERATIONS: dict[str, _Sides] = {"UPDATE": (_OLD, _NEW), "INSERT": (_NEW,), "DELETE": (_OLD,)}
 OF_ROWS: dict[str, _Sides] = {"UPDATE": (_OLD_ROW, _NEW_ROW), "INSERT": (_NEW_ROW,), "DELETE": (_OLD_ROW,)}
-OF_TRUNCATE: dict[str, _Sides] = {"TRUNCATE": (("capture.emptied", "NULL", ""),)}
+OF_TRUNCATE: dict[str, _Sides] = {"TRUNCATE": (("rare.emptied", "NULL", ""),)}
 
 
 def _write(objects: Objects, operations: Mapping[str, _Sides]) -> str:
     """Write events to the event table that is current now."""
-    lines = [f"SELECT q.current INTO place FROM {objects.queue} q WHERE q.name = '{objects.name}';"]
+    lines = [f"place := {current_place(objects)};"]
     for number, (operation, sides) in enumerate(operations.items()):
         lines.append(f"{'ELSIF' if number else 'IF'} TG_OP = '{operation}' THEN")
         lines += (f"    {line}" for line in _places(objects, operation, sides))
@@ -338,23 +395,26 @@ def _write(objects: Objects, operations: Mapping[str, _Sides]) -> str:
 
 
 def _places(objects: Objects, operation: str, sides: _Sides) -> Iterator[str]:
-    """By the event table; without a row of the queue's it is the first one."""
-    number = "capture.event" if operation == "TRUNCATE" else _PLACE_IN_LOG
+    """By the event table; a sequence that was never set has no last value, and means the first one."""
     for place in range(1, EVENT_TABLES):
         yield f"{'IF' if place == 1 else 'ELSIF'} place = {place} THEN"
-        yield _insertion(objects.events[place], number, sides)
+        yield _insertion(objects, place, operation, sides)
     yield "ELSE"
-    yield _insertion(objects.events[0], number, sides)
+    yield _insertion(objects, 0, operation, sides)
     yield "END IF;"
 
 
-def _insertion(table: str, number: str, sides: _Sides) -> str:
+def _insertion(objects: Objects, place: int, operation: str, sides: _Sides) -> str:
+    number = "rare.event" if operation == "TRUNCATE" else _PLACE_IN_LOG
+    # The function's own name is the label of what the server tells a trigger.
+    itself = f"{quote_identifier(objects.function_name)}.tg_relid, NULL::pg_catalog.oid"
+    beneath = "rare.relation, rare.leaf"
     selected = (
-        f"    SELECT {number}, {_WRITER}, capture.relation, capture.leaf, {diff}, {row}{origin}"
+        f"    SELECT {number}, {_WRITER}, {itself if origin else beneath}, {diff}, {row}{origin}"
         for diff, row, origin in sides
     )
     return (
-        f"    INSERT INTO {table} (id, tx, relation, leaf, diff, row)\n"
+        f"    INSERT INTO {objects.events[place]} (id, tx, relation, leaf, diff, row)\n"
         + "\n    UNION ALL\n".join(selected)
         + ";"
     )

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.objects import EVENT_TABLES, Objects
 
 _EVENT = ("id pg_lsn!, tx xid8!, relation oid!, leaf oid, diff int2!, row text", "")
 # The columns of tables, "!" where NULL is none of their values, and those of the primary key.
@@ -53,10 +53,13 @@ tables AS (SELECT c.oid, c.relname, c.relowner, c.relkind, c.relpersistence, c.r
                   c.relrowsecurity, w.columns, w.key
              FROM pg_catalog.pg_class c JOIN home h ON h.oid = c.relnamespace
              JOIN wanted w ON w.relname = c.relname),
+sequences AS (SELECT c.oid, c.relname, c.relowner, c.relkind FROM pg_catalog.pg_class c
+                JOIN home h ON h.oid = c.relnamespace WHERE c.relname = %(current)s),
 functions AS (SELECT p.proname, p.proowner, p.oid, p.pronargs, p.prokind FROM pg_catalog.pg_proc p
                 JOIN home h ON h.oid = p.pronamespace),
 involved AS (SELECT nspowner AS oid FROM home UNION SELECT grantee FROM creators
-             UNION SELECT relowner FROM tables UNION SELECT proowner FROM functions),
+             UNION SELECT relowner FROM tables UNION SELECT relowner FROM sequences
+             UNION SELECT proowner FROM functions),
 trusted AS (SELECT i.oid FROM us u, involved i JOIN pg_catalog.pg_roles r ON r.oid = i.oid
              WHERE i.oid = u.oid OR r.rolsuper OR NOT u.rolsuper AND (
                    i.oid IN (u.datdba, 'pg_database_owner'::pg_catalog.regrole::oid)
@@ -84,7 +87,8 @@ UNION ALL
 SELECT format('%%I is owned by %%s', t.relname, t.relowner::pg_catalog.regrole),
        format('DROP SCHEMA %%I CASCADE, or, if that role is to be trusted, GRANT %%s TO %%I',
               %(schema)s, t.relowner::pg_catalog.regrole, current_user)
-  FROM tables t WHERE t.relowner NOT IN (SELECT oid FROM trusted)
+  FROM (SELECT relname, relowner FROM tables UNION ALL SELECT relname, relowner FROM sequences) t
+ WHERE t.relowner NOT IN (SELECT oid FROM trusted)
 UNION ALL
 SELECT format('the function %%I() is owned by %%s', f.proname, f.proowner::pg_catalog.regrole),
        format('DROP FUNCTION %%s CASCADE', f.oid::pg_catalog.regprocedure)
@@ -98,6 +102,14 @@ SELECT format('%%I is no ordinary table', t.relname), format('DROP SCHEMA %%I CA
   FROM tables t
  WHERE (t.relkind, t.relpersistence) <> ('r', 'p') OR t.relispartition
     OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE t.oid IN (i.inhrelid, i.inhparent))
+UNION ALL
+SELECT format('%%I is no sequence', s.relname), format('DROP SCHEMA %%I CASCADE', %(schema)s)
+  FROM sequences s WHERE s.relkind <> 'S'
+UNION ALL
+SELECT format('%%I cannot have the numbers of all event tables', s.relname),
+       format('ALTER SEQUENCE %%I.%%I MINVALUE 0 MAXVALUE %%s', %(schema)s, s.relname, %(last)s)
+  FROM sequences s JOIN pg_catalog.pg_sequence n ON n.seqrelid = s.oid
+ WHERE n.seqmin > 0 OR n.seqmax < %(last)s
 UNION ALL
 SELECT format('%%I has other columns: %%s', t.relname, a.columns),
        format('DROP SCHEMA %%I CASCADE', %(schema)s)
@@ -162,6 +174,8 @@ def prove(connection: Session, objects: Objects) -> None:
         "schema": objects.schema,
         "tables": list(shapes),
         "columns": [columns for columns, _ in shapes.values()],
+        "current": objects.current_name,
+        "last": EVENT_TABLES - 1,
         "keys": [key for _, key in shapes.values()],
     }
     flaws = query(connection, (_ROLES + _FLAWS).encode(), parameters, prepared=True)

@@ -25,34 +25,32 @@ from headrace.sources.postgres.session.refusals import TableGone
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import loss, readers, trust
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue.creation import is_whole, read_queue, read_schema
+from headrace.sources.queue.creation import find_queue, read_schema, refuse_version
 from headrace.sources.queue.loss import RECONCILE, QueueLost
-from headrace.sources.queue.objects import Objects, Upstream
+from headrace.sources.queue.objects import VERSION, Objects, Upstream
 from headrace.sources.queue.position import Place
+from headrace.sources.queue.statements import wholeness
 from headrace.sources.queue.tick import Tick
 
 
 def confirm(connection: Session, identity: Identity, upstream: Upstream, reached: Position) -> Tick:
     """Find the tick that was reached; raise where the stream does not go on from there."""
     refuse_standby(identity)
-    objects = upstream.objects
-    error = remade(connection, upstream)
-    if error is not None:
-        raise error
-    if not readers.is_registered(connection, upstream):
-        raise loss.reader_gone(objects, upstream.lake)
-    return _reached(connection, objects, reached)
+    with telling_loss(connection, upstream):
+        error = remade(connection, upstream)
+        if error is not None:
+            raise error
+        if not readers.is_registered(connection, upstream):
+            raise loss.reader_gone(upstream.objects, upstream.lake)
+        return _reached(connection, upstream.objects, reached)
 
 
 _SAME = """
-SELECT (SELECT q.incarnation::text FROM {queue} q WHERE q.name = %(queue)s),
-       (SELECT count(*) = cardinality(q.events) FROM {queue} q, pg_catalog.pg_class c
-          JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-         WHERE q.name = %(queue)s AND c.oid = ANY (q.events) AND n.nspname = %(schema)s AND c.relkind = 'r'
-         GROUP BY q.events),
+SELECT q.incarnation::text, q.version, {whole},
        EXISTS (SELECT FROM {reader} r WHERE r.queue = %(queue)s AND r.lake = %(lake)s),
        EXISTS (SELECT FROM {tick} t WHERE t.queue = %(queue)s AND t.tick = %(tick)s
                   AND t.nonce::text = %(nonce)s)
+  FROM (SELECT) one LEFT JOIN {queue} q ON q.name = %(queue)s
 """
 
 
@@ -62,18 +60,19 @@ def prove_still(connection: Session, upstream: Upstream, reached: Tick) -> None:
     Asked behind a batch, that tells that nothing of it was gone when it was read.
     """
     objects = upstream.objects
-    statement = _SAME.format(queue=objects.queue, reader=objects.reader, tick=objects.tick)
+    statement = _SAME.format(
+        queue=objects.queue, reader=objects.reader, tick=objects.tick, whole=wholeness(objects)
+    )
     parameters = {
         "queue": upstream.queue,
-        "schema": upstream.schema,
         "lake": upstream.lake,
         "tick": reached.number,
         "nonce": reached.nonce,
     }
     with telling_loss(connection, upstream):
         rows = query(connection, statement.encode(), parameters, prepared=True)
-    [(incarnation, whole, registered, known)] = rows
-    if upstream.incarnation not in ("", incarnation) or not whole:
+    [(incarnation, version, whole, registered, known)] = rows
+    if upstream.incarnation not in ("", incarnation) or version != VERSION or not whole:
         raise _lost(connection, upstream)
     if not registered:
         raise loss.reader_gone(objects, upstream.lake)
@@ -83,11 +82,14 @@ def prove_still(connection: Session, upstream: Upstream, reached: Tick) -> None:
 
 @contextmanager
 def telling_loss(connection: Session, upstream: Upstream) -> Iterator[None]:
-    """Say of the queue what the server says of a table of it that is not there."""
+    """Say of the queue what the server says of a table of it that is not there.
+
+    Where nothing of the queue is gone, it is another table that the server speaks of.
+    """
     try:
         yield
-    except TableGone:
-        raise _lost(connection, upstream) from None
+    except TableGone as error:
+        raise remade(connection, upstream) or error from None
 
 
 def _lost(connection: Session, upstream: Upstream) -> QueueLost:
@@ -96,37 +98,36 @@ def _lost(connection: Session, upstream: Upstream) -> QueueLost:
 
 
 def remade(connection: Session, upstream: Upstream) -> QueueLost | None:
-    """The error where the queue, or one of its event tables, is not the one that was read."""
+    """The error where the queue, or one of its event tables, is not the one that was read.
+
+    Raises where it is of another version than ours.
+    """
     objects = upstream.objects
-    schema = read_schema(connection, objects)
-    queue = read_queue(connection, objects) if schema.has_tables else None
+    queue = find_queue(connection, objects, read_schema(connection, objects))
     if queue is None:
         return loss.gone(objects)
+    refuse_version(queue, objects)
     if upstream.incarnation and queue.incarnation != upstream.incarnation:
         return loss.remade(
             objects, "it was dropped and made again, came from elsewhere, or lost events by somebody's hand"
         )
-    if not is_whole(connection, objects, queue):
+    if not queue.whole:
         return loss.remade(objects, "a table of its events was dropped, or made again")
     return None
 
 
 _WHOLE = """
-SELECT q.incarnation::text, cardinality(q.events) = (
-       SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-        WHERE c.oid = ANY (q.events) AND n.nspname = %(schema)s AND c.relkind = 'r')
-  FROM {queue} q WHERE q.name = %(queue)s
+SELECT q.incarnation::text, q.version, {whole} FROM {queue} q WHERE q.name = %(queue)s
 """
 
 
 def prove_same(connection: Session, upstream: Upstream) -> None:
     """Raise unless the queue is the one that was read: `remade` in few words, where it is; trusted first."""
     trust.prove(connection, upstream.objects)
-    statement = _WHOLE.format(queue=upstream.objects.queue)
-    parameters = {"schema": upstream.schema, "queue": upstream.queue}
-    rows = query(connection, statement.encode(), parameters, prepared=True)
-    [(incarnation, whole)] = rows or [(None, False)]
-    if not whole or upstream.incarnation not in ("", incarnation):
+    statement = _WHOLE.format(queue=upstream.objects.queue, whole=wholeness(upstream.objects))
+    rows = query(connection, statement.encode(), {"queue": upstream.queue}, prepared=True)
+    [(incarnation, version, whole)] = rows or [(None, None, False)]
+    if not whole or version != VERSION or upstream.incarnation not in ("", incarnation):
         raise _lost(connection, upstream)
 
 

@@ -15,14 +15,16 @@ from headrace.sources.contract.findings import Finding, Level
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.creation import (
+    Queue,
     Schema,
     creation_statements,
-    read_queue,
+    find_queue,
     read_schema,
     refuse_unusable,
 )
 from headrace.sources.queue.definitions import QueuedTable
-from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.objects import VERSION, Objects
+from headrace.sources.queue.statements import step_statements
 from headrace.sources.queue.triggers import always_statements, trigger_statements
 
 
@@ -37,14 +39,27 @@ def check_queue(connection: Session, objects: Objects) -> Iterator[Finding]:
     if readable:
         yield _unreadable(connection, objects, readable)
         return
-    queue = read_queue(connection, objects) if schema.has_tables else None
+    queue = find_queue(connection, objects, schema)
     try:
         refuse_unusable(schema, queue, objects)
     except Misconfigured as error:
-        yield Finding(Level.ERROR, error)
+        yield Finding(Level.ERROR, error, then=_step(connection, objects, queue))
         return
     if queue is None:
         yield _to_be_made(connection, objects, schema)
+
+
+def _step(connection: Session, objects: Objects, queue: Queue | None) -> tuple[str, ...]:
+    """The script from the version before to ours; none from any other."""
+    if queue is None or queue.version != VERSION - 1:
+        return ()
+    [(owner,)] = query(
+        connection,
+        "SELECT pg_catalog.pg_get_userbyid(c.relowner) FROM pg_catalog.pg_class c"
+        " WHERE c.oid = pg_catalog.to_regclass(%s)",
+        [objects.queue],
+    )
+    return tuple(step_statements(objects, owner))
 
 
 def _to_be_made(connection: Session, objects: Objects, schema: Schema) -> Finding:
@@ -53,7 +68,7 @@ def _to_be_made(connection: Session, objects: Objects, schema: Schema) -> Findin
         error = Misconfigured(
             "QUEUE_TO_BE_MADE",
             f'the queue "{objects.name}" will be made in the schema "{objects.schema}"',
-            detail="four tables that all queues share, three tables of events, a function",
+            detail="four tables that all queues share, three tables of events, a sequence, two functions",
             hint="nothing to do; headrace check --sql prints the script, if somebody else is to run it",
         )
         return Finding(Level.INFO, error, then=script)
@@ -94,6 +109,7 @@ def _needs(objects: Objects) -> dict[str, str]:
         objects.reader: "SELECT, INSERT, UPDATE, DELETE",
         objects.tracked: "SELECT, INSERT, DELETE",
         **dict.fromkeys(objects.events, "SELECT, TRUNCATE"),
+        objects.current: "SELECT, UPDATE",
     }
 
 
@@ -106,6 +122,7 @@ def _readable(connection: Session, objects: Objects) -> tuple[str, ...]:
         return (
             f"GRANT USAGE ON SCHEMA {objects.quoted_schema} TO {role}",
             f"GRANT {granted} ON ALL TABLES IN SCHEMA {objects.quoted_schema} TO {role}",
+            f"GRANT SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA {objects.quoted_schema} TO {role}",
             f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {objects.quoted_schema} TO {role}",
         )
     lacking = []
