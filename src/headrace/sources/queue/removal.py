@@ -19,7 +19,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.refusals import LockTimeout
+from headrace.sources.postgres.session.refusals import LockTimeout, TableGone
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue import readers
 from headrace.sources.queue.capture import release_table
@@ -55,6 +55,15 @@ def drop_reader(connection: Session, upstream: Upstream, *, known: bool = False)
 
     A name of a lake that has to be `known` to the queue is refused if it is not.
     """
+    try:
+        return _dropped_reader(connection, upstream, known=known)
+    except TableGone:
+        if read_schema(connection, upstream.objects).has_tables:
+            raise
+        return []  # somebody else removed the queue meanwhile
+
+
+def _dropped_reader(connection: Session, upstream: Upstream, *, known: bool) -> list[str]:
     objects = upstream.objects
     if not read_schema(connection, objects).has_tables:
         return []

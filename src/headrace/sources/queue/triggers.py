@@ -26,7 +26,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.catalog.locks import PUBLISHERS_WAIT_FOR, holders, locked
-from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing
+from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing, TableGone
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.sources.queue.creation import lock_creation
@@ -355,6 +355,8 @@ def _execute(
     table, found = about
     try:
         query(connection, statement.encode())
+    except TableGone:
+        raise overtaken(f"{table} is not there any more") from None
     except PrivilegeMissing as error:
         raise Misconfigured(
             "QUEUE_TRIGGER_PRIVILEGE",

@@ -36,6 +36,7 @@ from headrace.sources.queue.definitions import entry_of
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.printed_rows import await_ends, printing
 from headrace.sources.queue.trust import prove
+from headrace.sources.queue.upstream import telling_loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +115,5 @@ def _held(server: Server, readers: int, barred: Set[int], seconds: float, waitin
 def settled(handoff: object, connection: Session, upstream: Upstream) -> ByXid:
     """The handoff of a snapshot that was taken before this is called, with the tick that shows all of it."""
     assert isinstance(handoff, ByXid)
-    return replace(handoff, until=ticks.reach(connection, upstream.objects).position(upstream.log))
+    with telling_loss(connection, upstream):
+        return replace(handoff, until=ticks.reach(connection, upstream.objects).position(upstream.log))
