@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 import polars as pl
@@ -108,10 +108,10 @@ class Timeline:
             raise ValueError(f"no mark has table {name}")
         newest = lake.at(epoch=runs[-1][-1].epoch, source=source)
         columns = tuple(newest.arrow(name).schema.names)
-        # History tells of the columns that it has now, and of no others.
+        # History tells of the columns that it has now, and of no others. An interval under other columns
+        # that nothing was written in has no folder: the one from before it goes on.
         shape = _shape(lake, source, runs[-1][-1], name)
-        last = takewhile(lambda run: _shape(lake, source, run[-1], name) == shape, reversed(runs))
-        runs = tuple(reversed(tuple(last)))
+        runs = tuple(run for run in runs if _shape(lake, source, run[-1], name) == shape)
         return cls(
             name=name,
             columns=columns,

@@ -16,6 +16,7 @@ import pytest
 from headrace.testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.evolve.author import Author
+from tests.integration.pipeline.parts.comparing import unlike
 from tests.integration.pipeline.serving import Served, serving
 
 pytestmark = pytest.mark.server
@@ -53,16 +54,6 @@ def _authors(mirrors: Mirrors, stack: ExitStack, first: int) -> list[Author]:
     ]
 
 
-def _wrong(mirrors: Mirrors, authors: Sequence[Author]) -> list[object]:
-    """Rows or columns in which the newest mark is not the source, which is at rest."""
-    cut = mirrors.lake.at()
-    columns = {author.table: (cut.schema(author.table).names, author.names()) for author in authors}
-    return [
-        *validators.exact(mirrors.lake, mirrors.database.url(), values=True),
-        *((table, have, want) for table, (have, want) in columns.items() if list(have) != want),
-    ]
-
-
 @pytest.mark.parametrize(
     ("first", "marks"),
     [(0, 6), *(pytest.param(n, 8, marks=pytest.mark.full) for n in range(SEEDS, 60, SEEDS))],
@@ -81,7 +72,7 @@ def test_every_mark_is_exact_whatever_was_altered_before_it(
                 for _ in range(1 + mark % 3):
                     author.step()
             beaten.onward()
-            assert _wrong(mirrors, authors) == [], _told(authors)
+            assert unlike(mirrors, {each.table: each.names() for each in authors}) == [], _told(authors)
     assert validators.definite(mirrors.lake) == [], _told(authors)
     assert validators.travelled(mirrors.lake, sample=3) == [], _told(authors)
 

@@ -1,10 +1,11 @@
-"""The parts that a publication sends, compared with views of the server's own that say what they are."""
+"""The newest mark against the source, which is at rest: its tables, or views of the parts that it sends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.core.names import TableName
+from headrace.testing import validators
 from headrace.testing.canonical import difference, lake_rows
 from headrace.testing.oracle.postgres_rows import source_rows
 from tests.integration.pipeline.conftest import Mirrors
@@ -24,3 +25,13 @@ def differing(mirrors: Mirrors, names: Iterable[str]) -> dict[str, str]:
             if wrong.height or have.names != want.names:
                 found[name] = f"{have.names} {want.names} {wrong}"
     return found
+
+
+def unlike(mirrors: Mirrors, columns: Mapping[str, Sequence[str]]) -> list[object]:
+    """Rows, or columns and their order, that the newest mark has otherwise than the tables."""
+    cut = mirrors.lake.at()
+    have = {table: cut.schema(table).names for table in columns}
+    return [
+        *validators.exact(mirrors.lake, mirrors.database.url(), values=True),
+        *((table, have[table], list(want)) for table, want in columns.items() if have[table] != list(want)),
+    ]

@@ -1,4 +1,4 @@
-"""An author who changes a partitioned table at random: its rows, and the tree that they are in.
+"""An author who changes a partitioned table at random: its rows, its columns, and the tree that they are in.
 
 Called by the tests of roots. Each step is one transaction, with savepoints, some of them taken back; what the
 server refuses is rolled back and forgotten. `script` is what was run, for whoever has to repeat it.
@@ -14,7 +14,14 @@ import psycopg
 
 SLOTS = 12  # places in the tree, ten values of the partition key each
 
+MORE = {"x": "int", "y": "text", "z": "numeric(10, 2)"}  # columns that come and go
+CONSTANTS = {"int": "7", "text": "'some'", "numeric(10, 2)": "1.50"}
+
 _LEAVES = b"SELECT relid::text FROM pg_partition_tree(%s::regclass) WHERE isleaf"
+_COLUMNS = b"""
+    SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute
+    WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
 _LEAVING = (
     b"SELECT inhrelid::regclass::text, inhdetachpending FROM pg_inherits WHERE inhparent = %s::regclass"
 )
@@ -99,6 +106,9 @@ class TreeAuthor:
         if self.rows_only or self.dice.random() < 0.7:
             yield self._rows()
             return
+        if self.dice.random() < 0.25:
+            yield self._altered()
+            return
         slot = self.dice.randrange(SLOTS)
         what = self.dice.choice(("make", "attach", "attach", "detach", "drop", "truncate", "back", "deep"))
         if what == "make":
@@ -119,7 +129,9 @@ class TreeAuthor:
         row, k = self.dice.randrange(80), self.dice.randrange(SLOTS * 10)
         return self.dice.choice(
             (
-                f"INSERT INTO {self.table} VALUES ({row}, {k}, 'new {k}', repeat('n', {k * 50}))",
+                f"INSERT INTO {self.table} (id, k, v, big)"
+                f" VALUES ({row}, {k}, 'new {k}', repeat('n', {k} * 50))",
+                self._more(row, k),
                 f"UPDATE {self.table} SET v = 'set {k}' WHERE id = {row}",
                 f"UPDATE {self.table} SET v = 'many {k}' WHERE id % 7 = {row % 7}",
                 f"UPDATE {self.table} SET k = {k} WHERE id = {row}",
@@ -127,6 +139,34 @@ class TreeAuthor:
                 f"UPDATE {self.table} SET id = id + 100 WHERE id = {row} AND k < 30",
             )
         )
+
+    def _more(self, row: int, k: int) -> str:
+        """A change of a column that comes and goes, if there is one."""
+        there = sorted(MORE.keys() & self.names())
+        name = self.dice.choice(there) if there else "v"
+        return f"UPDATE {self.table} SET {name} = '{k}' WHERE id % 5 = {row % 5}"
+
+    def _altered(self) -> str:
+        """Columns of the root, and so of all beneath it."""
+        there, free = sorted(MORE.keys() & self.names()), sorted(MORE.keys() - self.names())
+        what = self.dice.choice((*["add"] * 3 * bool(free), *["drop", "rename", "wider"] * bool(there)))
+        if what == "add":
+            of = self.dice.choice(list(CONSTANTS))
+            default = self.dice.choice(("", f" DEFAULT {CONSTANTS[of]}"))
+            return f"ALTER TABLE {self.table} ADD COLUMN {self.dice.choice(free)} {of}{default}"
+        name = self.dice.choice(there)
+        if what == "drop":
+            return f"ALTER TABLE {self.table} DROP COLUMN {name}"
+        if what == "rename" and free:
+            return f"ALTER TABLE {self.table} RENAME COLUMN {name} TO {self.dice.choice(free)}"
+        return f"ALTER TABLE {self.table} ALTER COLUMN {name} TYPE text"
+
+    def names(self) -> list[str]:
+        """The columns of the root by now, in their order."""
+        return [name for name, _ in self._columns()]
+
+    def _columns(self) -> list[tuple[str, str]]:
+        return self.connection.execute(_COLUMNS, [self.table]).fetchall()
 
     def _made(self, slot: int) -> str:
         self._last = self._name()
@@ -143,11 +183,12 @@ class TreeAuthor:
     def _attached(self, slot: int) -> Iterator[str]:
         self._last = self._name()
         key = "" if self.full else ", PRIMARY KEY (id, k)"
-        yield f"CREATE TABLE {self._last} (big text, v text, k int, id int{key})"
+        columns = ", ".join(f"{name} {of}" for name, of in reversed(self._columns()))
+        yield f"CREATE TABLE {self._last} ({columns}{key})"
         yield from self._identity()
         if self.dice.random() < 0.5:
             row = f"('b', 'brought', {slot * 10 + 3}, {self.dice.randrange(80)})"
-            yield f"INSERT INTO {self._last} VALUES {row}"
+            yield f"INSERT INTO {self._last} (big, v, k, id) VALUES {row}"
         yield f"ALTER TABLE {self.table} ATTACH PARTITION {self._last} {_bound(slot)}"
 
     def _taken(self, what: str, slot: int) -> Iterator[str]:
@@ -157,7 +198,7 @@ class TreeAuthor:
         leaf, bound = self.dice.choice(found)
         if what == "truncate":
             yield f"TRUNCATE {self.table if self.dice.random() < 0.2 else leaf}"
-            yield f"INSERT INTO {self.table} VALUES (77, {slot * 10}, 'behind')"
+            yield f"INSERT INTO {self.table} (id, k, v) VALUES (77, {slot * 10}, 'behind')"
         elif what == "drop":
             yield f"DROP TABLE {leaf}"
         else:
