@@ -48,6 +48,8 @@ SAME = {
     "vacuumed": "VACUUM FULL {t}",
     "clustered": "CLUSTER {t} USING {t}_pkey",
     "truncated": "TRUNCATE {t}",
+    "finer": "ALTER TABLE {t} ALTER COLUMN at TYPE timestamp(6)",
+    "owned": "ALTER TABLE {t} OWNER TO pg_database_owner",
 }
 WIDENED = {
     "added": "ALTER TABLE {t} ADD COLUMN more int",
@@ -132,6 +134,7 @@ COPIED = {
     "key_again": "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; INSERT INTO {t} VALUES (100, 1);"
     " ALTER TABLE {t} ADD PRIMARY KEY (id)",
     "identity": "ALTER TABLE {t} REPLICA IDENTITY FULL",
+    "policed": "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY",
     "made_again": "DROP TABLE {t}; CREATE TABLE {t} (id int PRIMARY KEY, other text);"
     " INSERT INTO {t} VALUES (5, 'five')",
     "several": "ALTER TABLE {t} ADD COLUMN a int; ALTER TABLE {t} DROP COLUMN s;"
@@ -156,6 +159,7 @@ CASES = {**SAME, **WIDENED, **REWRITTEN, **COPIED, **STOPPED}
 
 
 KEYS = {"swapped": "n", "renamed_key": "number"}  # as they are called in the end
+FURTHER = {"finer": "at timestamp(3) DEFAULT now()"}  # columns that only this one has
 BEFORE = 20  # rows of each table
 
 
@@ -191,6 +195,8 @@ def _make(database: Database) -> None:
     statements = ["CREATE TYPE mood AS ENUM ('good', 'bad')"]
     for name in [*CASES, "sound"]:
         statements.append(f"CREATE TABLE {name} (id int PRIMARY KEY, n int, s varchar(20), e mood)")
+        if name in FURTHER:
+            statements.append(f"ALTER TABLE {name} ADD COLUMN {FURTHER[name]}")
         statements.append(f"INSERT INTO {name} {rows}")
     _run(database, *statements, "ALTER TABLE added_whole REPLICA IDENTITY FULL")
 
