@@ -8,7 +8,8 @@ and between n and more so many columns that Delta's readers take no statistics o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -69,7 +70,7 @@ def story(mirrors: Mirrors) -> Story:
     return story
 
 
-def test_each_side_keeps_its_columns_at_marks_and_between_them(story: Story) -> None:
+def test_each_side_keeps_its_columns_at_marks_between_them_and_in_history(story: Story) -> None:
     lake, (one, two, three, four) = story.lake, story.marks
     for mark, columns in ((one, NARROW), (two, NARROW), (three, WIDE), (four, WIDE)):
         assert lake.at(epoch=mark.epoch).arrow("t").column_names == columns
@@ -82,9 +83,10 @@ def test_each_side_keeps_its_columns_at_marks_and_between_them(story: Story) -> 
     rows = pl.DataFrame(lake.at().arrow("t")).sort("id")
     assert rows["more"].to_list() == [None, None, None, "x", None, None, None, None, "y"]
     assert validators.exact(lake, story.database.url(), values=True) == []
+    _has_history_of_one_side(story)
 
 
-def test_history_is_that_of_one_side(story: Story) -> None:
+def _has_history_of_one_side(story: Story) -> None:
     lake = story.lake
     before = lake.at(epoch=story.marks[1].epoch).history("t").column_names
     assert (set(NARROW) <= set(before), "more" in before) == (True, False)
@@ -105,6 +107,24 @@ def test_what_comes_after_works_on_files_of_both_sides(story: Story) -> None:
     assert lake.at().arrow("t").column_names == [*NARROW, "further"]
     assert validators.exact(lake, story.database.url(), values=True) == []
     assert lake.at(epoch=story.marks[3].epoch).arrow("t").column_names == WIDE
+
+
+def test_a_lake_that_began_later_has_the_columns_of_its_beginning(story: Story, tmp_path: Path) -> None:
+    """Two lakes of one source, whose versions of its columns are others, go on with the same rows."""
+    other = replace(story.mirrors, path=tmp_path / "other")
+    began = other.once().marks()[-1]
+    assert [len(each.record("public.t").schema.earlier) for each in (story.mirrors, other)] == [1, 0]
+    story.run("ALTER TABLE t RENAME COLUMN more TO most; UPDATE t SET most = 'z' WHERE id < 4")
+    rows = []
+    for mirrors in (story.mirrors, other):
+        mirrors.once()
+        assert validators.exact(mirrors.lake, story.database.url(), values=True) == []
+        assert validators.definite(mirrors.lake) == []
+        rows.append(pl.DataFrame(mirrors.lake.at().arrow("t")).sort("id"))
+    assert rows[0].columns == [*NARROW, "most"]
+    assert rows[0].equals(rows[1])
+    assert story.lake.at(epoch=story.marks[1].epoch).arrow("t").column_names == NARROW
+    assert other.lake.at(epoch=began.epoch).arrow("t").column_names == WIDE
 
 
 @pytest.mark.spark
