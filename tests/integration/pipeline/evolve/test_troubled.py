@@ -25,10 +25,13 @@ from headrace.testing.proxy import Proxy
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.evolve.author import Author
 from tests.integration.pipeline.evolve.witness import Witness
+from tests.integration.pipeline.parts.tree_author import TreeAuthor
 
 pytestmark = pytest.mark.server
 
 TABLES = ("one", "two", "three")
+TREE = "tree"  # a partitioned one, whose partitions come and go
+WANTED = ("public.*", f"!public.{TREE}_*")
 ROUNDS = 2
 STEPS = 9  # of a round, by any author
 POINTS = (
@@ -106,7 +109,7 @@ class Story:
 
     mirrors: Mirrors
     troubled: Troubled
-    authors: Sequence[Author]
+    authors: Sequence[Author | TreeAuthor]
     witnesses: Sequence[Witness]
 
     def __str__(self) -> str:
@@ -123,13 +126,25 @@ class Story:
     def settle(self) -> None:
         """A mark that has all of the tables: a run asks once for those that changed, and may end before."""
         self.troubled.kill()
-        names = {f"public.{name}" for name in (*TABLES, "beat")}
+        names = {f"public.{name}" for name in (*TABLES, TREE, "beat")}
         for _ in range(5):
             with suppress(ShapeChanged):
-                self.mirrors.once()
+                self.mirrors.once(*WANTED)
             if set(self.mirrors.lake.at().mark.versions) == names:
                 return
         raise AssertionError(f"no mark has all tables: {self.mirrors.lake.at().mark.versions}\n{self}")
+
+
+def _author(witness: Witness, seed: int, log: list[str]) -> Author | TreeAuthor:
+    """Of the witness's table, in its session."""
+    table = witness.table.name
+    if table != TREE:
+        return Author(witness.connection, table, seed, log, witness.look)
+    author = TreeAuthor(witness.connection, table, seed)
+    author.script = log
+    author.begin(full=False)
+    author.after = witness.look
+    return author
 
 
 @contextmanager
@@ -139,13 +154,13 @@ def _story(mirrors: Mirrors, program: Program, dice: random.Random) -> Iterator[
     with ExitStack() as stack:
         proxy = stack.enter_context(Proxy(server.host, server.port))
         url = database.url(user="app", host="127.0.0.1", port=proxy.port)
-        mirror = stack.enter_context(closing(Mirrored(mirrors.path, url, "public.*", program=program)))
+        mirror = stack.enter_context(closing(Mirrored(mirrors.path, url, *WANTED, program=program)))
         troubled = Troubled(database, mirror, proxy, dice, log=log)
-        authors, witnesses = [], []
-        for name in TABLES:
+        authors, witnesses = list[Author | TreeAuthor](), []
+        for name in (*TABLES, TREE):
             connection = stack.enter_context(database.connect(user="app"))
             witness = Witness(database.url(), TableName("public", name), connection)
-            authors.append(Author(connection, name, dice.randrange(1 << 30), log, witness.look))
+            authors.append(_author(witness, dice.randrange(1 << 30), log))
             witnesses.append(witness)
         # Of the table whose columns stay every moment can be judged.
         onlooker = stack.enter_context(database.connect(user="app"))
@@ -158,7 +173,7 @@ def _judge(mirrors: Mirrors, program: Program, dice: random.Random) -> None:
     database = mirrors.database
     database.execute("CREATE TABLE beat (id serial PRIMARY KEY)", user="app")
     with _story(mirrors, program, dice) as story:
-        lake = mirrors.once()
+        lake = mirrors.once(*WANTED)
         first = lake.marks()[-1].epoch
         for _ in range(ROUNDS):
             story.troubled.start()

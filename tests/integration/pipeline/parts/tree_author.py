@@ -7,7 +7,7 @@ server refuses is rolled back and forgotten. `script` is what was run, for whoev
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import psycopg
@@ -41,6 +41,7 @@ class TreeAuthor:
         self.table = table
         self.dice = random.Random(seed)
         self.script: list[str] = []
+        self.after: Callable[[], None] | None = None  # each statement
         self.rows_only = rows_only
         self.number = 0
         self.full = False
@@ -65,6 +66,8 @@ class TreeAuthor:
     def run(self, statement: str) -> None:
         self.script.append(statement)
         self.connection.execute(statement.encode())
+        if self.after is not None:
+            self.after()
 
     def step(self) -> None:
         """A transaction of some statements."""
