@@ -67,6 +67,13 @@ ADDED = {
     # No row before the look has them, but one whose catalog row is the statement's own.
     "added_texts": "ALTER TABLE {t} ADD a text, ADD b oid, ADD c varchar(9); TICK;"
     " ALTER TABLE {t} ADD more text; UPDATE {t} SET more = '<a/>' WHERE id = 9",
+    # As migrations do, beside rows of others and of its own behind it.
+    "added_texts_amid": "ALTER TABLE {t} ADD has_a_toast_table text; UPDATE {t} SET n = 1 WHERE id = 5;"
+    " ALTER TABLE {t} ADD a text, ADD b oid, ADD c text;"
+    " UPDATE {t} SET a = '<a/>', b = 7, c = 'c' WHERE id = 9",
+    "added_texts_within": "ALTER TABLE {t} ADD has_a_toast_table text; BEGIN; DELETE FROM {t} WHERE id = 5;"
+    " ALTER TABLE {t} ADD a text; ALTER TABLE {t} ADD b text;"
+    " UPDATE {t} SET a = '<a/>', b = 'b' WHERE id = 9; COMMIT",
     "added_with_types": "CREATE TYPE {t}_e AS ENUM ('a', 'b'); CREATE TYPE {t}_c AS (x int, y {t}_e);"
     " ALTER TABLE {t} ADD more {t}_c[]; UPDATE {t} SET more = '{{\"(1,a)\"}}' WHERE id = 9",
 }
@@ -126,6 +133,11 @@ COPIED = {
     " CREATE DOMAIN {t}_d AS varchar; ALTER TABLE {t} ALTER more TYPE {t}_d",
     "by_a_cast": "ALTER TABLE {t} ADD more bytea; UPDATE {t} SET more = '[1]' WHERE id = 9;"
     " ALTER TABLE {t} ALTER more TYPE json",
+    # Its rows of before the next column have as many fields as that one's would.
+    "into_text_ahead": "BEGIN; ALTER TABLE {t} ADD more xml; UPDATE {t} SET n = 5 WHERE id = 9;"
+    " ALTER TABLE {t} ALTER more TYPE text; ALTER TABLE {t} ADD most text; COMMIT",
+    "into_oid_behind": "BEGIN; ALTER TABLE {t} ADD more int; ALTER TABLE {t} ADD most text;"
+    " UPDATE {t} SET more = -1 WHERE id = 9; ALTER TABLE {t} ALTER more TYPE oid; COMMIT",
     "to_and_fro": "ALTER TABLE {t} ALTER r TYPE oid; UPDATE {t} SET r = 'pg_class'::regclass WHERE id = 9;"
     " ALTER TABLE {t} ALTER r TYPE regclass",
     "moved": "ALTER TABLE {t} ADD more int DEFAULT 5; VACUUM FULL {t}",

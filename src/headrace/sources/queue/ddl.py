@@ -6,7 +6,10 @@ later statement: then it was there before that, which is all that is asked. If t
 type, rows of before were printed under a type that no look shows (`following`). It did not where the row is
 the one of ADD COLUMN (`as_added`): that writes the table's row in the same command; a default in the
 next one, and the column's row once more behind that. Nor did it where the table got its TOAST table by then
-(`as_toasted`), if the other type would have asked for one as well.
+(`as_toasted`), if the other type would have asked for one as well. And where another column was added by a
+later command of its transaction, rows that have that one were printed behind the last write of this one's row
+(`ahead_of`): of `ADD a text, ADD b text`, in one statement or in two, rows with a and without b alone are
+in doubt, and there are none but those that the transaction itself wrote in between.
 
 A snapshot names the transactions that ran, but no subtransactions. So a number alone shows
 
@@ -22,7 +25,7 @@ Read by `schema_check` within the transaction of its look.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.batch import Batch, Snapshot
@@ -53,6 +56,7 @@ class Ddl:
     as_toasted: frozenset[tuple[int, int]] = (
         frozenset()
     )  # those that were there no sooner than its TOAST table
+    ahead_of: Mapping[tuple[int, int], int] = field(default_factory=dict)  # those written before one as added
     cast: frozenset[int] = frozenset()  # types that a column may get without its rows being written anew
 
     def spans(self, upstream: Upstream, oid: int, ahead: int | None = None) -> dict[int, Span]:
@@ -79,7 +83,8 @@ SELECT a.attrelid::int8, a.attnum, a.xmin::text::int8,
        a.xmax = '0' AND EXISTS (
             SELECT FROM pg_catalog.pg_attribute o
              WHERE o.attrelid = c.reltoastrelid AND o.attnum = 1 AND o.xmin = a.xmin AND o.xmax = '0'
-               AND o.cmin::text::int8 > a.cmin::text::int8)
+               AND o.cmin::text::int8 > a.cmin::text::int8),
+       a.xmin = c.xmin AND a.xmax = '0' AND c.xmax = '0' AND a.cmin::text::int8 < c.cmin::text::int8
   FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
   JOIN unnest(%s::oid[], %s::int2[]) w(relation, number) ON a.attrelid = w.relation AND a.attnum = w.number
 """
@@ -103,21 +108,33 @@ def read(
     written: dict[int, dict[int, int]] = {}
     added: set[tuple[int, int]] = set()
     toasted: set[tuple[int, int]] = set()
+    earlier: set[tuple[int, int]] = set()
     columns_of = [list(each) for each in zip(*wanted, strict=True)]
-    for oid, number, xmin, as_added, as_toasted in query(connection, _WRITTEN, columns_of):
+    for oid, number, xmin, as_added, as_toasted, is_earlier in query(connection, _WRITTEN, columns_of):
         if xmin >= _FIRST:
             written.setdefault(oid, {})[number] = reached - ((reached - xmin) % _CYCLE)
         if as_added:
             added.add((oid, number))
         if as_toasted:
             toasted.add((oid, number))
+        if is_earlier:
+            earlier.add((oid, number))
     xids = [xid for each in written.values() for xid in each.values()]
     ticks = _ticks(connection, upstream, min(xids, default=reached))
     if ticks and reached - ticks[0][1].xmin >= _FAR:
         return Ddl({}, newest.number + 2)
     moments = {oid: {n: moment_of(xid, ticks) for n, xid in each.items()} for oid, each in written.items()}
     casts = frozenset(target for (target,) in query(connection, _CASTS))
-    return Ddl(moments, newest.number + 2, frozenset(added), frozenset(toasted), casts)
+    ahead_of = _ahead_of(earlier, added)
+    return Ddl(moments, newest.number + 2, frozenset(added), frozenset(toasted), ahead_of, casts)
+
+
+def _ahead_of(
+    earlier: Collection[tuple[int, int]], added: Collection[tuple[int, int]]
+) -> dict[tuple[int, int], int]:
+    """The column that was added, as it is, behind the last write of an earlier one's row."""
+    later = {column: [n for oid, n in added if oid == column[0] and n > column[1]] for column in earlier}
+    return {column: min(numbers) for column, numbers in later.items() if numbers}
 
 
 def _ticks(connection: Session, upstream: Upstream, oldest: int) -> list[tuple[int, Snapshot]]:

@@ -101,7 +101,11 @@ class Following:
         if later is None or not spans.keys() >= set(retyped):
             return None
         behind = layouts.without(later, self.passed)
-        return [*behind.doubts, *(doubt for n in retyped for doubt in behind.of_column(n, spans[n]))]
+        later_ones = {n: self.ddl.ahead_of.get((table.number, n)) for n in retyped}
+        return [
+            *behind.doubts,
+            *(doubt for n, one in later_ones.items() for doubt in behind.of_column(n, spans[n], one)),
+        ]
 
     def _written(self, connection: Session, oid: int, doubt: Doubt) -> bool:
         """Tell whether there are such rows, or may be; what this lake has passed is not asked for."""

@@ -89,9 +89,12 @@ class Layouts:
         ]
         return [doubt for doubt in pairs if doubt.since < doubt.until]
 
-    def of_column(self, number: int, written: Span) -> list[Doubt]:
-        """The rows with a column that may have been written before its row in the catalog was."""
-        mine = [each for each in self.known if number in each.numbers]
+    def of_column(self, number: int, written: Span, behind: int | None = None) -> list[Doubt]:
+        """The rows with a column that may have been written before its row in the catalog was.
+
+        None of those that have the column `behind`, which came later than that.
+        """
+        mine = [each for each in self.known if number in each.numbers and behind not in each.numbers]
         found = [Doubt(len(each.numbers), each.since, min(each.until, written.by + 1)) for each in mine]
         return [doubt for doubt in found if doubt.since < doubt.until]
 
