@@ -422,9 +422,15 @@ class Followed:
 
 def defined(queue: Capturing) -> TableDef:
     """The table, captured, as the lake records it."""
-    found = capture.capture(queue.session, LAKE, [R])
+    return defined_all(queue, {"r": R})["r"]
+
+
+def defined_all(queue: Capturing, names: dict[str, TableName]) -> dict[str, TableDef]:
+    """Tables, captured, as the lake records them."""
+    found = capture.capture(queue.session, LAKE, list(names.values()))
     assert found.errors == {}
-    return replace(found.defs[R], details=json.loads(json.dumps(found.defs[R].details)))
+    defs = {key: found.defs[name] for key, name in names.items()}
+    return {key: replace(each, details=json.loads(json.dumps(each.details))) for key, each in defs.items()}
 
 
 def test_rows_that_were_deleted_behind_the_newest_tick_are_not_taken_for_none(queue_server: Server) -> None:
@@ -448,6 +454,85 @@ def test_rows_that_were_deleted_behind_the_newest_tick_are_not_taken_for_none(qu
         followed.forget()
         executed(database, ["INSERT INTO p VALUES (2, 40, 'later')"])
         assert followed.net(looked.end.time) == {(2, 40, "later"): 1}
+
+
+WITH_ROWS = "CREATE TABLE {t}_p (LIKE {t}); INSERT INTO {t}_p VALUES (1, 40, 'brought')"
+JOIN = "ALTER TABLE {t} ATTACH PARTITION {t}_p FOR VALUES FROM (40) TO (50)"
+# What happens to a tree before a tick, and behind it before a look; {t} is the root. True: the tick shows
+# rows, or may, of which nothing is there any more.
+PASSING: dict[str, tuple[str, str, bool]] = {
+    "detached": (f"{WITH_ROWS}; {JOIN}", "ALTER TABLE {t} DETACH PARTITION {t}_p", True),
+    "dropped": (f"{WITH_ROWS}; {JOIN}", "DROP TABLE {t}_p", True),
+    "truncated": (f"{WITH_ROWS}; {JOIN}", "TRUNCATE {t}_p; ALTER TABLE {t} DETACH PARTITION {t}_p", True),
+    "in_savepoint": (
+        f"BEGIN; SAVEPOINT s; {WITH_ROWS}; {JOIN}; RELEASE s; COMMIT",
+        "ALTER TABLE {t} DETACH PARTITION {t}_p",
+        True,
+    ),
+    "another_in_its_place": (
+        f"{WITH_ROWS}; {JOIN}",
+        f"DROP TABLE {{t}}_p; CREATE TABLE {{t}}_p (LIKE {{t}}); {JOIN}",
+        True,
+    ),
+    "leaf_of_what_came": (
+        f"{WITH_ROWS}; CREATE TABLE {{t}}_m (LIKE {{t}}) PARTITION BY RANGE (k);"
+        f" {JOIN.replace('TABLE {t} ', 'TABLE {t}_m ')}; {JOIN.replace('_p', '_m')}",
+        "ALTER TABLE {t}_m DETACH PARTITION {t}_p",
+        True,
+    ),
+    "born_and_dropped": (
+        "CREATE TABLE {t}_p PARTITION OF {t} FOR VALUES FROM (40) TO (50)",
+        "DROP TABLE {t}_p",
+        True,
+    ),
+    "within_one_transaction": (
+        f"BEGIN; {WITH_ROWS}; {JOIN}; ALTER TABLE {{t}} DETACH PARTITION {{t}}_p; COMMIT",
+        "SELECT",
+        False,
+    ),
+    "before_the_tick": (f"{WITH_ROWS}; {JOIN}; DROP TABLE {{t}}_p", "SELECT", False),
+    "rolled_back": (f"BEGIN; {WITH_ROWS}; {JOIN}; ROLLBACK", "SELECT", False),
+    "behind_the_tick": ("SELECT", f"{WITH_ROWS}; {JOIN}; DROP TABLE {{t}}_p", False),
+    "born_and_there": ("CREATE TABLE {t}_p PARTITION OF {t} FOR VALUES FROM (40) TO (50)", "SELECT", False),
+    "of_another_tree": (
+        "CREATE TABLE {t}_w (LIKE {t}) PARTITION BY LIST (k);"
+        " ALTER TABLE {t}_w ATTACH PARTITION {t} FOR VALUES IN (1, 2)",
+        "INSERT INTO {t}_0 VALUES (1, 2, 'to no root'); ALTER TABLE {t}_w DETACH PARTITION {t}",
+        True,
+    ),
+    "detached_for_a_while": (
+        "ALTER TABLE {t} DETACH PARTITION {t}_0",
+        "ALTER TABLE {t} ATTACH PARTITION {t}_0 FOR VALUES FROM (0) TO (10)",
+        True,
+    ),
+}
+
+
+def test_a_partition_that_a_tick_shows_and_no_look_is_not_passed_over(queue_server: Server) -> None:
+    with queue_server.database() as database, capturing(database) as queue:
+        tables = {case: f"r_{number}" for number, case in enumerate(PASSING)}
+        for table in tables.values():
+            tree = "CREATE TABLE {t} (id int, k int, v text) PARTITION BY RANGE (k)"
+            leaf = "CREATE TABLE {t}_0 PARTITION OF {t} FOR VALUES FROM (0) TO (10)"
+            executed(database, [each.format(t=table) for each in (tree, leaf)])
+        names = {case: TableName("public", table) for case, table in tables.items()}
+        known = defined_all(queue, names)
+        before = tick.take(queue.session, LAKE.objects)
+        for case, (amid, _, _) in PASSING.items():
+            executed(database, amid.format(t=tables[case]).split("; "))
+        tick.take(queue.session, LAKE.objects)
+        for case, (_, behind, _) in PASSING.items():
+            executed(database, behind.format(t=tables[case]).split("; "))
+        looked = check(queue.session, LAKE, known)
+        assert looked.end.time > LAKE.log.time(before.number)
+        assert {case: case in looked.changes for case in PASSING} == {
+            case: copied for case, (_, _, copied) in PASSING.items()
+        }
+        # Whoever is copied anew is not told of it once more, nor are the others.
+        known = {**known, **looked.news, **defined_all(queue, {case: names[case] for case in looked.changes})}
+        tick.take(queue.session, LAKE.objects)
+        again = check(queue.session, LAKE, known)
+        assert (again.changes, again.news) == ({}, {})
 
 
 ROUNDS = [30, pytest.param(600, marks=pytest.mark.full)]

@@ -91,6 +91,7 @@ def as_version_3(database: Database) -> None:
         [
             capture_function(MAIN).replace(new, asked),
             "DROP SEQUENCE headrace.current_main",
+            "ALTER TABLE headrace.tick DROP attached",
             "UPDATE headrace.queue SET version = 3, current = 2",
         ],
     )

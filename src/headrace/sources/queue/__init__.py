@@ -13,6 +13,7 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     triggers     the triggers of one table: read, made, taken away
     definitions  tables as PostgreSQL's catalog has them, with their triggers
     partitions   what is beneath a partitioned table: how its rows become the root's, and from when on
+    attachments  the partitions that came, as ticks show them: of some no look tells
     emptiness    which partitions that were attached brought no row
     printed_rows writers whose rows were printed by what a type was, which are let end
     capture      which tables have triggers, for which lake; `tables` says it as the contract wants it

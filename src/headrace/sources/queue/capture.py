@@ -25,6 +25,7 @@ from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.preflight.roots import inside_root, leaves_held, outside_roots
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.table_access import overtaken
+from headrace.sources.queue import tick
 from headrace.sources.queue.creation import read_schema
 from headrace.sources.queue.definitions import (
     QueuedTable,
@@ -83,7 +84,8 @@ def capture(
     objects = upstream.objects
     for table in find_tables(connection, objects, names):
         _capture(connection, upstream, table.entry.oid, table.name, waiting)
-    return _captured(connection, find_tables(connection, objects, names))
+    looked = tick.last(connection, objects)
+    return _captured(connection, find_tables(connection, objects, names), looked)
 
 
 def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) -> Examined:
@@ -92,14 +94,15 @@ def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) 
     What they are by now they have to have been when they were looked at: the stream began in between, and
     has rows of that time.
     """
-    looked = {table.number: entry_of(table.details) for table in tables}
-    found = read_tables(connection, upstream.objects, list(looked))
+    known = {table.number: entry_of(table.details) for table in tables}
+    looked = tick.last(connection, upstream.objects)
+    found = read_tables(connection, upstream.objects, list(known))
     for each in found:
         # Its triggers were not there yet.
-        last = replace(looked[each.entry.oid], memberships=each.entry.memberships)
+        last = replace(known[each.entry.oid], memberships=each.entry.memberships)
         if (what := differs(last, each.entry)) is not None:
             raise overtaken(f"{each.name} changed after it was looked at: {what}")
-    return _captured(connection, found)
+    return _captured(connection, found, looked)
 
 
 def _capture(connection: Session, upstream: Upstream, oid: int, name: TableName, waiting: Waiting) -> None:
@@ -117,7 +120,9 @@ def _capture(connection: Session, upstream: Upstream, oid: int, name: TableName,
     patiently(connection, objects, (oid, name), attempt, waiting)
 
 
-def _captured(connection: Session, tables: Sequence[QueuedTable]) -> Examined:
+def _captured(connection: Session, found: Sequence[QueuedTable], looked: int) -> Examined:
+    """The tables as they are since before a tick was the newest."""
+    tables = [replace(each, looked=looked) for each in found]
     flaws = {each.name: uncaptured(each.name, each.triggers.flaw) for each in tables if each.triggers.flaw}
     # Once more: what a table was when it was examined it may be no more.
     return _examined(tables, {**unfit_tables(connection, [each.entry for each in tables]), **flaws})

@@ -37,6 +37,7 @@ from headrace.sources.postgres.catalog.table_def import (
 )
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import layouts
+from headrace.sources.queue.attachments import LOOKED
 from headrace.sources.queue.layouts import Layouts
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.partitions import KEY, Partition, partitions_of, to_records
@@ -53,6 +54,7 @@ class QueuedTable:
     triggers: Triggers
     partitions: Mapping[int, Partition] = field(default_factory=dict)
     catalog: TableEntry | None = field(default=None, compare=False)  # the entry as any look brings it
+    looked: int | None = field(default=None, compare=False)  # a tick no newer than the look
 
     @property
     def name(self) -> TableName:
@@ -126,6 +128,8 @@ def to_details(
     details = table_def_record.to_record(table.entry)
     if table.entry.kind == PARTITIONED:
         details[KEY] = to_records(table.partitions if partitions is None else partitions)
+        if table.looked is not None:
+            details[LOOKED] = table.looked
     if known is not None and known.matter:
         details[layouts.KEY] = known.to_record()
     return details
@@ -133,7 +137,7 @@ def to_details(
 
 def entry_of(details: Mapping[str, Any]) -> TableEntry:
     """The table that a look showed, out of its record."""
-    ours = (KEY, layouts.KEY)
+    ours = (KEY, LOOKED, layouts.KEY)
     return table_def_record.from_record({key: value for key, value in details.items() if key not in ours})
 
 

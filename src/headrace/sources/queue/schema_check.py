@@ -16,14 +16,15 @@ on a partition that was attached since the last look (`emptiness`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from headrace.sources.contract.tables import SchemaCheck, TableDef
+from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog.alteration import differs, is_news
-from headrace.sources.postgres.catalog.table_def import TableEntry
+from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
-from headrace.sources.queue import loss, partitions, tick
+from headrace.sources.queue import attachments, loss, partitions, tick
 from headrace.sources.queue import upstream as upstreams
-from headrace.sources.queue.definitions import QueuedTable
+from headrace.sources.queue.definitions import QueuedTable, definition
 from headrace.sources.queue.emptiness import with_emptiness
 from headrace.sources.queue.following import Following, lives
 from headrace.sources.queue.look_memory import LookMemory
@@ -54,12 +55,18 @@ def _look(
         seen = memory.read(connection, upstream.objects, sorted({table.number for table in known.values()}))
         last = memory.others(known, seen)
         now, held = with_emptiness(connection, last.values(), seen)
+        roots = {oid: each for oid, each in now.items() if each.entry.kind == PARTITIONED}
+        now = {**now, **{oid: replace(each, looked=newest.number) for oid, each in roots.items()}}
         looked = Following.look(connection, upstream, sight, last, now)
+        trees = {oid: each.entry.tree for oid, each in roots.items()}
+        gone = attachments.passing(connection, upstream.objects, newest.number, known, trees)
     looked.settle(connection, known)
     changes, news = {}, {}
+    for key in sorted(gone):
+        changes[key] = Change(_GONE, definition(now[known[key].number]))
     for key, before in last.items():
         table, found = known[key], now.get(known[key].number)
-        if table.number in held:
+        if table.number in held or key in gone:
             continue
         what = _difference(before, table, found) or looked.doubt(key)
         if what is not None:
@@ -68,8 +75,11 @@ def _look(
             news[key] = looked.renewed(before, table, found)
         elif found is not None and table.number not in looked.moved:
             memory.note_same(key, table, seen[table.number])
-    locked = frozenset(key for key, table in known.items() if table.number in held)
+    locked = frozenset(key for key, table in known.items() if table.number in held and key not in gone)
     return SchemaCheck(newest.position(upstream.log), 0, changes, news, locked)
+
+
+_GONE = "a partition came and went since the last look; its rows were there at a tick in between"
 
 
 def _difference(last: TableEntry, known: TableDef, found: QueuedTable | None) -> str | None:

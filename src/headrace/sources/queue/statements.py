@@ -82,7 +82,8 @@ def schema_statements(objects: Objects) -> list[str]:
         " current smallint NOT NULL, version integer NOT NULL, made timestamptz NOT NULL,"
         " events oid[] NOT NULL, switched timestamptz NOT NULL)",
         f"CREATE TABLE {objects.tick} (queue text, tick bigint, taken timestamptz NOT NULL,"
-        " snapshot pg_snapshot NOT NULL, nonce uuid NOT NULL, PRIMARY KEY (queue, tick))",
+        " snapshot pg_snapshot NOT NULL, nonce uuid NOT NULL, attached json,"
+        " PRIMARY KEY (queue, tick))",
         f"CREATE TABLE {objects.reader} (queue text, lake text, tick bigint NOT NULL,"
         " seen timestamptz NOT NULL, PRIMARY KEY (queue, lake))",
         f"CREATE TABLE {objects.tracked} (queue text, lake text, relation oid,"
@@ -129,6 +130,7 @@ def step_statements(objects: Objects, owner: str) -> list[str]:
         "BEGIN",
         f"SET LOCAL ROLE {quote_identifier(owner)}",
         current_statement(objects),
+        f"ALTER TABLE {objects.tick} ADD COLUMN IF NOT EXISTS attached json",
         f"SELECT {_setting(objects, 'q.current')} FROM {objects.queue} q WHERE q.name = '{objects.name}'",
         capture_function(objects),
         exclusion(objects),

@@ -30,6 +30,7 @@ from headrace.core.position import Position
 from headrace.sources.postgres.catalog.locks import transaction
 from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
+from headrace.sources.queue import attachments
 from headrace.sources.queue.batch import Batch, Snapshot
 from headrace.sources.queue.loss import gone
 from headrace.sources.queue.objects import Objects
@@ -148,7 +149,7 @@ def taking(connection: Session, objects: Objects) -> Iterator[Tick]:
         query(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
         _lock(connection, objects)
         failpoint("queue.tick.before")
-        [row] = query(connection, _insertion(objects).encode(), [objects.name, objects.name])
+        [row] = query(connection, _insertion(objects).encode(), [objects.name] * 4, prepared=True)
         yield _tick(row)
     failpoint("queue.tick.after")
 
@@ -219,14 +220,22 @@ def _holders(connection: Session, objects: Objects) -> Sequence[str]:
 def _insertion(objects: Objects) -> str:
     clock = "pg_catalog.clock_timestamp()"
     return f"""
-        INSERT INTO {objects.tick} AS t (queue, tick, taken, snapshot, nonce)
+        INSERT INTO {objects.tick} AS t (queue, tick, taken, snapshot, nonce, attached)
         SELECT %s, coalesce(max(k.tick), 0) + 1,
                greatest({clock}, max(k.taken) + '1 us'::pg_catalog.interval),
-               pg_catalog.pg_current_snapshot(), pg_catalog.gen_random_uuid()
+               pg_catalog.pg_current_snapshot(), pg_catalog.gen_random_uuid(),
+               {attachments.expression(objects)}
           FROM (SELECT k.tick, k.taken FROM {objects.tick} k
                  WHERE k.queue = %s ORDER BY k.tick DESC LIMIT 1) k
         RETURNING {_TICK}
     """
+
+
+def last(connection: Session, objects: Objects) -> int:
+    """The number of the newest tick; 0 where none was taken."""
+    statement = f"SELECT coalesce(max(t.tick), 0) FROM {objects.tick} t WHERE t.queue = %s"
+    [(number,)] = query(connection, statement.encode(), [objects.name])
+    return int(number)
 
 
 def reach(connection: Session, objects: Objects) -> Tick:

@@ -1,0 +1,92 @@
+"""Attachments: the partitions that ticks show, so that one that came and went between two looks is told of.
+
+A partition that is attached with rows brings them without a statement, and takes them along when it goes. The
+catalog keeps nothing of one that went. So each tick says, in the statement that takes it and by its snapshot,
+what has come beneath roots that are captured since the tick before (`tick.attached`):
+
+    look ── D ─── tick: p came ─── tick ─── look: p is not there      its rows are in the tick's time: the
+                                                                      lake lacks them: copied anew
+    look ── D ─── tick ─────────── tick ─── look                      it came and went between two ticks, or
+                  within one transaction: no tick shows it            in vain: nothing is missing anywhere
+
+    came       the row of its place in the tree, or of one above it, is of a transaction no older than all
+               that ran at the tick before: a few may be named twice, none is left out. A snapshot names no
+               subtransactions, so nothing finer can be asked
+    D          the newest tick of the look that the record is of (`LOOKED`): what came by then was there
+
+A tick that says nothing (NULL) was taken by a program that does not know of this: its roots are copied anew.
+Asked by `schema_check` within its look, written by `tick`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.postgres.catalog.partition_tree import Branch
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.objects import Objects
+
+LOOKED = "looked"  # of a root's record: the newest tick of its look
+
+_IS_NEW = "((n.next - i.xmin::text::int8) & 4294967295) <= n.span"
+
+
+def expression(objects: Objects) -> str:
+    """The value of a tick that is being taken; its parameters are the queue's name, twice."""
+    return f"""(
+        WITH RECURSIVE n(next, span) AS (
+            SELECT x.next, x.next - coalesce((
+                SELECT pg_catalog.pg_snapshot_xmin(k.snapshot)::text::int8 FROM {objects.tick} k
+                 WHERE k.queue = %s ORDER BY k.tick DESC LIMIT 1), 0)
+              FROM (SELECT pg_catalog.pg_snapshot_xmax(
+                    pg_catalog.pg_current_snapshot())::text::int8) x(next)),
+        roots(oid) AS (
+            SELECT DISTINCT w.relation FROM {objects.tracked} w
+              JOIN pg_catalog.pg_partitioned_table p ON p.partrelid = w.relation WHERE w.queue = %s),
+        beneath(root, oid, made, new) AS (
+            SELECT r.oid, i.inhrelid, i.xmin, {_IS_NEW}
+              FROM roots r JOIN pg_catalog.pg_inherits i ON i.inhparent = r.oid CROSS JOIN n
+             WHERE EXISTS (SELECT FROM pg_catalog.pg_inherits i, n WHERE {_IS_NEW})
+             UNION ALL
+            SELECT b.root, i.inhrelid, i.xmin, b.new OR {_IS_NEW}
+              FROM beneath b JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid CROSS JOIN n)
+        SELECT coalesce(json_agg(json_build_array(b.root::int8, b.oid::int8, b.made::text::int8)
+                                 ORDER BY b.root, b.oid), '[]')
+          FROM beneath b WHERE b.new)"""
+
+
+def passing(
+    connection: Session,
+    objects: Objects,
+    newest: int,
+    known: Mapping[str, TableDef],
+    trees: Mapping[int, Iterable[Branch]],
+) -> frozenset[str]:
+    """The roots, by key, beneath which a tick shows a partition that this look does not; within the look."""
+    looked = {
+        key: table.details[LOOKED]
+        for key, table in known.items()
+        if LOOKED in table.details and table.number in trees
+    }
+    if not looked:
+        return frozenset()
+    rows = query(
+        connection,
+        f"SELECT t.tick, t.attached FROM {objects.tick} t WHERE t.queue = %s AND t.tick > %s AND t.tick <= %s"
+        " AND coalesce(t.attached::text, '') <> '[]'".encode(),
+        [objects.name, min(looked.values()), newest],
+        prepared=True,
+    )
+    there = {number: {(each.oid, each.attached) for each in tree} for number, tree in trees.items()}
+    return frozenset(
+        key
+        for tick, attached in rows
+        for key, since in looked.items()
+        if tick > since
+        and (attached is None or not _beneath(known[key].number, attached) <= there[known[key].number])
+    )
+
+
+def _beneath(root: int, attached: Iterable[tuple[int, int, int]]) -> set[tuple[int, int]]:
+    return {(oid, made) for number, oid, made in attached if number == root}
