@@ -140,6 +140,22 @@ def test_a_role_without_rights_is_told_which_and_needs_no_more(database: Databas
             assert capture.half_captured(queue.session, LAKE) == []
 
 
+def test_a_table_of_somebody_else_is_warned_of_until_its_owner_ran_the_script(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int); GRANT SELECT, TRIGGER ON t TO app")
+    with capturing(database) as queue:
+        for made in (False, True):
+            report = examined(database, "public.t")
+            assert codes(report)["QUEUE_REPLICA_ROLE"] is Level.WARNING
+            assert report.errors == ()
+            if not made:
+                queue.capture("t")
+        found = [each for each in report.findings if each.code == "QUEUE_REPLICA_ROLE"]
+        database.execute("; ".join(found[0].then))
+        assert examined(database, "public.t").findings == ()
+        database.execute("SET session_replication_role = replica; INSERT INTO t VALUES (1)")
+        queue.agree("t")
+
+
 def test_the_script_makes_what_we_would_make(database: Database) -> None:
     executed(database, ["CREATE TABLE t (id int PRIMARY KEY)"])
     statements = script(examined(database, "public.t").findings)

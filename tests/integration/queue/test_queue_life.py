@@ -22,6 +22,7 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline import mirror as pipeline
 from headrace.pipeline.commands import drop_source
 from headrace.pipeline.stream import cadence
+from headrace.sources.postgres.session import connection
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.statements import step_statements
 from headrace.testing.postgres import Database
@@ -69,6 +70,11 @@ class QueueMirror:
         """The status of the run says that it waits for this."""
         status = statusfile.read(open_store(str(self.path)), "main")
         return status is not None and code in status.said.warnings
+
+    def error(self) -> str | None:
+        """The code of what the run waits for as a whole, by its status."""
+        status = statusfile.read(open_store(str(self.path)), "main")
+        return None if status is None or status.said.error is None else status.said.error["code"]
 
     def agrees(self, name: str) -> bool:
         """The newest mark holds what the table holds."""
@@ -269,6 +275,24 @@ def test_a_queue_that_lost_a_table_or_is_older_is_refused_until_that_is_mended(
     executed(database, ["UPDATE t SET v = v || ' by now' WHERE id > 2"])
     mirror.once()
     assert mirror.agrees("t")
+
+
+@pytest.mark.full
+def test_who_holds_the_queues_row_is_in_the_status_until_he_lets_it_go(
+    database: Database, mirrors: tuple[QueueMirror, QueueMirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connection.PINS, "lock_timeout", "300ms")
+    mirror, _ = mirrors
+    mirror.once()
+    with mirror.live() as running, database.connect(user="app") as holder:
+        holder.execute("BEGIN; SELECT 1 FROM headrace.queue FOR UPDATE")
+        executed(database, ["INSERT INTO t VALUES (2, 'no tick shows it')"])
+        wait_for(lambda: running.done() or mirror.error() == "QUEUE_LOCKED", "it says so")
+        assert not running.done(), running.exception()
+        holder.execute("COMMIT")
+        wait_for(lambda: running.done() or mirror.agrees_by_now("t"), "a further mark")
+        assert not running.done(), running.exception()
+        wait_for(lambda: running.done() or mirror.error() is None, "it says so no more")
 
 
 # What somebody does by hand beside a run that goes on, and how that run ends.
