@@ -8,6 +8,7 @@ t    is written again in the lake, in portions      evolve.rewrite.before · bet
 from __future__ import annotations
 
 import errno
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.core.errors import HeadraceError
-from headrace.lake.format import column_chunks
+from headrace.lake.format import column_chunks, layout
 from headrace.lake.format.status import TableStatus
 from headrace.lake.log.marks import Mark
 from headrace.lake.read.lake import Lake
@@ -210,7 +211,11 @@ def test_maintenance_a_look_at_the_rows_and_a_resync_beside_it(
         assert told.copy is not None
         assert (told.copy.rows_known, told.schema_version) == (50, 1)
         _is_away(portioned, before)
+        portion = portioned.path / "tables/main/public/t" / layout.file_name(before.epoch + 1)
+        portion.write_bytes(b"of a task that has been at work for long")
+        os.utime(portion, (0, 0))
         ask.ask(str(portioned.path), "maintain", {"retention": None, "grace": 0}, url=url)
+        assert portion.exists()
         with pytest.raises(Exception, match="RESYNC_TABLE_COPYING"):
             ask.ask(str(portioned.path), "resync", {"tables": ["public.t"]}, url=url)
         ask.ask(str(portioned.path), "resync", {"tables": ["public.other"]}, url=url)
