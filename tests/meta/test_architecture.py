@@ -37,3 +37,17 @@ def test_what_is_asked_of_postgresql_fails_with_a_code() -> None:
         if any(path.is_relative_to(room) for room in rooms) and raw.search(path.read_text(encoding="utf-8"))
     }
     assert asking == {"statements.py"}
+
+
+def test_nobody_waits_for_a_server_with_pythons_lock_held() -> None:
+    """Then no other thread goes on, and not the one either that ends what lasts too long (`timeouts`)."""
+    held = re.compile(r"PGconn\.connect\(|get_copy_data\(0\)|get_cancel\(|get_result\(")
+    rooms = [SOURCE / "sources" / room for room in ("postgres", "queue")]
+    waiting = {
+        (path.name, call)
+        for path in python_files()
+        if any(path.is_relative_to(room) for room in rooms)
+        for call in held.findall(path.read_text(encoding="utf-8"))
+    }
+    # The result is there by then; where there is no other way, the older libpq's.
+    assert waiting == {("statements.py", "get_result("), ("cancellation.py", "get_cancel(")}

@@ -18,8 +18,11 @@ from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import PINS, connect, plain, replication
 from headrace.sources.postgres.session.identity import identify, verify
 from headrace.sources.postgres.session.statements import ask, ask_within, in_transaction, query
+from headrace.sources.postgres.snapshot import copy_out
+from headrace.sources.postgres.snapshot.copy_out import stream_copy
 from headrace.testing.ports import free_port
 from headrace.testing.postgres import Database, postgres
+from headrace.testing.proxy import Proxy
 from headrace.testing.tls import issue
 from tests.integration.postgres.pooler import pooler
 
@@ -224,7 +227,7 @@ def test_a_session_that_the_server_ends_is_a_lost_connection(database: Database)
     assert caught.value.code == "PG_CONNECTION_LOST"
 
 
-def test_tls_is_verified_to_the_end(tmp_path: Path) -> None:
+def test_tls_is_verified_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, other = issue(_folder(tmp_path / "ours")), issue(_folder(tmp_path / "other"))
     with postgres(tls=ours, hba=["hostnossl all app all reject"]) as server:
 
@@ -237,6 +240,17 @@ def test_tls_is_verified_to_the_end(tmp_path: Path) -> None:
         pgconn = replication(verified, role="test")
         assert pgconn.ssl_in_use
         pgconn.finish()
+        monkeypatch.setattr(copy_out, "COPY_SECONDS", 1.0)
+        with Proxy(server.host, server.port) as proxy:
+            address = Address.parse(server.url(user="app", sslmode="require", port=proxy.port))
+            rows = stream_copy(
+                plain(address, role="test"), "COPY (SELECT generate_series(1, 4000000)) TO STDOUT"
+            )
+            assert next(rows).tobytes().startswith(b"1\n2\n")
+            proxy.half_open()
+            with pytest.raises(Transient) as lost:  # libpq's own wait would keep the watch from ending it
+                sum(map(len, rows))
+            assert lost.value.code == "PG_CONNECTION_LOST"
         with pytest.raises(Misconfigured) as caught:
             connect(url("verify-full", other.authority), role="test")
         assert caught.value.code == "PG_TLS_REFUSED"

@@ -15,9 +15,9 @@ from psycopg import pq
 
 from headrace.core.errors import Transient
 from headrace.sources.postgres.protocol.wire import wire
-from headrace.sources.postgres.session import statements, timeouts
+from headrace.sources.postgres.session import cancellation, statements, timeouts
 from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.connection import connect, plain
 from headrace.sources.postgres.session.statements import ask, ask_within, query
 from headrace.testing.postgres import Database
 from headrace.testing.proxy import Proxy
@@ -57,6 +57,57 @@ def test_a_connection_that_libpq_knows_to_be_lost_says_so_in_our_words(database:
                 with pytest.raises(Transient) as lost:
                     question()
                 assert lost.value.code == "PG_CONNECTION_LOST"
+
+
+def test_a_server_that_does_not_hear_a_cancellation_holds_nobody_up(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither who waits for it, nor any other thread of the process."""
+    beats, over = [time.monotonic()], threading.Event()
+
+    def beat() -> None:
+        while not over.wait(0.05):
+            beats.append(time.monotonic())
+
+    monkeypatch.setattr(statements, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(cancellation, "REQUEST_SECONDS", 0.5)
+    with Proxy(database.server.host, database.server.port) as proxy:
+        pgconn = plain(Address.parse(database.url(port=proxy.port)), role="test")
+        proxy.stall()
+        heart = threading.Thread(target=beat)
+        heart.start()
+        with pytest.raises(Transient) as lost:
+            ask_within(pgconn, "SELECT pg_sleep(60)", 0.2)
+        over.set()
+        heart.join()
+        pgconn.finish()
+    assert lost.value.code == "PG_CONNECTION_LOST"
+    assert len(beats) > 10
+
+
+def test_a_watch_that_could_not_be_started_is_started_for_the_next_wait(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with Proxy(database.server.host, database.server.port) as proxy:
+        address = Address.parse(database.url(port=proxy.port))
+        with closing(connect(address, role="test")) as connection:
+            watch = timeouts._Watch()
+            monkeypatch.setattr(timeouts, "_watch", watch)
+            with monkeypatch.context() as patched:
+                patched.setattr(threading.Thread, "start", exhausted)
+                with pytest.raises(Transient) as caught:
+                    query(connection, "SELECT 1")
+            assert caught.value.code == "THREADS_EXHAUSTED"
+            proxy.half_open()
+            monkeypatch.setattr(statements, "silence", partial(timeouts.silence, seconds=0.5))
+            with pytest.raises(Transient) as lost:
+                query(connection, "SELECT 2")
+            assert lost.value.code == "PG_CONNECTION_LOST"
+    assert watch._thread is not None
+    watch._thread.name = "over"  # nobody else's waits are its own
 
 
 def test_a_long_answer_may_take_its_time_while_something_is_heard(database: Database) -> None:

@@ -29,7 +29,8 @@ from psycopg import OperationalError, pq
 
 from headrace.core.errors import Transient
 from headrace.sources.postgres.protocol.messages import data_frame, error_frame, query
-from headrace.sources.postgres.session.timeouts import socket_of
+from headrace.sources.postgres.session.statements import next_result
+from headrace.sources.postgres.session.timeouts import silence, socket_of
 
 RECEIVE_BUFFER = 8 * 1024 * 1024
 LOW_WATER = 256 * 1024
@@ -230,7 +231,8 @@ class LibpqWire:
         return True
 
     def _ended(self) -> None:
-        result = self._pgconn.get_result()
+        with silence(self._pgconn):
+            result = next_result(self._pgconn)
         if result is None or result.status != pq.ExecStatus.FATAL_ERROR:
             self._frames += b"c\0\0\0\4"
         else:

@@ -5,6 +5,7 @@
     identity        the proof that two connections reached the same server and database
     statements      one question, one answer; each wait has an end
     timeouts        hang up on a server that does not answer
+    cancellation    have the server end what it does for a connection
     refusals        the coded error of a login that failed, or of a statement that the server did not run
     clock           the server's clock, held against its log
     log_end         how far the server's log goes

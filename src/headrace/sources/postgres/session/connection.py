@@ -22,10 +22,12 @@ That it leads to the same server as before is proved by `identity`; what goes wr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.sources.postgres.session.address import Address
@@ -82,14 +84,19 @@ NETWORK_DEFAULTS: Mapping[str, str] = {
 
 _APPLICATION_NAME_LIMIT = 63
 
+C = TypeVar("C", bound="psycopg.Connection[TupleRow]")
+
+
+class _Opened(psycopg.Connection[TupleRow]):
+    """A connection of which libpq's part alone is kept: that one lives on when this object is gone."""
+
+    def __del__(self, *said: object) -> None:
+        """Not to be warned of as left open."""
+
 
 def connect(address: Address, *, role: str) -> Session:
     """An ordinary connection in autocommit mode, pinned; `role` says in the server's lists what for."""
-    try:
-        connection = psycopg.connect(_conninfo(address, role), autocommit=True, prepare_threshold=_NEVER)
-    except psycopg.OperationalError as error:
-        needs_password = error.pgconn is not None and error.pgconn.needs_password
-        raise _login_refused(address, str(error), needs_password) from None
+    connection = _logged_in(psycopg.Connection[TupleRow], address, _conninfo(address, role))
     try:
         _pin(address, connection.pgconn)
     except BaseException:
@@ -109,17 +116,23 @@ def plain(address: Address, *, role: str) -> pq.abc.PGconn:
 
 
 def _bare(address: Address, conninfo: str) -> pq.abc.PGconn:
-    pgconn = pq.PGconn.connect(conninfo.encode())
-    if pgconn.status != pq.ConnStatus.OK:
-        error = _login_refused(address, pgconn.get_error_message("utf-8"), pgconn.needs_password)
-        pgconn.finish()
-        raise error
+    # `PGconn.connect` would hold Python's lock until the server answers.
+    pgconn = _logged_in(_Opened, address, conninfo).pgconn
+    pgconn.nonblocking = 0
     try:
         _pin(address, pgconn)
     except BaseException:
         pgconn.finish()
         raise
     return pgconn
+
+
+def _logged_in(kind: type[C], address: Address, conninfo: str) -> C:
+    try:
+        return kind.connect(conninfo, autocommit=True, prepare_threshold=_NEVER)
+    except psycopg.OperationalError as error:
+        needs_password = error.pgconn is not None and error.pgconn.needs_password
+        raise _login_refused(address, str(error), needs_password) from None
 
 
 def _login_refused(address: Address, message: str, needs_password: bool) -> HeadraceError:

@@ -5,6 +5,7 @@
     ask(pgconn, statement)             the simple protocol, walsender commands too, rows as text
     ask_within(pgconn, ..., seconds)   `ask` for what may take long: it is cancelled on the server
     origins(connection, statement)     the columns that those of its result are
+    receive, next_result, last_result  waits of who speaks with libpq itself: Python's lock is free meanwhile
 
 Called by all rooms of this source. What fails is a coded error (`refusals`), which never quotes a row.
 """
@@ -22,6 +23,7 @@ from psycopg import pq
 from psycopg.rows import TupleRow
 
 from headrace.core.errors import HeadraceError, Transient
+from headrace.sources.postgres.session import cancellation
 from headrace.sources.postgres.session.refusals import refused
 from headrace.sources.postgres.session.timeouts import ANSWER_SECONDS, silence, socket_of
 
@@ -70,7 +72,7 @@ def _await(pgconn: pq.abc.PGconn, deadline: float, check: Callable[[], None]) ->
     try:
         while _busy(pgconn) and (left := deadline - time.monotonic()) > 0:
             check()
-            _receive(pgconn, min(left, _CHECK_SECONDS))
+            receive(pgconn, min(left, _CHECK_SECONDS))
     except HeadraceError:
         _cancel(pgconn)
         raise
@@ -89,12 +91,11 @@ def _cancelled(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
 
     The server drops a request that comes before it has begun with the statement, so it is made again.
     """
-    while _busy(pgconn):
-        pgconn.get_cancel().cancel()
-        _receive(pgconn, _CANCEL_SECONDS)
-    result = pgconn.get_result()
-    while pgconn.get_result() is not None:
-        pass
+    with silence(pgconn, ANSWER_SECONDS):
+        while _busy(pgconn):
+            cancellation.request(pgconn)
+            receive(pgconn, _CANCEL_SECONDS)
+        result = last_result(pgconn)
     if result is None:
         raise refused(None, "no answer")
     return result
@@ -104,7 +105,22 @@ def _busy(pgconn: pq.abc.PGconn) -> bool:
     return bool(pgconn.is_busy())
 
 
-def _receive(pgconn: pq.abc.PGconn, seconds: float | None) -> None:
+def last_result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult | None:
+    """The result of a statement, once the server is ready for the next one."""
+    result = following = next_result(pgconn)
+    while following is not None:
+        following = next_result(pgconn)
+    return result
+
+
+def next_result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult | None:
+    """The next result. libpq's own wait for it holds Python's lock, and with it who ends all waits."""
+    while _busy(pgconn):
+        receive(pgconn, None)
+    return pgconn.get_result()
+
+
+def receive(pgconn: pq.abc.PGconn, seconds: float | None) -> None:
     """Take in what came of the answer, if anything comes in time."""
     if _readable(socket_of(pgconn), seconds):
         try:

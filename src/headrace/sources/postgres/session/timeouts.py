@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg import pq
 
+from headrace.core.errors import Transient
 from headrace.sources.postgres.session.refusals import refused
 
 ANSWER_SECONDS = 60.0  # for a question; a wait for locks the server ends before that (`connection.PINS`)
@@ -86,15 +87,28 @@ class _Watch:
     def begin(self, wait: _Wait) -> None:
         with self._changed:
             self._waits.add(wait)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="headrace-silence", daemon=True)
-                self._thread.start()
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = self._started(wait)
             elif wait.deadline < self._wakes_at:
                 self._changed.notify()
 
     def end(self, wait: _Wait) -> None:
         with self._changed:
             self._waits.discard(wait)
+
+    def _started(self, first: _Wait) -> threading.Thread:
+        """The thread, under way. Where this machine lets no more of them be, nobody waits unwatched."""
+        thread = threading.Thread(target=self._run, name="headrace-silence", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):
+            self._waits.discard(first)
+            raise Transient(
+                "THREADS_EXHAUSTED",
+                "this machine lets the process start no more threads",
+                hint="raise the limit of its processes or its memory, or end what else runs there",
+            ) from None
+        return thread
 
     def _run(self) -> None:
         with self._changed:

@@ -19,6 +19,7 @@ from headrace.decode.copydata import Frames, frames, payloads
 from headrace.sources.postgres.protocol.messages import fields
 from headrace.sources.postgres.protocol.wire import SocketWire, lost
 from headrace.sources.postgres.session.refusals import refused
+from headrace.sources.postgres.session.statements import last_result, receive
 from headrace.sources.postgres.session.timeouts import COPY_SECONDS, silence
 
 Bytes = npt.NDArray[np.uint8]
@@ -47,7 +48,7 @@ def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Stream:
         lines: list[bytes] = []
         held = 0
         try:
-            while (taken := pgconn.get_copy_data(0))[0] > 0:
+            while (taken := _taken(pgconn))[0] > 0:
                 heard()
                 lines.append(bytes(taken[1]))
                 held += taken[0]
@@ -60,13 +61,18 @@ def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Stream:
         except GeneratorExit:
             pgconn.finish()  # given up half-way: nobody else could make sense of the rest
             raise
-        ended = pgconn.get_result()
-        while pgconn.get_result() is not None:
-            pass
+        ended = last_result(pgconn)
     if ended is None or ended.status != pq.ExecStatus.COMMAND_OK:
         raise refused(None, "the copy ended early") if ended is None else error_of(ended)
     if lines:
         yield np.frombuffer(b"".join(lines), np.uint8)
+
+
+def _taken(pgconn: pq.abc.PGconn) -> tuple[int, memoryview]:
+    """The next line, and how long it is; less than that at the end."""
+    while not (taken := pgconn.get_copy_data(1))[0]:
+        receive(pgconn, None)
+    return taken
 
 
 def _off_the_socket(pgconn: pq.abc.PGconn, statement: str) -> Stream:

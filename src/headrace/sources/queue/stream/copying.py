@@ -13,13 +13,13 @@ import queue
 import threading
 from contextlib import closing, suppress
 
-import psycopg
 from psycopg import pq
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.decode.kernel import Bytes
 from headrace.decode.queue.framing import COPY_HEADER
 from headrace.sources.postgres.protocol.wire import lost
+from headrace.sources.postgres.session import cancellation
 from headrace.sources.postgres.snapshot.copy_out import stream_copy
 
 AHEAD = 4  # buffers, of about a megabyte each
@@ -54,8 +54,7 @@ class BatchCopy:
         """Have the server end what it does for us."""
         self._unwanted.set()
         if self._thread.is_alive():
-            with suppress(psycopg.Error):
-                self._pgconn.get_cancel().cancel()
+            cancellation.request(self._pgconn)
         self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
