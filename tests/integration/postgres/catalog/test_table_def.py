@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from headrace.core.names import TableName
+from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.catalog.alteration import differs, is_news
 from headrace.sources.postgres.catalog.candidates import candidates
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
@@ -16,7 +18,8 @@ from headrace.sources.postgres.catalog.sizes import sizes
 from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.session.refusals import CatalogMoved
+from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.testing.postgres import Database
 from headrace.testing.stopwatch import least_seconds
 
@@ -154,6 +157,34 @@ def test_a_table_that_is_gone_is_absent(session: Session, database: Database) ->
     before = see(session)
     database.execute("DROP TABLE t", user="app")
     assert read_entries(session, [before.oid], ["p"]) == {}
+
+
+def test_a_type_that_is_dropped_beside_a_look_has_it_look_again(
+    session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The value that old rows have is printed by its type's function, which looks at the present."""
+    add = "CREATE TYPE brief AS ENUM ('a'); ALTER TABLE u ADD b brief DEFAULT 'a'"
+    drop = "ALTER TABLE u DROP b; DROP TYPE brief"
+    database.execute("INSERT INTO u VALUES (1, 1)", user="app")
+    database.execute(add, user="app")
+    with in_transaction(session):
+        query(session, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        query(session, "SELECT 1")
+        database.execute(drop, user="app")
+        with pytest.raises(CatalogMoved):
+            see(session, TableName("public", "u"))
+    # Outside of a transaction nothing but the next statement is lost.
+    asked, entries = list[int](), definitions._entries
+
+    def dropped_once(*arguments: Any) -> dict[TableName, TableEntry]:
+        asked.append(len(asked))
+        if len(asked) == 1:
+            raise CatalogMoved("PG_CATALOG_MOVED", "gone", hint="none")
+        return entries(*arguments)
+
+    monkeypatch.setattr(definitions, "_entries", dropped_once)
+    assert see(session, TableName("public", "u")).attributes
+    assert len(asked) == 2
 
 
 def test_a_table_made_again_under_its_name_is_another(session: Session, database: Database) -> None:

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+from psycopg.pq import TransactionStatus
 
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory, TableRow
@@ -29,7 +31,10 @@ from headrace.sources.postgres.catalog.table_def import (
     watched,
 )
 from headrace.sources.postgres.catalog.types import TypeEntry
+from headrace.sources.postgres.session.refusals import CatalogMoved
 from headrace.sources.postgres.session.statements import Session, query
+
+_TRIES: Final = 4  # of a question about what somebody drops meanwhile
 
 _ENTRIES = f"""
 WITH chosen AS (
@@ -166,7 +171,24 @@ def read_entries(
     publications: Sequence[str] = (),
     memory: EntryMemory | None = None,
 ) -> dict[TableName, TableEntry]:
-    """Look at these tables; one that no longer exists is absent from the answer."""
+    """Look at these tables; one that no longer exists is absent from the answer.
+
+    The output of a type looks at what is now, beside DDL at what is gone. Outside of a transaction, whose end
+    that is, the question is put again.
+    """
+    left = _TRIES
+    while True:
+        try:
+            return _entries(connection, oids, publications, memory)
+        except CatalogMoved:
+            left -= 1
+            if not left or connection.info.transaction_status != TransactionStatus.IDLE:
+                raise
+
+
+def _entries(
+    connection: Session, oids: Sequence[int], publications: Sequence[str], memory: EntryMemory | None
+) -> dict[TableName, TableEntry]:
     again = memory is not None
     memory = memory or EntryMemory()
     parameters = {"oids": list(oids), "publications": list(publications)}

@@ -7,12 +7,13 @@ code, PG_LOGIN_REFUSED, with the server's own words as detail. Statements are to
     LockTimeout        the server ended our wait for a lock            (55P03)
     Cancelled          after its time, or by somebody's hand           (57014)
     Overruled          in favour of another: recovery, a deadlock      (class 40)
+    CatalogMoved       what the statement looks at was dropped meanwhile  (XX000, 22P03)
     TableGone          a table or a column is not there any more       (42P01, 42703, 3F000)
     StatementRefused   what it asks for the server denies or can't do  (privileges, broken data, the rest)
     AlreadyThere         of these: somebody made an object of that name       (42P06, 42P07, 23505 ...)
     ValueRefused         of these: a value of a row makes an expression fail  (class 22)
 
-Each of the five is about the statement and not about the connection: whoever reads one table may say it of
+Each of these is about the statement and not about the connection: whoever reads one table may say it of
 that table (`snapshot.table_access`).
 
 Only the primary line of a server's error is passed on: its DETAIL may quote a row.
@@ -43,6 +44,10 @@ class Cancelled(Transient):
 
 class Overruled(Transient):
     """The server ended a statement of ours in favour of another transaction, or of a standby's recovery."""
+
+
+class CatalogMoved(Transient):
+    """What a statement of ours looks at is gone since its snapshot: some functions look at the present."""
 
 
 class StatementRefused(Misconfigured):
@@ -91,6 +96,10 @@ class ReplicationRefused(RightWithheld):
     """The user may log in, but not replicate."""
 
     codes = ("PG_REPLICATION_PRIVILEGE",)
+
+
+# Errors of this kind are in English whatever the server speaks. A label of an enum has a state of its own.
+_MOVED = re.compile(r"cache lookup failed|could not (open relation with OID|find)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +291,13 @@ def _of_statement(state: str, primary: str) -> HeadraceError:
             detail=primary,
             hint="nothing to do: it is tried again; on a standby hot_standby_feedback = on, "
             "or a longer max_standby_streaming_delay, makes it rare",
+        )
+    if state == "22P03" or (state == "XX000" and _MOVED.search(primary)):
+        return CatalogMoved(
+            "PG_CATALOG_MOVED",
+            "what a statement looks at was altered or dropped while it ran",
+            detail=primary,
+            hint="nothing to do: it is tried again",
         )
     if state.startswith("53"):
         return Transient(

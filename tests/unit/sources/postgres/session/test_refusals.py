@@ -61,3 +61,16 @@ def test_a_refused_login_never_repeats_the_password() -> None:
 def test_a_refused_statement_has_a_code(state: str | None, code: str, family: str) -> None:
     error = refused(None if state is None else state.encode(), "why")
     assert (error.code, error.family) == (code, family)
+
+
+@pytest.mark.parametrize(
+    ("state", "primary"),
+    [
+        ("XX000", "cache lookup failed for type 16385"),
+        ("XX000", "could not open relation with OID 16385"),
+        ("22P03", "ungültiger interner Wert für Enum: 16387"),
+    ],
+)
+def test_what_was_dropped_beside_a_look_is_looked_at_again(state: str, primary: str) -> None:
+    error = refused(state.encode(), primary)
+    assert (error.code, error.family) == ("PG_CATALOG_MOVED", "transient")
