@@ -84,16 +84,16 @@ def _refuse_first(config: Config) -> None:
 
 
 def _keep_all(places: list[Place], control: Control) -> None:
-    """One thread a source; the first error that ends one ends the others, and is raised."""
+    """One thread a source; the first error that ends one ends the others, and is raised, ours or not."""
     if len(places) == 1:
         keep(places[0], control)
         return
-    errors: list[HeadraceError] = []
+    errors: list[BaseException] = []
 
     def kept(place: Place) -> None:
         try:
             keep(place, control)
-        except HeadraceError as error:
+        except BaseException as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
             errors.append(error)
             control.stop.set()
 

@@ -241,6 +241,11 @@ def test_tls_is_verified_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert pgconn.ssl_in_use
         pgconn.finish()
         monkeypatch.setattr(copy_out, "COPY_SECONDS", 1.0)
+        copy, held = "COPY (SELECT generate_series(1, 4000000)) TO STDOUT", 0
+        for piece in stream_copy(plain(verified, role="test"), copy):
+            time.sleep(0 if held else 2.0)  # what is done with the first one is no silence of the server's
+            held += len(piece)
+        assert held == sum(9 * 10**digits * (digits + 2) for digits in range(6)) + 3000001 * 8
         with Proxy(server.host, server.port) as proxy:
             address = Address.parse(server.url(user="app", sslmode="require", port=proxy.port))
             rows = stream_copy(

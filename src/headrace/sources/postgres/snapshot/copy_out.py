@@ -41,31 +41,39 @@ def error_of(result: pq.abc.PGresult) -> HeadraceError:
 
 
 def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Stream:
-    with silence(pgconn, COPY_SECONDS) as heard:
+    with silence(pgconn, COPY_SECONDS):
         result = pgconn.exec_(statement.encode())
-        if result.status != pq.ExecStatus.COPY_OUT:
-            raise error_of(result)
-        lines: list[bytes] = []
-        held = 0
-        try:
-            while (taken := _taken(pgconn))[0] > 0:
-                heard()
-                lines.append(bytes(taken[1]))
-                held += taken[0]
-                if held >= _PIECE:
-                    yield np.frombuffer(b"".join(lines), np.uint8)
-                    heard()  # what our caller did meanwhile was not the server's silence
-                    lines, held = [], 0
-        except OperationalError as error:
-            raise refused(None, str(error)) from None
-        except GeneratorExit:
-            pgconn.finish()  # given up half-way: nobody else could make sense of the rest
-            raise
+    if result.status != pq.ExecStatus.COPY_OUT:
+        raise error_of(result)
+    try:
+        piece, more = _piece(pgconn)
+        while more:
+            yield np.frombuffer(piece, np.uint8)
+            piece, more = _piece(pgconn)
+    except GeneratorExit:
+        pgconn.finish()  # given up half-way: nobody else could make sense of the rest
+        raise
+    with silence(pgconn, COPY_SECONDS):
         ended = last_result(pgconn)
     if ended is None or ended.status != pq.ExecStatus.COMMAND_OK:
         raise refused(None, "the copy ended early") if ended is None else error_of(ended)
-    if lines:
-        yield np.frombuffer(b"".join(lines), np.uint8)
+    if piece:
+        yield np.frombuffer(piece, np.uint8)
+
+
+def _piece(pgconn: pq.abc.PGconn) -> tuple[bytes, bool]:
+    """The next lines, and whether any may come after them. What our caller does with them is no silence."""
+    lines: list[bytes] = []
+    held = 0
+    try:
+        with silence(pgconn, COPY_SECONDS) as heard:
+            while held < _PIECE and (taken := _taken(pgconn))[0] > 0:
+                heard()
+                lines.append(bytes(taken[1]))
+                held += taken[0]
+    except OperationalError as error:
+        raise refused(None, str(error)) from None
+    return b"".join(lines), held >= _PIECE
 
 
 def _taken(pgconn: pq.abc.PGconn) -> tuple[int, memoryview]:

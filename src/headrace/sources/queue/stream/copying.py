@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 
 from psycopg import pq
 
-from headrace.core.errors import HeadraceError, Transient
+from headrace.core.errors import Transient
 from headrace.decode.kernel import Bytes
 from headrace.decode.queue.framing import COPY_HEADER
 from headrace.sources.postgres.protocol.wire import lost
@@ -33,7 +33,7 @@ class BatchCopy:
     def __init__(self, pgconn: pq.abc.PGconn, query: str) -> None:
         self._pgconn = pgconn
         self._statement = f"COPY ({query}) TO STDOUT (FORMAT binary)"
-        self._buffers: queue.Queue[Bytes | HeadraceError] = queue.Queue(AHEAD)
+        self._buffers: queue.Queue[Bytes | BaseException] = queue.Queue(AHEAD)
         self._unwanted = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="batch")
         self._thread.start()
@@ -46,7 +46,7 @@ class BatchCopy:
             if self._thread.is_alive() or not self._buffers.empty():
                 return None
             raise lost("it ended in the midst of a batch") from None
-        if isinstance(found, HeadraceError):
+        if isinstance(found, BaseException):
             raise found
         return found
 
@@ -66,10 +66,10 @@ class BatchCopy:
                     first = False
                     if self._unwanted.is_set():
                         return
-        except HeadraceError as error:
+        except BaseException as error:  # noqa: BLE001 - the reader raises it: nobody else would learn of it
             self._put(error)
 
-    def _put(self, item: Bytes | HeadraceError) -> None:
+    def _put(self, item: Bytes | BaseException) -> None:
         while not self._unwanted.is_set():
             with suppress(queue.Full):
                 self._buffers.put(item, timeout=_AGAIN)
