@@ -29,7 +29,9 @@ def test_every_path_on_the_page_is_there(name: str) -> None:
 
 def test_what_is_asked_of_postgresql_fails_with_a_code() -> None:
     """`statements` makes a coded error of what the driver raises, at COMMIT as well."""
-    raw = re.compile(r"(?:connection|session)\.(?:execute|transaction|commit|rollback)\(")
+    raw = re.compile(
+        r"(?:connection|session)\.(?:execute|transaction|commit|rollback)\(|\.exec_\(|\.exec_params\("
+    )
     rooms = [SOURCE / "sources" / room for room in ("postgres", "queue")]
     asking = {
         path.name

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.errors import HeadraceError, Transient
+from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.lake.format import formatfile
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import ownership, policy
@@ -159,10 +159,26 @@ def keep(place: Place, control: Control) -> None:
             if policy.spoils_the_spool(error):
                 erase(place.spool)
             reporter.settle("waiting", error)
+        except BaseException as error:
+            _end(reporter, error)
+            raise
         if control.stop.wait(pause):
             return
     if control.once and stopped and not control.stop.is_set():
         raise stopped[0]
+
+
+def _end(reporter: Reporter, error: BaseException) -> None:
+    """Say that an error without a code ended the run: its process may live on, and repeat the last word."""
+    if not isinstance(error, Exception):
+        reporter.settle("stopped")  # by hand
+        return
+    ended = Definite(
+        "RUN_ENDED",
+        f"the run was ended by {type(error).__name__}",
+        hint="headrace run goes on; if it ends so again, report the traceback that it prints",
+    )
+    reporter.settle("failed", ended)
 
 
 def _placed(error: HeadraceError, reached: str | None) -> HeadraceError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -234,6 +235,29 @@ def test_a_run_that_met_an_error_takes_nothing_back_from_a_successor(mirrored: M
         wait_for(lambda: bool(served.ended), "its end")
     assert "RECEIVER_KILLED" in served.codes
     assert mirrored.lake.marks()[-1] == successor.mark
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [(RuntimeError("a bug"), "failed"), (KeyboardInterrupt(), "stopped")]
+)
+def test_a_run_that_ends_by_an_error_without_a_code_says_so_and_owns_nothing(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, error: BaseException, state: str
+) -> None:
+    """In a notebook its process lives on: whoever repeats the last word would keep the source for ever."""
+
+    def broken(run: loop.Run) -> None:
+        raise error
+
+    mirrors.database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
+    with monkeypatch.context() as patched:
+        patched.setattr(loop.Run, "go", broken)
+        with pytest.raises(type(error)):
+            mirrors.once()
+    status = statusfile.read(mirrors.lake.store, "main")
+    assert status is not None
+    assert status.said.state == state
+    wait_for(lambda: "headrace-reporter" not in [each.name for each in threading.enumerate()], "silence")
+    mirrors.once()
 
 
 def test_a_second_run_is_refused_and_leaves_no_trace(

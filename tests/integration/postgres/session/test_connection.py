@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,6 +18,7 @@ from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import PINS, connect, plain, replication
 from headrace.sources.postgres.session.identity import identify, verify
+from headrace.sources.postgres.session.refusals import Unreachable
 from headrace.sources.postgres.session.statements import ask, ask_within, in_transaction, query
 from headrace.sources.postgres.snapshot import copy_out
 from headrace.sources.postgres.snapshot.copy_out import stream_copy
@@ -256,12 +258,27 @@ def test_tls_is_verified_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             with pytest.raises(Transient) as lost:  # libpq's own wait would keep the watch from ending it
                 sum(map(len, rows))
             assert lost.value.code == "PG_CONNECTION_LOST"
+        for length in (0, 1, 300):  # before the handshake, and amid it
+            with Proxy(server.host, server.port) as proxy:
+                proxy.alter(partial(_first, length))
+                with pytest.raises(Unreachable):
+                    connect(Address.parse(server.url(sslmode="require", port=proxy.port)), role="test")
         with pytest.raises(Misconfigured) as caught:
             connect(url("verify-full", other.authority), role="test")
         assert caught.value.code == "PG_TLS_REFUSED"
         with pytest.raises(Misconfigured) as caught:
             connect(url("disable", ours.authority), role="test")
         assert caught.value.code == "PG_NOT_ADMITTED"
+
+
+def _first(length: int, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Let so many bytes of the server's pass, then end."""
+    for chunk in chunks:
+        if length:
+            yield chunk[:length]
+        length = max(0, length - len(chunk))
+        if not length:
+            return
 
 
 def _folder(path: Path) -> Path:

@@ -6,8 +6,10 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,8 +18,9 @@ from psycopg import pq
 from headrace.core.errors import Transient
 from headrace.sources.postgres.protocol.wire import wire
 from headrace.sources.postgres.session import cancellation, statements, timeouts
+from headrace.sources.postgres.session import connection as connection_module
 from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import connect, plain
+from headrace.sources.postgres.session.connection import connect, plain, replication
 from headrace.sources.postgres.session.statements import ask, ask_within, query
 from headrace.testing.postgres import Database
 from headrace.testing.proxy import Proxy
@@ -57,6 +60,23 @@ def test_a_connection_that_libpq_knows_to_be_lost_says_so_in_our_words(database:
                 with pytest.raises(Transient) as lost:
                     question()
                 assert lost.value.code == "PG_CONNECTION_LOST"
+
+
+@pytest.mark.parametrize("kind", [connect, plain, replication])
+def test_a_connection_that_is_lost_amid_its_last_settings_says_so_in_our_words(
+    database: Database, monkeypatch: pytest.MonkeyPatch, kind: Callable[..., object]
+) -> None:
+    with Proxy(database.server.host, database.server.port) as proxy:
+
+        class Wishes(dict[str, str]):
+            def items(self) -> Any:
+                proxy.cut()
+                return super().items()
+
+        monkeypatch.setattr(connection_module, "WISHES", Wishes(connection_module.WISHES))
+        with pytest.raises(Transient) as lost:
+            kind(Address.parse(database.url(port=proxy.port)), role="test")
+        assert lost.value.code == "PG_CONNECTION_LOST"
 
 
 def test_a_server_that_does_not_hear_a_cancellation_holds_nobody_up(

@@ -222,6 +222,8 @@ class _Refused(_Sha2):
         raise method_unknown(self.login._address.safe(), "dialog, or mysql_old_password")
 
 
+_HUNG_UP = "the server hung up during the login"
+
 _METHODS = {
     b"caching_sha2_password": _Sha2,
     b"sha256_password": _Sha256,
@@ -262,8 +264,12 @@ def _explained(address: Address, error: Exception) -> HeadraceError:
         return driver_missing("cryptography" if "cryptography" in str(error) else "PyNaCl")
     if isinstance(error, pymysql.err.OperationalError) and hasattr(error, "original_exception"):
         error = error.original_exception
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
+        return unreachable(where, _HUNG_UP)  # nobody refuses anything: the connection is lost
     if isinstance(error, ssl.SSLError):
-        reason = getattr(error, "verify_message", "") or error.reason or "the handshake failed"
+        reason = (
+            getattr(error, "verify_message", "") or getattr(error, "reason", "") or "the handshake failed"
+        )
         return tls_refused(where, reason)
     if isinstance(error, OSError):
         return _of_system(address, error)
@@ -276,7 +282,7 @@ def _explained(address: Address, error: Exception) -> HeadraceError:
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     message = str(error.args[1]) if len(error.args) > 1 else ""
     if number in (CR.CR_SERVER_LOST, CR.CR_SERVER_GONE_ERROR):
-        return unreachable(where, "the server hung up during the login")
+        return unreachable(where, _HUNG_UP)
     if number == CR.CR_AUTH_PLUGIN_CANNOT_LOAD:
         name = _METHOD.search(message)
         return method_unknown(where, f'it is "{name[1]}"' if name else "")

@@ -65,6 +65,12 @@ class LoginWithheld(RightWithheld):
     codes = ("MY_PASSWORD_REFUSED", "MY_PASSWORD_MISSING", "MY_NOT_ADMITTED", "MY_LOGIN_REFUSED")
 
 
+class EncryptionRefused(RightWithheld):
+    """The server offers no TLS, or not as the address asks for it: until a certificate is renewed, say."""
+
+    codes = ("MY_TLS_REFUSED",)
+
+
 class TableGone(Definite):
     """A table is not there, or is another than the catalog said."""
 
@@ -171,8 +177,8 @@ def method_unknown(where: str, detail: str) -> Misconfigured:
     )
 
 
-def tls_refused(where: str, detail: str | None) -> Misconfigured:
-    return Misconfigured(
+def tls_refused(where: str, detail: str | None) -> EncryptionRefused:
+    return EncryptionRefused(
         "MY_TLS_REFUSED",
         f'no encrypted connection to "{where}" as the address asks for it',
         detail=detail,

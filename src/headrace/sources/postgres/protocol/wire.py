@@ -29,8 +29,8 @@ from psycopg import OperationalError, pq
 
 from headrace.core.errors import Transient
 from headrace.sources.postgres.protocol.messages import data_frame, error_frame, query
-from headrace.sources.postgres.session.statements import next_result
-from headrace.sources.postgres.session.timeouts import silence, socket_of
+from headrace.sources.postgres.session.statements import answer, next_result
+from headrace.sources.postgres.session.timeouts import COPY_SECONDS, silence, socket_of
 
 RECEIVE_BUFFER = 8 * 1024 * 1024
 LOW_WATER = 256 * 1024
@@ -173,7 +173,7 @@ class LibpqWire:
         pgconn.notice_handler = self._notice
 
     def begin(self, statement: str) -> None:
-        result = self._pgconn.exec_(statement.encode())
+        result = answer(self._pgconn, statement, COPY_SECONDS)
         if result.status == pq.ExecStatus.COPY_BOTH:
             self._frames += b"W\0\0\0\7\0\0\0"
         else:

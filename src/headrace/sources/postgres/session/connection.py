@@ -32,8 +32,7 @@ from psycopg.rows import TupleRow
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.refusals import login_refused
-from headrace.sources.postgres.session.statements import Session, ask
-from headrace.sources.postgres.session.timeouts import silence
+from headrace.sources.postgres.session.statements import Session, answer, ask
 
 # As the server prints them back; compared after every connect.
 PINS: Mapping[str, str] = {
@@ -188,6 +187,5 @@ def _pin(address: Address, pgconn: pq.abc.PGconn) -> None:
                 detail=f'it answers "{got}"',
                 hint="connect to the server directly, without a proxy that alters session settings",
             )
-    with silence(pgconn):
-        for name, value in WISHES.items():
-            pgconn.exec_(f"SET {name} = '{value}'".encode())
+    for name, value in WISHES.items():
+        answer(pgconn, f"SET {name} = '{value}'")

@@ -47,7 +47,7 @@ class Overruled(Transient):
 
 
 class CatalogMoved(Transient):
-    """What a statement of ours looks at is gone since its snapshot: some functions look at the present."""
+    """Something is gone that a statement of ours looks at: some functions see later than its snapshot."""
 
 
 class StatementRefused(Misconfigured):
@@ -90,6 +90,12 @@ class Unreachable(MaybeMisconfigured):
     """Nothing answers at the address."""
 
     codes = ("PG_UNREACHABLE",)
+
+
+class EncryptionRefused(RightWithheld):
+    """The server offers no TLS, or not as the address asks for it: until a certificate is renewed, say."""
+
+    codes = ("PG_TLS_REFUSED",)
 
 
 class ReplicationRefused(RightWithheld):
@@ -183,8 +189,17 @@ _COMPLAINTS: tuple[_Complaint, ...] = (
         ),
     ),
     _complaint(
+        # Whoever hangs up, or is gone, amid a login over TLS: libpq puts TLS in front of it.
+        r"SSL SYSCALL error|SSL error: unexpected eof|server closed the connection|reset by peer",
+        Unreachable(
+            "PG_UNREACHABLE",
+            'no connection to "{}"',
+            hint="check host and port, and that the server is running and reachable from here",
+        ),
+    ),
+    _complaint(
         r"SSL|certificate|sslmode|sslrootcert|TLS",
-        Misconfigured(
+        EncryptionRefused(
             "PG_TLS_REFUSED",
             'no encrypted connection to "{}" as the connection string asks for it',
             hint="check sslmode, sslrootcert, and the name in the server's certificate",
@@ -259,6 +274,13 @@ def refused(sqlstate: bytes | None, primary: str) -> HeadraceError:
             detail=primary,
             hint="headrace tables resync, or headrace tables drop if the table is not needed",
         )
+    if state == "22P03" or (state == "XX000" and _MOVED.search(primary)):
+        return CatalogMoved(
+            "PG_CATALOG_MOVED",
+            "what a statement looks at was altered or dropped while it ran",
+            detail=primary,
+            hint="nothing to do: it is tried again",
+        )
     return _of_statement(state, primary)
 
 
@@ -291,13 +313,6 @@ def _of_statement(state: str, primary: str) -> HeadraceError:
             detail=primary,
             hint="nothing to do: it is tried again; on a standby hot_standby_feedback = on, "
             "or a longer max_standby_streaming_delay, makes it rare",
-        )
-    if state == "22P03" or (state == "XX000" and _MOVED.search(primary)):
-        return CatalogMoved(
-            "PG_CATALOG_MOVED",
-            "what a statement looks at was altered or dropped while it ran",
-            detail=primary,
-            hint="nothing to do: it is tried again",
         )
     if state.startswith("53"):
         return Transient(

@@ -3,6 +3,7 @@
     query(connection, ...)             an ordinary connection, parameters, rows as values
     in_transaction(connection)         several of them in one, or in a part of one that can be taken back
     ask(pgconn, statement)             the simple protocol, walsender commands too, rows as text
+    answer(pgconn, statement)          as libpq has it, for who reads more out of it
     ask_within(pgconn, ..., seconds)   `ask` for what may take long: it is cancelled on the server
     origins(connection, statement)     the columns that those of its result are
     receive, next_result, last_result  waits of who speaks with libpq itself: Python's lock is free meanwhile
@@ -35,8 +36,19 @@ _CANCEL_SECONDS = 0.5  # for the answer to a cancellation, until it is asked for
 
 def ask(pgconn: pq.abc.PGconn, statement: str) -> list[tuple[str | None, ...]]:
     """Run one statement, or walsender command, by the simple protocol; its rows as text."""
-    with silence(pgconn):
-        return _rows(pgconn.exec_(statement.encode()))
+    return _rows(answer(pgconn, statement))
+
+
+def answer(pgconn: pq.abc.PGconn, statement: str, seconds: float | None = None) -> pq.abc.PGresult:
+    """Run one statement by the simple protocol; the server's answer, be it a refusal.
+
+    Of a connection that is lost meanwhile libpq makes a result, and an exception where it was lost before.
+    """
+    with silence(pgconn) if seconds is None else silence(pgconn, seconds):
+        try:
+            return pgconn.exec_(statement.encode())
+        except psycopg.OperationalError as error:
+            raise refused(None, str(error)) from None
 
 
 def _nobody() -> None:
@@ -194,8 +206,7 @@ def _coded(connection: Session) -> Iterator[None]:
 
 def origins(connection: Session, statement: str) -> list[int]:
     """Run one statement; the number, in its own table, of each column of its result."""
-    with silence(connection.pgconn):
-        result = connection.pgconn.exec_(statement.encode())
+    result = answer(connection.pgconn, statement)
     _rows(result)
     return [result.ftablecol(column) for column in range(result.nfields)]
 

@@ -19,7 +19,7 @@ from headrace.decode.copydata import Frames, frames, payloads
 from headrace.sources.postgres.protocol.messages import fields
 from headrace.sources.postgres.protocol.wire import SocketWire, lost
 from headrace.sources.postgres.session.refusals import refused
-from headrace.sources.postgres.session.statements import last_result, receive
+from headrace.sources.postgres.session.statements import answer, last_result, receive
 from headrace.sources.postgres.session.timeouts import COPY_SECONDS, silence
 
 Bytes = npt.NDArray[np.uint8]
@@ -41,8 +41,7 @@ def error_of(result: pq.abc.PGresult) -> HeadraceError:
 
 
 def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Stream:
-    with silence(pgconn, COPY_SECONDS):
-        result = pgconn.exec_(statement.encode())
+    result = answer(pgconn, statement, COPY_SECONDS)
     if result.status != pq.ExecStatus.COPY_OUT:
         raise error_of(result)
     try:

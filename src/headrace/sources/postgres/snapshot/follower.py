@@ -20,7 +20,7 @@ from headrace.sources.postgres.catalog.partition_tree import Branch, fingerprint
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify, verify
-from headrace.sources.postgres.session.statements import Session, ask, query
+from headrace.sources.postgres.session.statements import Session, answer, ask, query
 from headrace.sources.postgres.snapshot.copy_out import Stream, error_of, stream_copy
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement
 from headrace.sources.postgres.snapshot.row_filter import evaluating, row_filter
@@ -133,7 +133,7 @@ _GONE = ("22023", "42704", "55000")
 
 def _import(connection: Session, snapshot_id: str) -> None:
     ask(connection.pgconn, BEGIN)
-    result = connection.pgconn.exec_(f"SET TRANSACTION SNAPSHOT '{snapshot_id}'".encode())
+    result = answer(connection.pgconn, f"SET TRANSACTION SNAPSHOT '{snapshot_id}'")
     if result.status == pq.ExecStatus.COMMAND_OK:
         return
     error = error_of(result)

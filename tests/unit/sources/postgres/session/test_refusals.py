@@ -21,6 +21,11 @@ from headrace.sources.postgres.session.refusals import login_refused, refused
         ("FATAL:  the database system is starting up", "PG_SERVER_STARTING"),
         ("server does not support SSL, but SSL was required", "PG_TLS_REFUSED"),
         ("SSL error: certificate verify failed", "PG_TLS_REFUSED"),
+        ("SSL error: tlsv1 alert protocol version", "PG_TLS_REFUSED"),
+        ("SSL error: unexpected eof while reading", "PG_UNREACHABLE"),
+        ("SSL SYSCALL error: Connection reset by peer", "PG_UNREACHABLE"),
+        ("SSL SYSCALL error: EOF detected", "PG_UNREACHABLE"),
+        ("server closed the connection unexpectedly", "PG_UNREACHABLE"),
         ("FATAL:  unsupported startup parameter: options", "PG_POOLER"),
         (
             'FATAL:  unrecognized configuration parameter "idle_session_timeout"',
