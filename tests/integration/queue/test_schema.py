@@ -18,7 +18,7 @@ from headrace.sources.queue import readers, schema_check, tick, upstream
 from headrace.sources.queue.creation import Queue, ensure_queue
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.preflight.making import check_queue
-from headrace.sources.queue.statements import capture_function, current_place
+from headrace.sources.queue.statements import capture_function, current_place, step_statements
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.queue.capturing import LAKE, capturing, executed
@@ -69,16 +69,76 @@ def test_a_queue_of_a_newer_version_is_refused_under_a_lake_that_reads_it_too(da
             assert (refused.value.code, refused.value.hint) == ("QUEUE_VERSION", "use a newer headrace")
 
 
-def test_a_queue_that_lost_its_sequence_is_another_one(database: Database) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DROP SEQUENCE headrace.current_main",
+        "ALTER TABLE headrace.event_main_1 RENAME TO mine",
+        "DROP TRIGGER headrace_guard ON headrace.event_main_0",
+        "ALTER TABLE headrace.event_main_2 DISABLE TRIGGER ALL",
+        "DROP FUNCTION headrace.guard_main() CASCADE",
+        "CREATE OR REPLACE FUNCTION headrace.guard_main() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+        " SET search_path = '' AS 'BEGIN RETURN NULL; END'",
+    ],
+)
+def test_a_queue_that_lost_what_it_writes_by_or_is_guarded_by_is_another_one(
+    database: Database, damage: str
+) -> None:
+    """What is not guarded may have lost events by somebody's hand."""
+    executed(database, ["CREATE TABLE t (id int)"])
     with capturing(database) as queue:
         made = ensure(database)
-        database.execute("DROP SEQUENCE headrace.current_main")
+        assert made.whole
+        executed(database, [damage])
         lost = upstream.remade(queue.session, replace(LAKE, incarnation=made.incarnation))
         assert lost is not None
         assert lost.code == "QUEUE_REMADE"
         again = ensure(database)
         assert again.whole
         assert again.incarnation != made.incarnation
+        queue.capture("t")
+        executed(database, ["INSERT INTO t VALUES (1)", "TRUNCATE headrace.event_main_0"])
+        assert ensure(database).incarnation != again.incarnation
+
+
+def test_a_queue_beside_one_of_version_3_can_take_ticks(database: Database) -> None:
+    """All queues of a schema share its tables."""
+    ensure(database)
+    executed(database, ["ALTER TABLE headrace.tick DROP attached"])
+    other = Objects("headrace", "other")
+    assert ensure(database, other).whole
+    with capturing(database) as queue:
+        assert tick.take(queue.session, other).number == 1
+
+
+@pytest.mark.parametrize("how", ["mended", "brought over"])
+def test_what_is_made_later_is_given_to_whoever_reads_the_queue_by_grants(
+    database: Database, how: str
+) -> None:
+    """And nothing is taken from him that others gave."""
+    role = f"lake_{how[:6]}_{database.name}"
+    asked = (
+        "SELECT c.relname, a.privilege_type FROM pg_class c, aclexplode(c.relacl) a"
+        f" WHERE c.relnamespace = 'headrace'::regnamespace AND a.grantee = '{role}'::regrole ORDER BY 1, 2"
+    )
+    database.execute(f"CREATE ROLE {role}")
+    try:
+        ensure(database)
+        given = "SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA headrace"
+        for rights in (given, "SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA headrace"):
+            database.execute(f"GRANT {rights} TO {role}", user="app")
+        before = database.execute(asked)
+        if how == "mended":
+            executed(database, ["DROP TABLE headrace.event_main_1"])
+            assert ensure(database).whole
+        else:
+            as_version_3(database)
+            with database.connect() as dba:
+                for statement in step_statements(MAIN, "app"):
+                    dba.execute(statement.encode())
+        assert database.execute(asked) == before
+    finally:
+        database.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 def as_version_3(database: Database) -> None:

@@ -16,6 +16,7 @@ from headrace.sources.postgres.session.statements import Session, in_transaction
 from headrace.sources.queue.objects import VERSION, Objects
 from headrace.sources.queue.statements import (
     mending_statements,
+    partitions_statement,
     queue_statements,
     schema_statements,
     wholeness,
@@ -41,6 +42,7 @@ class Schema:
     exists: bool
     relations: frozenset[str]
     ours: bool  # its owner is a role that we are
+    is_older: bool = False  # another queue's release made its tables
 
     @property
     def has_tables(self) -> bool:
@@ -65,13 +67,15 @@ def read_schema(connection: Session, objects: Objects) -> Schema:
     prove(connection, objects)
     rows = query(
         connection,
-        "SELECT pg_catalog.pg_has_role(n.nspowner, 'USAGE'), c.relname FROM pg_catalog.pg_namespace n"
+        "SELECT pg_catalog.pg_has_role(n.nspowner, 'USAGE'), c.relname,"
+        " c.relname = 'tick' AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a"
+        " WHERE a.attrelid = c.oid AND a.attname = 'attached') FROM pg_catalog.pg_namespace n"
         " LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid"
         " AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') WHERE n.nspname = %s",
         [objects.schema],
     )
-    names = frozenset(name for _, name in rows if name is not None)
-    return Schema(bool(rows), names, bool(rows) and rows[0][0])
+    names = frozenset(name for _, name, _ in rows if name is not None)
+    return Schema(bool(rows), names, bool(rows) and rows[0][0], any(older for _, _, older in rows))
 
 
 def read_queue(connection: Session, objects: Objects) -> Queue | None:
@@ -154,6 +158,7 @@ def creation_statements(schema: Schema, objects: Objects) -> list[str]:
     return [
         *([] if schema.exists else [f"CREATE SCHEMA {objects.quoted_schema}"]),
         *([] if schema.has_tables else schema_statements(objects)),
+        *([partitions_statement(objects)] if schema.has_tables and schema.is_older else []),
         *(f"DROP TABLE {table}" for table in _left_over(schema, objects)),
         *([f"DROP SEQUENCE {objects.current}"] if objects.current_name in schema.relations else []),
         *queue_statements(objects),

@@ -51,7 +51,7 @@ printed for a DBA.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -60,6 +60,7 @@ from headrace.sources.postgres.session.connection import PINS
 from headrace.sources.queue.objects import EVENT_TABLES, VERSION, Objects
 
 GUARD = "headrace_guard"  # the trigger of event tables
+_GUARD_TYPE = 2 | 8 | 16 | 32  # before DELETE, UPDATE, TRUNCATE: `pg_trigger.tgtype`
 ROTATING = "headrace.rotating"  # while we empty one ourselves: its name
 
 # Those of the pins that decide how a value is printed.
@@ -88,6 +89,7 @@ def schema_statements(objects: Objects) -> list[str]:
         " seen timestamptz NOT NULL, PRIMARY KEY (queue, lake))",
         f"CREATE TABLE {objects.tracked} (queue text, lake text, relation oid,"
         " since timestamptz NOT NULL, PRIMARY KEY (queue, relation, lake))",
+        exclusion((objects.queue, objects.tick, objects.reader, objects.tracked)),
     ]
 
 
@@ -99,7 +101,7 @@ def queue_statements(objects: Objects) -> list[str]:
         current_statement(objects),
         capture_function(objects),
         permission(objects),
-        exclusion(objects),
+        exclusion((*objects.events, objects.current)),
         f"INSERT INTO {objects.queue} (name, incarnation, current, version, made, switched, events)"
         f" VALUES ('{objects.name}', pg_catalog.gen_random_uuid(), 0, {VERSION}, pg_catalog.now(),"
         f" pg_catalog.now(), {_oids(objects)})",
@@ -111,11 +113,16 @@ def mending_statements(schema: Collection[str], objects: Objects) -> list[str]:
     missing = [
         table for table, name in zip(objects.events, objects.event_names, strict=True) if name not in schema
     ]
+    places = [] if objects.current_name in schema else [objects.current]
     return [
+        "SET LOCAL lock_timeout = '100ms'",  # writers stand behind whoever waits for an event table
+        partitions_statement(objects),
         _guard_function(objects),
         *(statement for table in missing for statement in _event_table(objects, table)),
-        *([] if objects.current_name in schema else [current_statement(objects)]),
-        exclusion(objects),
+        *(_guarded(objects, table) for table in objects.events if table not in missing),
+        *(current_statement(objects) for _ in places),
+        exclusion((*missing, *places)),
+        sharing(objects, (*missing, *places)),
         f"UPDATE {objects.queue} SET incarnation = pg_catalog.gen_random_uuid(),"
         f" events = {_oids(objects)} WHERE name = '{objects.name}'",
     ]
@@ -130,13 +137,19 @@ def step_statements(objects: Objects, owner: str) -> list[str]:
         "BEGIN",
         f"SET LOCAL ROLE {quote_identifier(owner)}",
         current_statement(objects),
-        f"ALTER TABLE {objects.tick} ADD COLUMN IF NOT EXISTS attached json",
+        partitions_statement(objects),
         f"SELECT {_setting(objects, 'q.current')} FROM {objects.queue} q WHERE q.name = '{objects.name}'",
         capture_function(objects),
-        exclusion(objects),
+        exclusion((objects.current,)),
+        sharing(objects, (objects.current,)),
         f"UPDATE {objects.queue} SET version = {VERSION} WHERE name = '{objects.name}'",
         "COMMIT",
     ]
+
+
+def partitions_statement(objects: Objects) -> str:
+    """Have ticks name the partitions that came: those of the version before did not."""
+    return f"ALTER TABLE {objects.tick} ADD COLUMN IF NOT EXISTS attached json"
 
 
 def current_statement(objects: Objects) -> str:
@@ -159,12 +172,24 @@ def _setting(objects: Objects, number: str) -> str:
 
 
 def wholeness(objects: Objects) -> str:
-    """An expression of the queue's row, `q`: nothing is gone of what the function writes by."""
+    """An expression of the queue's row, `q`: nothing is gone of what events are written by, and kept by."""
     home = f"SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = {_literal(objects.schema)}"
     return (
         f"(SELECT count(*) = pg_catalog.cardinality(q.events) + 1 FROM pg_catalog.pg_class c"
         f" WHERE c.relnamespace = ({home}) AND (c.oid = ANY (q.events) AND c.relkind = 'r'"
+        f" AND c.relname = ANY (ARRAY[{', '.join(map(_literal, objects.event_names))}])"
         f" OR c.relname = {_literal(objects.current_name)} AND c.relkind = 'S'))"
+        f" AND (SELECT count(*) = pg_catalog.cardinality(q.events) {_guards(objects)}"
+        f" AND g.tgrelid = ANY (q.events))"
+    )
+
+
+def _guards(objects: Objects) -> str:
+    """The triggers, `g`, that guard a table as they were made."""
+    return (
+        "FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_proc p ON p.oid = g.tgfoid"
+        f" WHERE g.tgname = '{GUARD}' AND g.tgenabled = 'A' AND g.tgtype = {_GUARD_TYPE} AND g.tgqual IS NULL"
+        f" AND p.proname = {_literal(objects.guard_name)} AND p.prosrc = {_literal(_guard_body(objects))}"
     )
 
 
@@ -180,18 +205,34 @@ def _event_table(objects: Objects, table: str) -> Iterator[str]:
         " WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)"
     )
     yield f"CREATE INDEX ON {table} (tx)"
-    yield (
-        f"CREATE TRIGGER {GUARD} BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
-        f" FOR EACH STATEMENT EXECUTE FUNCTION {objects.guard}()"
+    yield from _guard_statements(objects, table)
+
+
+def _guard_statements(objects: Objects, table: str) -> tuple[str, ...]:
+    return (
+        f"CREATE OR REPLACE TRIGGER {GUARD} BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
+        f" FOR EACH STATEMENT EXECUTE FUNCTION {objects.guard}()",
+        f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {GUARD}",
     )
-    yield f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {GUARD}"
+
+
+def _guarded(objects: Objects, table: str) -> str:
+    """Guard an event table that is there and has no guard; one that has is not locked."""
+    made = "; ".join(_guard_statements(objects, table))
+    found = f"SELECT {_guards(objects)} AND g.tgrelid = {_literal(table)}::pg_catalog.regclass"
+    return f"DO $guarded$ BEGIN IF NOT EXISTS ({found}) THEN {made}; END IF; END $guarded$"
 
 
 def _guard_function(objects: Objects) -> str:
     """Events are only ever added, and emptied by us: what somebody took from makes it another queue."""
     return f"""CREATE OR REPLACE FUNCTION {objects.guard}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = ''
-AS $headrace$
+AS $headrace${_guard_body(objects)}$headrace$"""
+
+
+def _guard_body(objects: Objects) -> str:
+    """The body of the guard's function, as `pg_proc.prosrc` has it."""
+    return f"""
 BEGIN
     IF TG_OP <> 'TRUNCATE'
         OR pg_catalog.current_setting('{ROTATING}', true) IS DISTINCT FROM TG_TABLE_NAME THEN
@@ -201,7 +242,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END
-$headrace$"""
+"""
 
 
 def removal_statements(objects: Objects) -> list[str]:
@@ -250,28 +291,44 @@ def capture_function(objects: Objects) -> str:
     )
 
 
-def exclusion(objects: Objects) -> str:
+def exclusion(made: Sequence[str]) -> str:
     """The statement that takes back what default privileges have given others of what was just made.
 
     Who may read events reads rows of all tables; who may write them, or how far readers are, makes rows up.
     """
-    relations = ", ".join(
-        _literal(each)
-        for each in (
-            *(objects.queue, objects.tick, objects.reader, objects.tracked),
-            *(*objects.events, objects.current),
-        )
-    )
     return f"""DO $headrace$
 DECLARE revoked record;
 BEGIN
     FOR revoked IN
         SELECT DISTINCT made.oid::pg_catalog.regclass AS relation, given.grantee
           FROM pg_catalog.pg_class made, pg_catalog.aclexplode(made.relacl) given
-         WHERE made.oid = ANY (ARRAY[{relations}]::pg_catalog.regclass[]) AND given.grantee <> made.relowner
+         WHERE made.oid = ANY (ARRAY[{", ".join(map(_literal, made))}]::pg_catalog.regclass[])
+           AND given.grantee <> made.relowner
     LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON TABLE %s FROM %s', revoked.relation,
             CASE revoked.grantee WHEN 0 THEN 'PUBLIC' ELSE revoked.grantee::pg_catalog.regrole::text END);
+    END LOOP;
+END
+$headrace$"""
+
+
+def sharing(objects: Objects, made: Sequence[str]) -> str:
+    """Give what was just made to whom the queue's row is given: to lakes whose roles are not its owner's."""
+    return f"""DO $headrace$
+DECLARE shared record;
+BEGIN
+    FOR shared IN
+        SELECT made.oid::pg_catalog.regclass AS relation, given.grantee::pg_catalog.regrole AS lake,
+               CASE made.relkind WHEN 'S' THEN 'SELECT, UPDATE'
+                    ELSE pg_catalog.string_agg(DISTINCT given.privilege_type, ', ') END AS rights
+          FROM pg_catalog.pg_class made, pg_catalog.pg_class known,
+               pg_catalog.aclexplode(known.relacl) given
+         WHERE made.oid = ANY (ARRAY[{", ".join(map(_literal, made))}]::pg_catalog.regclass[])
+           AND known.oid = {_literal(objects.queue)}::pg_catalog.regclass
+           AND given.grantee NOT IN (0, known.relowner)
+         GROUP BY made.oid, made.relkind, given.grantee
+    LOOP
+        EXECUTE pg_catalog.format('GRANT %s ON %s TO %s', shared.rights, shared.relation, shared.lake);
     END LOOP;
 END
 $headrace$"""

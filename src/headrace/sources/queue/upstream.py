@@ -112,7 +112,9 @@ def remade(connection: Session, upstream: Upstream) -> QueueLost | None:
             objects, "it was dropped and made again, came from elsewhere, or lost events by somebody's hand"
         )
     if not queue.whole:
-        return loss.remade(objects, "a table of its events was dropped, or made again")
+        return loss.remade(
+            objects, "a table of its events was dropped, renamed or made again, or is guarded no more"
+        )
     return None
 
 
