@@ -29,7 +29,7 @@ from headrace.pipeline.state.alterations import Way
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.decoder import TableChanges, Wanted
 from headrace.sources.contract.tables import TableDef
-from headrace.sources.queue import capture, tick
+from headrace.sources.queue import capture, readers, retention, tick
 from headrace.sources.queue.decoder import QueueDecoder
 from headrace.sources.queue.definitions import find_tables
 from headrace.sources.queue.schema_check import check
@@ -533,6 +533,46 @@ def test_a_partition_that_a_tick_shows_and_no_look_is_not_passed_over(queue_serv
         tick.take(queue.session, LAKE.objects)
         again = check(queue.session, LAKE, known)
         assert (again.changes, again.news) == ({}, {})
+        readers.register(queue.session, LAKE, before)
+        assert changed_while_held(queue, tables, known) == {
+            case: copied for case, (_, _, copied) in HELD.items()
+        }
+
+
+# The same, of a partition that somebody holds from the tick on, while marks go on without its root and the
+# tick is forgotten; by roots of the cases above, whose trees are as they were made.
+HELD: dict[str, tuple[str, str, bool]] = {
+    "rolled_back": (f"{WITH_ROWS}; {JOIN}", "DROP TABLE {t}_p", True),
+    "before_the_tick": (f"CREATE TABLE {{t}}_p (LIKE {{t}}); {JOIN}", "LOCK TABLE {t}_p", False),
+}
+
+
+def changed_while_held(
+    queue: Capturing, tables: Mapping[str, str], known: dict[str, TableDef]
+) -> dict[str, bool]:
+    """Tell of each such root whether a look finds it changed, once nobody holds anything any more."""
+    known = {case: known[case] for case in HELD}
+    with queue.database.connect(user="app") as holder, holder.transaction():
+        for case, (amid, behind, _) in HELD.items():
+            executed(queue.database, amid.format(t=tables[case]).split("; "))
+            holder.execute(behind.format(t=tables[case]).encode())
+        for _ in range(2):
+            passed = tick.take(queue.session, LAKE.objects)
+            looked = check(queue.session, LAKE, known)
+            assert (looked.locked, looked.changes) == (frozenset(HELD), {})
+            known |= looked.news
+            readers.advance(queue.session, LAKE, passed.place)
+            retention.tend(queue.session, LAKE.objects)
+            assert tick.find(queue.session, LAKE.objects, passed.number - 1) is None
+    tick.take(queue.session, LAKE.objects)
+    stored = {
+        case: replace(table, details=json.loads(json.dumps(table.details))) for case, table in known.items()
+    }
+    looked = check(queue.session, LAKE, stored)
+    assert looked.news.keys() == HELD.keys() - looked.changes.keys()
+    known |= looked.news
+    assert check(queue.session, LAKE, {case: known[case] for case in looked.news}).news == {}
+    return {case: case in looked.changes for case in HELD}
 
 
 ROUNDS = [30, pytest.param(600, marks=pytest.mark.full)]

@@ -13,6 +13,9 @@ what has come beneath roots that are captured since the tick before (`tick.attac
                that ran at the tick before: a few may be named twice, none is left out. A snapshot names no
                subtransactions, so nothing finer can be asked
     D          the newest tick of the look that the record is of (`LOOKED`): what came by then was there
+    owed       a root that somebody holds gets no record of a new look, while marks pass its ticks, which are
+               forgotten: what they named is noted in the record that it has (`OWED`), and has to be in the
+               tree that the next look finds
 
 A tick that says nothing (NULL) was taken by a program that does not know of this: its roots are copied anew.
 Asked by `schema_check` within its look, written by `tick`.
@@ -21,6 +24,7 @@ Asked by `schema_check` within its look, written by `tick`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.postgres.catalog.partition_tree import Branch
@@ -28,6 +32,7 @@ from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.objects import Objects
 
 LOOKED = "looked"  # of a root's record: the newest tick of its look
+OWED = "owed"  # of a root's record: partitions that ticks named since, and who attached them
 
 _IS_NEW = "((n.next - i.xmin::text::int8) & 4294967295) <= n.span"
 
@@ -56,21 +61,19 @@ def expression(objects: Objects) -> str:
           FROM beneath b WHERE b.new)"""
 
 
-def passing(
-    connection: Session,
-    objects: Objects,
-    newest: int,
-    known: Mapping[str, TableDef],
-    trees: Mapping[int, Iterable[Branch]],
-) -> frozenset[str]:
-    """The roots, by key, beneath which a tick shows a partition that this look does not; within the look."""
-    looked = {
-        key: table.details[LOOKED]
-        for key, table in known.items()
-        if LOOKED in table.details and table.number in trees
-    }
+Places = frozenset[tuple[int, int]]  # partitions, each with the transaction that attached it
+
+
+def shown(
+    connection: Session, objects: Objects, newest: int, known: Mapping[str, TableDef]
+) -> dict[str, Places | None]:
+    """The places beneath roots, by key, that ticks show since their last looks; None where one does not say.
+
+    Asked within the look. Of what a tick that is forgotten showed, the record tells.
+    """
+    looked = {key: table.details[LOOKED] for key, table in known.items() if LOOKED in table.details}
     if not looked:
-        return frozenset()
+        return {}
     rows = query(
         connection,
         f"SELECT t.tick, t.attached FROM {objects.tick} t WHERE t.queue = %s AND t.tick > %s AND t.tick <= %s"
@@ -78,15 +81,39 @@ def passing(
         [objects.name, min(looked.values()), newest],
         prepared=True,
     )
+    found: dict[str, Places | None] = {key: _owed(known[key]) for key in looked}
+    for tick, attached in rows:
+        for key, places in found.items():
+            if tick > looked[key] and places is not None:
+                beneath = None if attached is None else _beneath(known[key].number, attached)
+                found[key] = None if beneath is None else places | beneath
+    return found
+
+
+def passing(
+    places: Mapping[str, Places | None],
+    known: Mapping[str, TableDef],
+    trees: Mapping[int, Iterable[Branch]],
+) -> frozenset[str]:
+    """The roots, by key, beneath which a tick shows a partition that the look does not."""
     there = {number: {(each.oid, each.attached) for each in tree} for number, tree in trees.items()}
     return frozenset(
         key
-        for tick, attached in rows
-        for key, since in looked.items()
-        if tick > since
-        and (attached is None or not _beneath(known[key].number, attached) <= there[known[key].number])
+        for key, those in places.items()
+        if (tree := there.get(known[key].number)) is not None and (those is None or not those <= tree)
     )
 
 
-def _beneath(root: int, attached: Iterable[tuple[int, int, int]]) -> set[tuple[int, int]]:
-    return {(oid, made) for number, oid, made in attached if number == root}
+def owing(table: TableDef, places: Places) -> TableDef | None:
+    """The record of a root that is held, with what ticks show beneath it; None where it says that already."""
+    if places == _owed(table):
+        return None
+    return replace(table, details={**table.details, OWED: sorted(map(list, places))})
+
+
+def _owed(table: TableDef) -> Places:
+    return frozenset((oid, made) for oid, made in table.details.get(OWED, ()))
+
+
+def _beneath(root: int, attached: Iterable[tuple[int, int, int]]) -> Places:
+    return frozenset((oid, made) for number, oid, made in attached if number == root)

@@ -37,7 +37,7 @@ from headrace.sources.postgres.catalog.table_def import (
 )
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import layouts
-from headrace.sources.queue.attachments import LOOKED
+from headrace.sources.queue.attachments import LOOKED, OWED
 from headrace.sources.queue.layouts import Layouts
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.partitions import KEY, Partition, partitions_of, to_records
@@ -137,7 +137,7 @@ def to_details(
 
 def entry_of(details: Mapping[str, Any]) -> TableEntry:
     """The table that a look showed, out of its record."""
-    ours = (KEY, LOOKED, layouts.KEY)
+    ours = (KEY, LOOKED, OWED, layouts.KEY)
     return table_def_record.from_record({key: value for key, value in details.items() if key not in ours})
 
 

@@ -58,8 +58,8 @@ def _look(
         roots = {oid: each for oid, each in now.items() if each.entry.kind == PARTITIONED}
         now = {**now, **{oid: replace(each, looked=newest.number) for oid, each in roots.items()}}
         looked = Following.look(connection, upstream, sight, last, now)
-        trees = {oid: each.entry.tree for oid, each in roots.items()}
-        gone = attachments.passing(connection, upstream.objects, newest.number, known, trees)
+        shown = attachments.shown(connection, upstream.objects, newest.number, known)
+    gone = attachments.passing(shown, known, {oid: each.entry.tree for oid, each in roots.items()})
     looked.settle(connection, known)
     changes, news = {}, {}
     for key in sorted(gone):
@@ -76,6 +76,10 @@ def _look(
         elif found is not None and table.number not in looked.moved:
             memory.note_same(key, table, seen[table.number])
     locked = frozenset(key for key, table in known.items() if table.number in held and key not in gone)
+    for key in locked & shown.keys():
+        # The mark goes on without the root, and the ticks behind it may be forgotten.
+        if (places := shown[key]) and (owing := attachments.owing(known[key], places)) is not None:
+            news[key] = owing
     return SchemaCheck(newest.position(upstream.log), 0, changes, news, locked)
 
 
