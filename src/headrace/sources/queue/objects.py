@@ -68,11 +68,7 @@ class Objects:
     @property
     def guard(self) -> str:
         """The function that tells of events that somebody removes by hand."""
-        return self._in_schema(self.guard_name)
-
-    @property
-    def guard_name(self) -> str:
-        return f"guard_{self.name}"
+        return self._in_schema(f"guard_{self.name}")
 
     @property
     def current(self) -> str:

@@ -189,7 +189,7 @@ def _guards(objects: Objects) -> str:
     return (
         "FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_proc p ON p.oid = g.tgfoid"
         f" WHERE g.tgname = '{GUARD}' AND g.tgenabled = 'A' AND g.tgtype = {_GUARD_TYPE} AND g.tgqual IS NULL"
-        f" AND p.proname = {_literal(objects.guard_name)} AND p.prosrc = {_literal(_guard_body(objects))}"
+        f" AND p.proname = 'guard_{objects.name}' AND p.prosrc = {_literal(_guard_body(objects))}"
     )
 
 
