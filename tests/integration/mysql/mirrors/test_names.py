@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import pymysql
 import pytest
 
 import headrace
 from headrace.core.errors import HeadraceError
 from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.state import config
-from headrace.testing.mysql import Server, mariadb, mysql
+from headrace.testing.mysql import Database, Server, mariadb, mysql
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import MysqlPlace
 from tests.integration.mysql.mirrors.judging import assert_exact
@@ -44,6 +45,7 @@ def test_names_in_capitals_mean_the_tables_that_the_server_keeps_in_small_letter
         assert lake.at().arrow("shop_a.emptied")["id"].to_pylist() == [7]
         assert_exact(lake, place.url)
 
+        _renames_to_capitals(mirror, database, wanted)
         _ask(mirror, "tables.add", "SHOP_A.LATER")
         _ask(mirror, "resync", "Shop_A.ORDERS")
         asked = config.parse(mirror.configuration(tables=[*wanted, "Shop_A.Later"]))
@@ -61,6 +63,23 @@ def test_names_in_capitals_mean_the_tables_that_the_server_keeps_in_small_letter
         lake = mirror.lake
         assert set(lake.at().mark.versions) == {"shop_a.orders", "shop_a.emptied"}
         assert_exact(lake, place.url)
+
+
+def _renames_to_capitals(mirror: Mirror, database: Database, wanted: list[str]) -> None:
+    """To the server its name stays as it is, by whichever statement: the table is followed."""
+    with pytest.raises(pymysql.err.OperationalError, match="already exists"):
+        database.execute("RENAME TABLE orders TO ORDERS")
+    for renamed in (
+        "ALTER TABLE orders RENAME ORDERS",
+        "ALTER TABLE Orders RENAME TO ORDERS, ADD COLUMN w int",
+        "RENAME TABLE orders TO x, x TO ORDERS",
+    ):
+        database.execute("UPDATE orders SET v = v + 1 WHERE id = 1")
+        database.execute(renamed)
+        database.execute("UPDATE orders SET v = v + 1 WHERE id = 2")
+        lake = mirror.once(tables=wanted)
+        assert set(lake.at().mark.versions) == {"shop_a.orders", "shop_a.emptied", "shop_a.gone"}
+        assert_exact(lake, mirror.place.url)
 
 
 def _ask(mirror: Mirror, command: str, table: str) -> None:
