@@ -21,7 +21,8 @@ from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
 from headrace.testing.wholeness import balances
-from tests.integration.pipeline.evolve.test_faults import POINTS, TABLES, alter
+from tests.integration.pipeline.evolve.test_faults import POINTS, alter
+from tests.integration.pipeline.evolve.three_tables import TABLES
 from tests.nursery import Nursery, running
 
 ACCOUNTS = 2000

@@ -120,6 +120,11 @@ class ShapeChanged(Definite):
     )
 
 
+def is_fault(error: BaseException) -> bool:
+    """Tell whether an error is a fault of ours: it has no code, and is not the world's (a disk, memory)."""
+    return isinstance(error, Exception) and not isinstance(error, HeadraceError | OSError | MemoryError)
+
+
 def place_of(fault: BaseException) -> str:
     """The type of an exception that is none of ours, and where it was raised; nothing that it says."""
     frames = traceback.extract_tb(fault.__traceback__)[-1:]

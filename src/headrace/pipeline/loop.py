@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import is_fault
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Position
@@ -227,9 +227,9 @@ class Run:
         """Follow the DDL of tables; one of which that fails by a fault of ours stops, to be copied."""
         try:
             made = epoch(self.ledger, altered)
-        except HeadraceError:
-            raise
-        except Exception as fault:  # noqa: BLE001 - it would end every run
+        except Exception as fault:
+            if not is_fault(fault):
+                raise
             if len(altered) > 1:
                 for name, each in altered.items():
                     self._follow(epoch, {name: each})

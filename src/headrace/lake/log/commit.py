@@ -45,7 +45,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient, place_of
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient, is_fault, place_of
 from headrace.core.failpoint import failpoint
 from headrace.core.position import ORIGIN, Position
 from headrace.lake.format import layout
@@ -326,9 +326,10 @@ def _apply(table: Tables, plan: Plan, step: TableStep, stamp: Stamp) -> Blocked 
     """Get the step into the table's log, unless it is there; tell why if it can never be."""
     try:
         return _applied(table, plan, step, stamp)
-    except (HeadraceError, OSError, MemoryError):
-        raise  # of the world, or judged already
-    except Exception as fault:  # noqa: BLE001 - it would end every run: the plan is withdrawn instead
+    except Exception as fault:
+        if not is_fault(fault):
+            raise
+        # It would end every run: the plan is withdrawn instead.
         return _failed(table, plan, step, fault)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from headrace.core.errors import Definite, HeadraceError, ShapeChanged, place_of
+from headrace.core.errors import Definite, HeadraceError, ShapeChanged, is_fault, place_of
 from headrace.core.failpoint import failpoint
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
@@ -68,7 +68,7 @@ class Rewriting(CopyThread):
                     self.site.finished.put(portion)
                     failpoint("evolve.rewrite.between", str(name))
             except Exception as error:
-                if isinstance(error, HeadraceError) and not isinstance(error, Definite):
+                if not (isinstance(error, Definite) or is_fault(error)):
                     raise
                 self.site.finished.put(Refused(name, table.task.folder, _unreadable(name, error)))
                 continue

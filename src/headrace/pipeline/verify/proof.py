@@ -146,7 +146,7 @@ def _compared(
     verdicts: dict[str, TableVerdict] = {}
     first: Handoff | None = None
     left = list(chosen)
-    for _ in tries():
+    for _ in _tries():
         with contents.snapshot([record.definition for record in left], readers, LEAD_SECONDS) as snapshot:
             comparison = Comparison(place, source, session, snapshot, newest)
             try:
@@ -163,11 +163,11 @@ def _compared(
     return first, tuple(verdicts[str(record.name)] for record in chosen)
 
 
-def tries() -> Iterator[int]:
-    """Number the tries to have readers at a moment, with a pause before each but the first."""
-    for number, pause in enumerate((0.0, *MISSED_SECONDS)):
+def _tries() -> Iterator[None]:
+    """The tries to have readers at a moment, with a pause before each but the first."""
+    for pause in (0.0, *MISSED_SECONDS):
         time.sleep(pause)
-        yield number
+        yield
 
 
 def _not_compared(record: TableRecord, error: HeadraceError) -> TableVerdict:
@@ -275,7 +275,7 @@ class Comparison:
 
     def _looked_at_again(self, context: ProofContext, table: ComparedTable, *, values: bool) -> DrillDown:
         """The rows of buckets that differ, under another snapshot: this one lets nobody in any more."""
-        for _ in tries():
+        for _ in _tries():
             again = wanting(table)
             if again is None:
                 return DrillDown(0)

@@ -172,15 +172,19 @@ def test_a_moment_that_no_reader_saw_is_tried_again_and_no_live_table_waits(
     assert_exact(lake, mirror.place.url)
 
 
+def _mirror_two(mirror: Mirror, database: Database) -> None:
+    for name in ("a", "b"):
+        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
+        database.execute(f"INSERT INTO {name} VALUES (1), (2)")
+    mirror.once()
+
+
 @kinds("mysql")
 def test_a_proof_is_tried_again_for_the_tables_whose_readers_missed_the_moment(
     mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A busy machine lets readers miss it: first all of them, then all but one."""
-    for name in ("a", "b"):
-        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
-        database.execute(f"INSERT INTO {name} VALUES (1), (2)")
-    mirror.once()
+    _mirror_two(mirror, database)
     opened, gates = list[int](), Leader._open_gates
 
     def too_late(leader: Leader) -> list[int]:
@@ -199,10 +203,7 @@ def test_a_proof_whose_readers_come_too_late_takes_nothing_back(
     mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of what differs the rows are read at a moment of its own, and of tables that were missed, later."""
-    for name in ("a", "b"):
-        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
-        database.execute(f"INSERT INTO {name} VALUES (1), (2)")
-    mirror.once()
+    _mirror_two(mirror, database)
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_log_bin = 0")
         cursor.execute("INSERT INTO a VALUES (3)")

@@ -35,6 +35,7 @@ from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.evolve.three_tables import TABLES
 from tests.integration.pipeline.holding import held_up
 from tests.integration.pipeline.serving import serving
 from tests.integration.pipeline.verifying import outcomes, verified
@@ -42,13 +43,6 @@ from tests.places import place_at
 
 pytestmark = pytest.mark.server
 
-TABLES = (
-    "CREATE TABLE a (id int PRIMARY KEY, s text);"
-    "CREATE TABLE t (id int PRIMARY KEY, n0 int);"
-    "CREATE TABLE other (id int PRIMARY KEY);"
-    "INSERT INTO a SELECT i, 'row' FROM generate_series(1, 50) i;"
-    "INSERT INTO t SELECT i, i FROM generate_series(1, 50) i;"
-)
 POINTS = (
     "evolve.add.before",
     "evolve.add.after",

@@ -27,16 +27,9 @@ from headrace.pipeline.tasks import convert
 from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.evolve.three_tables import TABLES
 
 pytestmark = pytest.mark.server
-
-TABLES = (
-    "CREATE TABLE a (id int PRIMARY KEY, s text);"
-    "CREATE TABLE t (id int PRIMARY KEY, n0 int);"
-    "CREATE TABLE other (id int PRIMARY KEY);"
-    "INSERT INTO a SELECT i, 'row' FROM generate_series(1, 50) i;"
-    "INSERT INTO t SELECT i, i FROM generate_series(1, 50) i;"
-)
 
 
 def alter(database: Database, number: int) -> None:
