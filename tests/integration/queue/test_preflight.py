@@ -7,12 +7,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Level, Report, Wish
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.queue import capture
 from headrace.sources.queue.preflight import QueueWish, examine, script, unmirrored
 from headrace.testing.postgres import Database, Setting, postgres
+from tests.integration.postgres.pooler import pooler
 from tests.integration.queue.capturing import LAKE, capturing, executed, url
 from tests.integration.queue.test_removal import catalogs
 
@@ -215,3 +217,13 @@ def test_a_server_without_logical_replication_will_do() -> None:
         report = examined(plain)
         assert codes(report).keys() == {"QUEUE_TO_BE_MADE", "QUEUE_TRIGGERS_TO_BE_MADE"}
         assert set(codes(report).values()) == {Level.INFO}
+
+
+def test_a_pooler_in_between_is_refused_before_anything_is_made(database: Database) -> None:
+    before = catalogs(database)
+    with pooler(database.server.host, database.server.port) as port:
+        address = Address.parse(database.url(user="app", port=port, sslmode="disable"))
+        with pytest.raises(Misconfigured, match="goes through a connection pooler") as refused:
+            examine(address, QueueWish.of(Wish(("*.*",), {})))
+    assert refused.value.code == "PG_POOLER"
+    assert catalogs(database) == before
