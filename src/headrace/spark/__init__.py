@@ -1,20 +1,21 @@
 """Spark: sessions, and jobs over opaque blobs. The only room that knows PySpark.
 
-    java      a runtime that Spark starts on, from the machine or from pip
-    jvm       its process: started from an archive of classes, if there is one, and not heard
-    session   which Spark: the user's active one, a remote one, a cluster, else this machine's cores
-    lazy      a session or a runner that comes into being when it is first needed
-    jobs      one job for a batch of work: items in, results out, in order, errors as themselves
-    worker    what runs inside a Python worker, and for tiny epochs in the driver
-    wire      rows between the two
-    depot     what is too large for that, through a store
-    queries   a user's query: its rows, and Spark's refusals as our errors
-    priority  tasks that leave the processors to others
-    pools     the threads of libraries, made before a task steps back
-    warmth    workers loaded before the first job and kept alive between jobs
-    secrets   passwords on their way to tasks, so that nothing that Spark prints shows them
-    paths     the proof that executors and driver see the same lake
-    failures  what Spark's exceptions mean to us
+    java        a runtime that Spark starts on, from the machine or from pip
+    jvm         its process: started from an archive of classes, if there is one, and not heard
+    session     which Spark: the user's active one, a remote one, a cluster, else this machine's cores
+    lazy        a session or a runner that comes into being when it is first needed
+    jobs        one job for a batch of work: items in, results out, in order, errors as themselves
+    worker      what runs inside a Python worker, and for tiny epochs in the driver
+    wire        rows between the two
+    depot       what is too large for that, through a store
+    queries     a user's query: its rows, and Spark's refusals as our errors
+    priority    tasks that leave the processors to others
+    allocators  memory that a task freed, given back behind it
+    pools       the threads of libraries, made before a task steps back
+    warmth      workers loaded before the first job and kept alive between jobs
+    secrets     passwords on their way to tasks, so that nothing that Spark prints shows them
+    paths       the proof that executors and driver see the same lake
+    failures    what Spark's exceptions mean to us
 
 `pipeline` calls `session`, `warmth` and `paths` once, and `jobs` for each epoch and each piece of a copy;
 it hands in functions and bytes, and never meets a DataFrame. To Spark a payload is a binary: rows of

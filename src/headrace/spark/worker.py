@@ -24,6 +24,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias
 
+from headrace.spark.allocators import give_back
 from headrace.spark.depot import Depot, arrived, sent
 from headrace.spark.wire import RESULT, Row, from_batches, from_error, to_batches
 
@@ -110,6 +111,7 @@ def _in_batches(
 ) -> Iterator[Any]:
     yield from to_batches(work(function, from_batches(batches), depot))
     _settle()
+    give_back()
 
 
 def _settle() -> None:
