@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -79,8 +81,22 @@ def test_a_connection_that_is_lost_amid_its_last_settings_says_so_in_our_words(
         assert lost.value.code == "PG_CONNECTION_LOST"
 
 
+def _full(proxy: Proxy, clients: ExitStack) -> None:
+    """Have the kernel drop all that asks for a connection from now on, as a host does that is gone."""
+    proxy.refuse()
+    listener = clients.enter_context(socket.socket())
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((proxy.host, proxy.port))
+    listener.listen(0)
+    for _ in range(3):
+        client = clients.enter_context(socket.socket())
+        client.setblocking(False)
+        client.connect_ex((proxy.host, proxy.port))
+
+
+@pytest.mark.parametrize("new_connections", ["are open and silent", "are never open"])
 def test_a_server_that_does_not_hear_a_cancellation_holds_nobody_up(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch, new_connections: str
 ) -> None:
     """Neither who waits for it, nor any other thread of the process."""
     beats, over = [time.monotonic()], threading.Event()
@@ -91,9 +107,12 @@ def test_a_server_that_does_not_hear_a_cancellation_holds_nobody_up(
 
     monkeypatch.setattr(statements, "ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(cancellation, "REQUEST_SECONDS", 0.5)
-    with Proxy(database.server.host, database.server.port) as proxy:
+    with Proxy(database.server.host, database.server.port) as proxy, ExitStack() as clients:
         pgconn = plain(Address.parse(database.url(port=proxy.port)), role="test")
         proxy.stall()
+        if new_connections == "are never open":
+            _full(proxy, clients)
+        begun = time.monotonic()
         heart = threading.Thread(target=beat)
         heart.start()
         with pytest.raises(Transient) as lost:
@@ -103,6 +122,8 @@ def test_a_server_that_does_not_hear_a_cancellation_holds_nobody_up(
         pgconn.finish()
     assert lost.value.code == "PG_CONNECTION_LOST"
     assert len(beats) > 10
+    assert max(after - before for before, after in pairwise(beats)) < 2.0
+    assert time.monotonic() - begun < 10.0
 
 
 def test_a_watch_that_could_not_be_started_is_started_for_the_next_wait(

@@ -34,11 +34,17 @@ def request(pgconn: pq.abc.PGconn) -> None:
 
 
 def _await(asking: pq.abc.PGcancelConn, deadline: float) -> None:
-    """Go through the steps of a request, each once its socket is ready for it."""
+    """Go through the steps of a request, each once its socket is ready for it.
+
+    A step before that is a wait in libpq: for as long as the network keeps silent, with Python's lock.
+    """
     asking.start()
-    while (events := _WANTED.get(pq.PollingStatus(asking.poll()), 0)) and (
-        left := deadline - time.monotonic()
-    ) > 0:
-        ready = select.poll()
-        ready.register(asking.socket, events)
-        ready.poll(left * 1000)
+    wanted = select.POLLOUT
+    while wanted and _ready(asking.socket, wanted, deadline - time.monotonic()):
+        wanted = _WANTED.get(pq.PollingStatus(asking.poll()), 0)
+
+
+def _ready(socket: int, wanted: int, seconds: float) -> bool:
+    waiting = select.poll()
+    waiting.register(socket, wanted)
+    return bool(waiting.poll(max(0.0, seconds) * 1000))
