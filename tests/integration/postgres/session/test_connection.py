@@ -17,7 +17,7 @@ import pytest
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.sources.postgres.session import timeouts
 from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.connection import PINS, connect, plain, replication
+from headrace.sources.postgres.session.connection import KEEPALIVES, PINS, connect, plain, replication
 from headrace.sources.postgres.session.identity import identify, verify
 from headrace.sources.postgres.session.refusals import Unreachable
 from headrace.sources.postgres.session.statements import ask, ask_within, in_transaction, query
@@ -220,6 +220,16 @@ def test_whatever_waits_for_a_lock_is_ended_by_the_server(database: Database) ->
         assert found == [[("5s",)], [("10s",)], [("local",)]]
         pgconn.finish()
     database.execute("ALTER ROLE app RESET ALL")
+
+
+def test_a_session_of_a_machine_that_is_gone_is_ended_by_the_server(database: Database) -> None:
+    """Within half a minute, though it waits for us with a snapshot open: it asks whether we are there."""
+    opened = [connect(login(database), role="test").pgconn, plain(login(database), role="test")]
+    for pgconn in [*opened, replication(login(database), role="test")]:
+        # What the server's system has for the socket, not what was asked for.
+        idle, interval, count = (int(ask(pgconn, f"SHOW {name}")[0][0] or "0") for name in KEEPALIVES)
+        assert 0 < idle + interval * count <= 30
+        pgconn.finish()
 
 
 def test_a_session_that_the_server_ends_is_a_lost_connection(database: Database) -> None:

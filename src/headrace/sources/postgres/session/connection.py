@@ -12,8 +12,9 @@ pinned      The server prints values as the session's settings say, and their de
             have an application's fail, or wait for it.
 ended       Whatever of ours waits for a lock is ended by the *server*, after `lock_timeout`; while it
             waits it does not notice that we are gone, so it is told to look
-            (`client_connection_check_interval`). A commit of ours waits for no standby: it is in the log,
-            from which we read, all the same.
+            (`client_connection_check_interval`), and while it waits for us, to ask our machine whether it
+            is there (`KEEPALIVES`). A commit of ours waits for no standby: it is in the log, from which we
+            read, all the same.
 
 That it leads to the same server as before is proved by `identity`; what goes wrong is classified in
 `refusals`.
@@ -67,6 +68,14 @@ NEWER_PINS: tuple[tuple[int, Mapping[str, str]], ...] = ((170000, {"transaction_
 WISHES: Mapping[str, str] = {
     "client_connection_check_interval": "10s",
     "plan_cache_mode": "force_generic_plan",
+}
+
+# A machine of ours that is gone says nothing: without these a server keeps its session, with its snapshot and
+# its locks, for as long as its system does (Linux: two hours). Zero on a Unix socket.
+KEEPALIVES: Mapping[str, str] = {
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
 }
 
 _NEVER = 1 << 31  # executions after which psycopg would prepare a statement by itself
@@ -189,3 +198,4 @@ def _pin(address: Address, pgconn: pq.abc.PGconn) -> None:
             )
     for name, value in WISHES.items():
         answer(pgconn, f"SET {name} = '{value}'")
+    answer(pgconn, "; ".join(f"SET {name} = {value}" for name, value in KEEPALIVES.items()))
