@@ -18,6 +18,7 @@ from numba.core.registry import CPUDispatcher
 from headrace import decode
 from headrace.decode import copydata, pgoutput
 from headrace.decode.kernel import kernel
+from tests import kernels
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,6 +39,12 @@ def test_every_kernel_is_compiled_for_one_set_of_types_when_it_is_imported() -> 
     for name, made in found.items():
         assert len(made.signatures) == 1, name
         assert not made._can_compile, f"{name} may be compiled again in the middle of a stream"
+
+
+def test_those_that_are_compiled_before_all_tests_are_all_that_there_are() -> None:
+    declared = {made.py_func.__module__ for made in _kernels().values()}
+    assert declared == {name for name in kernels.modules() if name.startswith("headrace.decode.")}
+    assert "headrace.sources.mysql.stream.ordinary" in kernels.modules()
 
 
 def test_kernels_take_what_is_read_only_and_what_is_not() -> None:
