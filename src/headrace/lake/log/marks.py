@@ -21,7 +21,7 @@ more files than are looked into: what Delta's log says of each file's epochs tel
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -219,15 +219,17 @@ class Marks:
         """The mark of the highest epoch, as of a look taken now."""
         version = self.table.refresh()
         if version != self._seen:
-            self._newest = self._last()
-            self._note(range(max(self._seen, version - 1) + 1, version + 1), self._last_paths())
+            kept = self._kept()
+            self._newest = kept[-1] if kept else None
+            paths = kept.blocks[-1].paths if kept else ()
+            self._note(range(max(self._seen, version - 1) + 1, version + 1), paths)
             self._seen = version
         return self._newest
 
     def kept(self) -> Kept:
         """Every mark, by epoch, as of a look taken now; read only where it is looked into."""
         self.table.refresh()
-        return Kept(self.store, self.table.folder, _blocks(self.table.described()))
+        return self._kept()
 
     def all(self) -> list[Mark]:
         """Every mark, by epoch, as of a look taken now."""
@@ -258,18 +260,13 @@ class Marks:
         keys, self._new_keys = self._new_keys, []
         return keys
 
-    def _note(self, versions: range, paths: list[str]) -> None:
+    def _kept(self) -> Kept:
+        """Every mark as of the last look."""
+        return Kept(self.store, self.table.folder, _blocks(self.table.described()))
+
+    def _note(self, versions: range, paths: Iterable[str]) -> None:
         self._new_keys += [key for version in versions for key in self.table.log_keys(version)]
         self._new_keys += [f"{self.table.folder}/{path}" for path in paths]
-
-    def _last(self) -> Mark | None:
-        kept = self.kept()
-        return kept[-1] if kept else None
-
-    def _last_paths(self) -> list[str]:
-        """The files in which the newest mark is."""
-        blocks = _blocks(self.table.described())
-        return list(blocks[-1].paths) if blocks else []
 
 
 def _marks(rows: pa.Table) -> list[Mark]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from headrace.lake.format.plan import Plan
 from headrace.lake.log.marks import Mark, Marks, mark_of
+from headrace.lake.log.table import LakeTable
 from headrace.lake.store.contract import Store, locate
 from headrace.lake.store.open import open_store
 
@@ -48,6 +50,27 @@ def test_marks_are_read_back_as_they_were_published(any_store: Store) -> None:
     assert Marks(any_store, "main").newest() == _mark(3)
     assert Marks(any_store, "other").newest() is None
     assert _mark(1).upstream_commit_ts == datetime(2026, 11, 20, 11, 0, 0, 1, tzinfo=UTC)
+
+
+def test_a_first_look_asks_the_store_for_nothing_twice(
+    any_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _published(any_store, 2)
+    asked: list[str] = []
+    refresh, described = LakeTable.refresh, LakeTable.described
+
+    def refreshed(table: LakeTable) -> int:
+        asked.append("refresh")
+        return refresh(table)
+
+    def told(table: LakeTable) -> pa.Table:
+        asked.append("described")
+        return described(table)
+
+    monkeypatch.setattr(LakeTable, "refresh", refreshed)
+    monkeypatch.setattr(LakeTable, "described", told)
+    assert Marks(any_store, "main").newest() == _mark(2)
+    assert asked == ["refresh", "described"]
 
 
 def test_a_mark_is_refused_where_another_came_since_the_last_look(any_store: Store) -> None:
