@@ -120,7 +120,10 @@ class LakeTable:
         older = LakeTable(self.store, self.folder)
         try:
             older._delta = self._open(version)
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
+            # delta-rs has one error for a version that is not there and for a store that does not answer.
+            if self.store.exists(line_key(self.folder, version)):
+                raise _failed(self.folder, error) from error
             raise _gone(self.folder, version) from error
         if older.version != version:
             raise _gone(self.folder, version)

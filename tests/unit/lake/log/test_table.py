@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, Transient
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
@@ -233,6 +234,23 @@ def test_a_version_that_is_not_there_is_a_definite_error(local_store: Store) -> 
     with pytest.raises(Definite) as raised:
         table.at(7)
     assert raised.value.code == "LAKE_VERSION_GONE"
+
+
+@pytest.mark.parametrize("error", [OSError("connection reset"), DeltaError("object store: no answer")])
+def test_a_version_that_the_store_does_not_hand_out_is_asked_for_again(
+    any_store: Store, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A restoration asks for one: it is the store that is unwell, not the lake."""
+    table, _ = _made(any_store, [1])
+
+    def refuse(self: LakeTable, version: int | None) -> None:
+        raise error
+
+    with monkeypatch.context() as unwell:
+        unwell.setattr(LakeTable, "_open", refuse)
+        with pytest.raises(Transient, match="LAKE_STORE"):
+            table.at(0)
+    assert table.at(0).version == 0
 
 
 def test_a_checkpoint_is_among_the_files_to_make_durable(local_store: Store) -> None:
