@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.errors import Definite, HeadraceError, Transient
+from headrace.core.errors import Definite, HeadraceError, Transient, place_of
 from headrace.lake.format import formatfile
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import ownership, policy
@@ -176,6 +176,7 @@ def _end(reporter: Reporter, error: BaseException) -> None:
     ended = Definite(
         "RUN_ENDED",
         f"the run was ended by {type(error).__name__}",
+        detail=place_of(error),
         hint="headrace run goes on; if it ends so again, report the traceback that it prints",
     )
     reporter.settle("failed", ended)

@@ -209,6 +209,54 @@ def test_a_fault_of_ours_is_withdrawn_by_whoever_comes_with_what_the_plan_did_be
     assert _log(world).unfinished() is None
 
 
+class Unrestored(TwinTable):
+    """A table with a fault of ours in its restoration: in its planning, or where it is carried out."""
+
+    planned = False
+
+    def restoration(self, base: int) -> TableStep | None:
+        if self.planned:
+            raise AssertionError("a fault of ours")
+        return super().restoration(base)
+
+    def write(self, step: TableStep, stamp: Stamp) -> bool:
+        if step.remove:
+            raise AssertionError("a fault of ours")
+        return super().write(step, stamp)
+
+
+class Unplanned(Unrestored):
+    planned = True
+
+
+@pytest.mark.parametrize(("kind", "rows"), [(Unrestored, {1: 1}), (Unplanned, {1: 1, 2: 1})])
+def test_a_withdrawal_that_meets_a_fault_of_ours_ends_coded_and_leaves_all_to_who_can(
+    kind: type[Unrestored], rows: dict[int, int]
+) -> None:
+    """Without the fault it is taken back; where nobody began to, the plan itself may be carried out."""
+    world = World()
+    log = _log(world)
+    epoch = log.takeover().mark.epoch + 1
+    before = _published(log, _plan(world, epoch, _add(world, A, -1, 1), _add(world, B, -1, 1)))
+    log.put_plan(_plan(world, epoch + 1, _add(world, A, 0, 2), _add(world, B, 0, 2), frontier="10"))
+    kinds = {A: kind, B: Faulty}
+    faulty = EpochLog(
+        SOURCE, TwinFiles(world), TwinMarks(world), lambda path: kinds.get(path, TwinTable)(world, path)
+    )
+    blobs = None
+    for _ in range(3):
+        with pytest.raises(Definite) as raised:
+            faulty.takeover()
+        assert raised.value.code == "LAKE_WITHDRAWAL_FAILED"
+        assert A in raised.value.primary
+        assert "AssertionError" in str(raised.value.detail)
+        assert world.marks[-1] == before
+        assert blobs in (None, world.blobs.keys()), "nothing is put twice"
+        blobs = set(world.blobs)
+    _log(world).takeover()
+    assert [world.rows(path, len(world.tables[path]) - 1) for path in (A, B)] == [rows, rows]
+
+
 def test_a_fault_behind_a_step_that_is_in_the_log_blocks_nothing() -> None:
     world = World()
     epoch = _log(world).takeover().mark.epoch + 1

@@ -31,6 +31,10 @@ pipeline plans anew, or stops the table if what was changed was data.
 
             finish(plan) ──► Mark                    published
                          └─► Blocked ──► withdraw ──► Mark (kind "withdraw"); then plan anew
+                                                 └─► WithdrawalFailed, where that meets a fault of ours too
+
+Of such a one nothing more is put: a table that nobody brought back holds what no mark says, and the source
+waits for a release that can. Whoever comes next begins where it stands.
 
 The machine sees tables, marks and files only through the protocols below, so that tests run it, unchanged,
 against an in-memory twin under every order of steps (`tests/laws/lake`). It never retries by itself:
@@ -91,6 +95,12 @@ class StepFailed(Definite):
     """A step of a plan meets a fault of ours, as it would whoever carries it out."""
 
     codes = ("LAKE_STEP_FAILED",)
+
+
+class WithdrawalFailed(Definite):
+    """A plan that can't be finished can't be taken back either, by a fault of ours."""
+
+    codes = ("LAKE_WITHDRAWAL_FAILED",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +210,7 @@ class EpochLog:
             if tried[-1].plan_id == blocked.plan.plan_id:
                 key = layout.plan_key(self.source, epoch, len(tried))
                 withdrawal = self._withdrawal(tried[0])
+                _check_progress(blocked, withdrawal)
                 self._claim.plan_ids.add(withdrawal.plan_id)
                 failpoint("lake.withdrawal.before")
                 self._files.put_if_absent(key, withdrawal.to_json().encode())
@@ -293,7 +304,9 @@ class EpochLog:
         bases: dict[str, int] = {}
         for step in first.steps:
             bases.setdefault(step.path, step.base)
-        steps = [_restoration(self._table(path), base, first.plan_id) for path, base in bases.items()]
+        steps = [
+            _restoration_or_end(self._table(path), path, base, first.plan_id) for path, base in bases.items()
+        ]
         plan = self._repeating(newest, "withdraw")
         return replace(plan, steps=tuple(step for step in steps if step is not None))
 
@@ -396,12 +409,40 @@ def _restoration(table: Tables, base: int, plan_id: str) -> TableStep | None:
     return table.restoration(base) if touched else None
 
 
+def _restoration_or_end(table: Tables, path: str, base: int, plan_id: str) -> TableStep | None:
+    """The restoration of a table; a fault of ours in it says which table it is of."""
+    try:
+        return _restoration(table, base, plan_id)
+    except Exception as fault:
+        if not is_fault(fault):
+            raise
+        raise _not_withdrawn(path, place_of(fault)) from fault
+
+
+def _check_progress(blocked: Blocked, withdrawal: Plan) -> None:
+    """End where a withdrawal failed by a fault of ours and the next one would do the very same."""
+    again = blocked.plan.kind == withdrawal.kind and blocked.plan.steps == withdrawal.steps
+    if again and isinstance(blocked.error, StepFailed):
+        raise _not_withdrawn(blocked.step.path, blocked.error.detail)
+
+
 def _fault(step: TableStep, fault: Exception) -> StepFailed:
     return StepFailed(
         "LAKE_STEP_FAILED",
         f'a step of a plan for the lake table at "{step.path}" failed by a fault of headrace',
         detail=place_of(fault),
         hint="headrace tables resync copies the table anew; please report it with the detail",
+    )
+
+
+def _not_withdrawn(path: str, detail: str | None) -> WithdrawalFailed:
+    return WithdrawalFailed(
+        "LAKE_WITHDRAWAL_FAILED",
+        f'an epoch could not be taken back: the lake table at "{path}" was not restored, '
+        "by a fault of headrace",
+        detail=detail,
+        hint="headrace run tries again; if it ends so again, upgrade headrace, or mirror into a new lake: "
+        "please report it with the detail",
     )
 
 
