@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -131,6 +132,7 @@ def test_each_version_between_statements_is_known() -> None:
         (look("id", "a", "b"), [[Retype("b", "b", counts=True)]]),
         (look("id", "a", "b", "n DATE"), [[Add("n")]]),
         (look("id", "a", "b", "n"), [[Add("n", "8"), Retype("n", "n")]]),
+        (look("id", "a", "b", "n"), [[Add("n", "8")], [Retype("n", "n")]]),
         (look("id", "a", "b", "n int = a"), [[Add("n")]]),
         (look("id", "a", "b bigint", "v int = a"), [[Retype("b", "b")]]),
         (look("id", "b"), [[Drop("a"), Drop("A")]]),
@@ -142,6 +144,64 @@ def test_what_the_statements_do_not_explain_is_not_proven(
     now: TableLook, statements: Sequence[Sequence[Step]]
 ) -> None:
     assert found(BEFORE, now, *statements) is None
+
+
+def test_of_a_table_with_a_stored_column_nothing_is_proven() -> None:
+    last, now = (look("id", *between, "v int = id") for between in ([], ["n"]))
+    assert found(last, now, [Add("n", after="id")]) is not None
+    last, now = (
+        replace(each, columns=(*each.columns[:-1], replace(each.columns[-1], generated="s")))
+        for each in (last, now)
+    )
+    assert found(last, now, [Add("n", after="id")]) is None
+
+
+def test_a_column_that_another_is_computed_from_is_not_defined_anew() -> None:
+    last, now = (look("id", f"b {of}", "n", "v int = b") for of in ("int", "bigint"))
+    assert found(last, last, [Rename("n", "n")]) is not None
+    assert found(last, now, [Retype("b", "b")]) is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        ("int(11)", "int"),
+        ("tinyint(1)", "tinyint"),
+        ("bigint(20) unsigned zerofill", "bigint unsigned"),
+        ("year(4)", "year"),
+        ("decimal(9,2) unsigned zerofill", "decimal(9,2) unsigned"),
+        ("geometrycollection", "geomcollection"),
+    ],
+)
+def test_a_type_is_what_was_said_whatever_more_the_catalog_prints(shown: str, said: str) -> None:
+    last = look("id", f"a {shown}")
+    assert found(last, last, [Retype("a", "a", declared=Declared(said))]) is not None
+    assert found(last, last, [Retype("a", "a", declared=Declared(shown + " "))]) is None
+
+
+def test_a_column_of_the_primary_key_is_never_null_whatever_was_said() -> None:
+    last, now = look("id", "a"), look("id BIGINT", "a")
+    step = Retype("id", "id", declared=Declared("bigint"))
+    assert found(last, now, [step]) is not None
+    unique = [replace(each, primary=False) for each in (last, now)]
+    assert found(unique[0], unique[1], [step]) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"keys": (), "primary": False},
+        {"keys": (("a",),)},
+        {"primary": False},
+        {"kind": "VIEW"},
+        {"engine": "MyISAM"},
+        {"cascades": ("f",)},
+    ],
+)
+def test_what_becomes_of_the_table_itself_no_statement_explains(changed: dict[str, Any]) -> None:
+    now = look("id", "a", "b", "n")
+    assert found(BEFORE, now, [Add("n")]) is not None
+    assert found(BEFORE, replace(now, **changed), [Add("n")]) is None
 
 
 def test_a_column_that_may_not_be_null_any_more_is_the_same_where_the_session_was_strict() -> None:
