@@ -12,6 +12,7 @@ from __future__ import annotations
 from enum import Enum
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 class TransactionId(Enum):
@@ -41,3 +42,12 @@ class TransactionId(Enum):
     def field(self, name: str) -> pa.Field:
         """A column of such names."""
         return pa.field(name, self.type, nullable=False)
+
+
+def of_somebody(names: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Tell for each of these names of history whether it is a transaction's of the source.
+
+    Ask before a handoff or a position is asked for the names: neither knows rows that we wrote ourselves.
+    """
+    way = TransactionId.XID if pa.types.is_integer(names.type) else TransactionId.GTID
+    return pc.not_equal(names, pa.scalar(way.nobody, names.type))

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from headrace.core.change_batch import TIMESTAMP
 from headrace.core.history import OWN
 from headrace.core.names import TableName
-from headrace.core.transaction_id import TransactionId
+from headrace.core.transaction_id import TransactionId, of_somebody
 from headrace.lake.format import datafile, layout
 from headrace.lake.log import catalog
 from headrace.lake.log.marks import Mark
@@ -126,7 +126,7 @@ def parted(store: Store, source: str, covers: Covers, time: int, before: Mark | 
     for table in _touched(store, source, before, mark):
         for part in parts(store, source, table, (before.time if before else None, mark.time)):
             rows = part.rows()
-            rows = rows.filter(pc.not_equal(rows[part.own["_transaction"]], ""))  # that nobody made
+            rows = rows.filter(of_somebody(rows[part.own["_transaction"]]))
             earlier = pc.less_equal(rows[part.own["_time"]], time).combine_chunks()
             if pc.any(pc.xor(earlier, covers(rows[part.own["_transaction"]]))).as_py():
                 return False

@@ -13,6 +13,7 @@ import pytest
 from headrace.core.errors import HeadraceError
 from headrace.core.schema import Column
 from headrace.lake.read.lake import Lake
+from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.copy import snapshot
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.verify import proof
@@ -21,6 +22,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.mysql.snapshot import follower, locks
 from headrace.sources.mysql.snapshot.leader import Leader
 from headrace.sources.mysql.snapshot.moment_reader import MomentReader
+from headrace.testing import validators
 from headrace.testing.mysql import Database
 from headrace.testing.postmaster import wait_for
 from tests.conformance.conftest import Mirror
@@ -224,3 +226,33 @@ def test_a_proof_whose_readers_come_too_late_takes_nothing_back(
     present[:] = [1, 1, 1, 0, 1]  # the last is the first: the rows of one are there at the second try
     assert sorted(mirror.verify().values()) == ["different", "different"]
     assert not present
+
+
+@kinds("mysql")
+def test_rows_of_no_transaction_are_proved_read_and_told_like_any_others(
+    mirror: Mirror, database: Database
+) -> None:
+    """A copy brings what was never logged; history has those rows beside others of the same file."""
+    _mirror_two(mirror, database)
+    name = f"{database.name}.a"
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_log_bin = 0")
+        cursor.execute("INSERT INTO a VALUES (30)")
+        connection.commit()
+    database.execute("INSERT INTO a VALUES (31)")
+    mirror.once()
+    assert mirror.verify()[name] == "different"
+    mirror.ask("resync", "a")
+    executed = "gtid_binlog_pos" if database.server.flavour.is_mariadb else "gtid_executed"
+    told = list[tuple[str, int]]()
+    for number in (32, 33):
+        database.execute(f"INSERT INTO a VALUES ({number})")
+        told.append((str(database.server.execute(f"SELECT @@global.{executed}")[0][0]), number))
+    lake = mirror.once()
+    assert mirror.verify()[name] == "equal"
+    ask(str(mirror.path), "maintain", {}, url=mirror.place.url)  # history becomes one file
+    assert mirror.verify()[name] == "equal"
+    for position, newest in told:
+        assert max(lake.at(position=position).arrow(name)["id"].to_pylist()) == newest
+    assert {30, 31, 32, 33} <= set(lake.at().arrow(name)["id"].to_pylist())
+    assert validators.definite(lake) == []

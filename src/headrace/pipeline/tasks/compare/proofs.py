@@ -29,6 +29,7 @@ from headrace.core.columns import Ints, contiguous
 from headrace.core.errors import HeadraceError
 from headrace.core.handoff import AnySnapshot
 from headrace.core.schema import TableSchema
+from headrace.core.transaction_id import of_somebody
 from headrace.decode.copyrows import CopiedRows
 from headrace.lake.format import datafile
 from headrace.pipeline.tasks.compare.checksums import ByDigest, Checksums, LakeFile
@@ -236,7 +237,9 @@ def read_history(item: bytes) -> bytes:
 
 
 def _undone(task: HistoryTask) -> Reduced:
+    # Rows that a resync wrote make the lake what the source is: no snapshot lacks them.
     history = task.file.rows(task.schema)
+    history = history.filter(of_somebody(history[task.own["_transaction"]]))
     time, names = history[task.own["_time"]], history[task.own["_transaction"]]
     within = pc.and_(pc.greater(time, task.after), pc.less_equal(time, task.until))
     hidden = pc.invert(task.shown.held(contiguous(time), contiguous(names)))
