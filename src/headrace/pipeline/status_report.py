@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -105,7 +103,7 @@ class Facts:
     denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)
     # Tables in no mark that somebody may be altering: since which look, and who that is.
     unseen: Mapping[TableName, tuple[str, str | None]] = field(default_factory=dict)
-    alterations: deque[AlterationStatus] = field(default_factory=partial(deque, maxlen=TOLD_ALTERATIONS))
+    alterations: tuple[AlterationStatus, ...] = ()  # the newest; the reporter's thread reads them
     _last_change: dict[str, str] = field(default_factory=dict)
 
     def published(self, plan: Plan) -> None:
@@ -116,7 +114,8 @@ class Facts:
         for record in filter(None, plan.state.values()):
             altered = record.get("alteration") if "alteration" in record else None
             if altered is not None and altered["epoch"] == plan.epoch:
-                self.alterations.append(_alteration(record["name"], altered))
+                newest = _alteration(record["name"], altered)
+                self.alterations = (*self.alterations, newest)[-TOLD_ALTERATIONS:]
 
     def looked(self, check: RecordsCheck, others: Collection[TableName]) -> None:
         """A look was over; of the others it asked nothing."""
@@ -282,7 +281,7 @@ class Reporter:
             error=None if self.error is None else self.error.as_record(),
             warnings={**self.warnings, **self.facts.waits()},
             unmirrored=self.beside.unmirrored,
-            alterations=tuple(self.facts.alterations),
+            alterations=self.facts.alterations,
         )
         if self.listener is not None:
             self.listener(said)

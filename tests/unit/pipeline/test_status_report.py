@@ -10,9 +10,11 @@ from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.lake.format import statusfile
 from headrace.lake.store.open import open_store
+from headrace.pipeline.copy.context import Progress
+from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
-from headrace.pipeline.status_report import Reporter, _since
+from headrace.pipeline.status_report import Facts, Reporter, _since
 from headrace.sources.postgres.lsn import Log, Lsn
 from tests.places import place_at
 from tests.unit.core.batches import text_table
@@ -59,3 +61,11 @@ def test_the_first_run_of_a_lake_leaves_nothing_before_it_is_admitted(tmp_path: 
     reporter.start()
     reporter.leave()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_that_begins_while_the_progress_of_others_is_read_ends_nothing() -> None:
+    copies = CopyScheduler(connections=4)
+    copies.room.progress[TableName("public", "t0")] = Progress(1, 1)
+    for number, _ in enumerate(Facts(copies=copies).progress.values(), 1):
+        copies.room.progress[TableName("public", f"t{number}")] = Progress(1, 1)  # as its thread does
+    assert len(copies.progress) == 2

@@ -73,7 +73,7 @@ class CopyScheduler:
 
     @property
     def progress(self) -> Mapping[TableName, Progress]:
-        return self.room.progress
+        return dict(self.room.progress)  # at once: the threads of copies add to it
 
     @property
     def waits_for(self) -> list[Transient]:

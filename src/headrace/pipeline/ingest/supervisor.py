@@ -143,13 +143,16 @@ class Receiver:
             raise ValueError("this receiver is running already")
         prepare(self.feed.folder, self.feed.origin, frontier.time)
         self._progress, self._partial, self._failure = Progress(frontier=frontier.time), b"", None
-        self._process = start_process()
-        assert self._process.stdout is not None
-        os.set_blocking(self._process.stdout.fileno(), False)
-        self._tell(self.feed.orders(frontier).to_json())
+        process = start_process()
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        # Its orders come first: another thread acknowledges, and does so as soon as there is a process.
+        with self._writing:
+            self._process = process
+            self._write(self.feed.orders(frontier).to_json())
         self._over = threading.Event()
         beat = threading.Thread(
-            target=self._beat, args=(self._process, self._over), name="headrace-beat", daemon=True
+            target=self._beat, args=(process, self._over), name="headrace-beat", daemon=True
         )
         beat.start()
 
@@ -188,14 +191,15 @@ class Receiver:
 
     def _tell(self, line: str) -> None:
         with self._writing:
-            if self._process is None:
-                return  # between two of them; the next begins with what the lake holds
-            assert self._process.stdin is not None
-            try:
-                self._process.stdin.write(line.encode() + b"\n")
-                self._process.stdin.flush()
-            except BrokenPipeError:
-                return  # it has ended: `poll` says how
+            if self._process is not None:  # else between two; the next begins with what the lake holds
+                self._write(line)
+
+    def _write(self, line: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended: `poll` says how
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
 
     def _beat(self, process: subprocess.Popen[bytes], over: threading.Event) -> None:
         """Tell the process that we live, for as long as it does."""

@@ -31,7 +31,7 @@ class LiveTables:
         self._rows: dict[str, int] = {}  # by folder, of those that nobody touched
 
     def table(self, folder: str) -> LakeTable:
-        """A Delta table, opened once."""
+        """A Delta table, opened once. The thread that acknowledges asks, too."""
         if folder not in self._open:
             self._open[folder] = foreign.opened(self.store, self.source, folder)
         return self._open[folder]
@@ -65,7 +65,7 @@ class LiveTables:
 
     def forget(self, folder: str) -> None:
         """Forget what lay there: it is gone."""
-        for path in [path for path in self._open if _lies_in(path, folder)]:
+        for path in [path for path in tuple(self._open) if _lies_in(path, folder)]:
             self._open.pop(path)
         for path in [path for path in (*self._files, *self._rows) if _lies_in(path, folder)]:
             self.leave(path)

@@ -1,15 +1,22 @@
-"""A receiver's process is started so that it finds the right program."""
+"""A receiver's process finds the right program, and its orders are the first line that it reads."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pytest
+
 import headrace
-from headrace.pipeline.ingest import worker
-from headrace.pipeline.ingest.supervisor import _environment
+from headrace.core.position import Position
+from headrace.pipeline.ingest import supervisor, worker
+from headrace.pipeline.ingest.supervisor import Feed, Receiver, _environment
+from headrace.pipeline.ingest.worker import ReceiverOrders
+from headrace.sources.postgres.session.address import Address
+from tests.places import place_at
 
 
 def test_it_finds_the_headrace_that_started_it_before_any_other() -> None:
@@ -26,3 +33,38 @@ def test_it_is_there_without_arrow() -> None:
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "['psycopg']"
+
+
+def test_its_orders_come_before_an_acknowledgement_by_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that acknowledges goes on while the loop starts another process."""
+    feed = Feed("postgres", Address.parse("postgresql://localhost/x"), {}, {}, tmp_path)
+    receiver = Receiver(feed)
+    orders, threads = Feed.orders, list[threading.Thread]()
+
+    def acknowledged_meanwhile(self: Feed, frontier: Position) -> ReceiverOrders:
+        threads.append(threading.Thread(target=receiver.acknowledge, args=(frontier,)))
+        threads[0].start()
+        threads[0].join(0.2)  # it waits for the orders, or is through already
+        return orders(self, frontier)
+
+    monkeypatch.setattr(Feed, "orders", acknowledged_meanwhile)
+    monkeypatch.setattr(supervisor, "start_process", _echo)
+    receiver.start(place_at(8))
+    try:
+        threads[0].join()
+        process = receiver._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.wait()
+        first, second, *_ = process.stdout.read().splitlines()
+        assert (b"folder" in first, b"ack" in second) == (True, True)
+    finally:
+        receiver.kill()
+
+
+def _echo() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
