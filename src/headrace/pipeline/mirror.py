@@ -60,8 +60,8 @@ def mirror(
     """Mirror what `config` says; with `once` until every table holds what its source held at the start.
 
     With `reconcile` a place in the stream that was lost is left: all tables are copied anew, once.
-    `config` is the path of a `headrace.toml`, or its contents as a mapping. Raises the error that ended
-    a source; returns when `stop` is set, or when all is done with `once`.
+    `config` is the path of a `headrace.toml`, or its contents as a mapping. Returns when `stop` is set, or
+    when all is done with `once`. Raises the error that ended a source, once the other sources have ended.
     """
     control = Control(once, stop or threading.Event(), listener, reconcile)
     wanted = config_of(config)
@@ -84,18 +84,17 @@ def _refuse_first(config: Config) -> None:
 
 
 def _keep_all(places: list[Place], control: Control) -> None:
-    """One thread a source; the first error that ends one ends the others, and is raised, ours or not."""
+    """One thread a source. An error ends its source alone, and is raised once all sources have ended."""
     if len(places) == 1:
         keep(places[0], control)
         return
-    errors: list[BaseException] = []
+    ends: dict[str, BaseException] = {}
 
     def kept(place: Place) -> None:
         try:
             keep(place, control)
         except BaseException as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
-            errors.append(error)
-            control.stop.set()
+            ends[place.name] = error
 
     threads = [
         threading.Thread(target=kept, args=(place,), name=f"headrace-{place.name}") for place in places
@@ -104,8 +103,21 @@ def _keep_all(places: list[Place], control: Control) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    if errors:
-        raise errors[0]
+    if ends:
+        raise _of_all(ends)
+
+
+def _of_all(ends: Mapping[str, BaseException]) -> BaseException:
+    """One error for the sources that ended with one: a fault of ours goes first, the others are named."""
+    name, error = min(ends.items(), key=lambda each: isinstance(each[1], HeadraceError))
+    if not isinstance(error, HeadraceError):
+        return error
+    others = [
+        f'source "{n}": {e.code}' for n, e in ends.items() if n != name and isinstance(e, HeadraceError)
+    ]
+    named = error.adding("; ".join([f'of source "{name}"', *others]))
+    named.__cause__ = error.__cause__
+    return named
 
 
 def keep(place: Place, control: Control) -> None:

@@ -1,8 +1,9 @@
-"""A run of several sources: what ends one of them ends all, and is told."""
+"""A run of several sources: an error ends one of them, and is told at the end."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -17,25 +18,43 @@ from headrace.pipeline.state.place import Place
 from headrace.pipeline.status_report import Reporter
 
 
-@pytest.mark.parametrize("error", [Definite("TEST", "ended", hint="none"), RuntimeError("no more threads")])
-def test_whatever_ends_one_source_ends_the_others_and_is_raised(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    """What has no code as well: a run that says 0 has every source caught up."""
-    ended = list[str]()
+def _ends_of(monkeypatch: pytest.MonkeyPatch, errors: Mapping[str, Exception]) -> BaseException:
+    """The error of a run of three sources, two of which end before the first is done."""
+    begun, over = threading.Barrier(len(errors) + 1), list[str]()
 
     def keep(place: Place, control: Control) -> None:
-        if place.name == "two":
-            raise error
-        assert control.stop.wait(60)
-        ended.append(place.name)
+        begun.wait(60)
+        if place.name in errors:
+            raise errors[place.name]
+        for thread in threading.enumerate():
+            if thread.name.removeprefix("headrace-") in errors:
+                thread.join(60)
+        if not control.stop.is_set():
+            over.append(place.name)
 
     monkeypatch.setattr(mirror, "keep", keep)
-    places = [cast("Place", SimpleNamespace(name=name)) for name in ("one", "two", "three")]
-    with pytest.raises(type(error)) as raised:
+    places = [cast("Place", SimpleNamespace(name=name)) for name in ("one", *errors)]
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - the caller says which
         mirror._keep_all(places, Control(once=True, stop=threading.Event()))
-    assert raised.value is error
-    assert sorted(ended) == ["one", "three"]
+    assert over == ["one"]
+    return raised.value
+
+
+def test_an_error_ends_its_source_alone_and_is_raised_when_all_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run that says 0 has every source caught up."""
+    errors = {"two": Definite("TEST", "ended", hint="none"), "three": Definite("OTHER", "too", hint="none")}
+    error = _ends_of(monkeypatch, errors)
+    assert isinstance(error, Definite)
+    named = f"{error.code} {error.detail}"
+    assert all(f'source "{name}"' in named and each.code in named for name, each in errors.items())
+
+
+def test_a_fault_of_ours_goes_before_errors_with_a_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = RuntimeError("no more threads")
+    errors = {"two": Definite("TEST", "ended", hint="none"), "three": fault}
+    assert _ends_of(monkeypatch, errors) is fault
 
 
 def test_an_end_without_a_code_says_where_it_came_from_and_no_value(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import headrace
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.pipeline import recovery
 from headrace.pipeline.state.ledger import Ledger
@@ -58,6 +59,26 @@ def test_each_loss_stops_the_source_and_nothing_is_made_anew(source: Source) -> 
         " FROM pg_replication_slots WHERE database = current_database()"
     )
     source.stops("PG_SLOT_AHEAD")
+
+
+def test_a_lost_source_leaves_the_other_sources_of_its_process_alone(source: Source) -> None:
+    """A run goes on with those that are left, restart after restart; its end tells which is lost."""
+    with source.database.server.database() as other:
+        other.execute(TABLES, user="app")
+        urls = {"main": source.database.url(user="app"), "two": other.url(user="app")}
+        config: dict[str, Any] = {"lake": {"path": str(source.path)}, "source": {}}
+        for name, url in urls.items():
+            config["source"][name] = {"url": url, "tables": ["public.*"]}
+        headrace.mirror(config, spark=source.spark, once=True)
+        drop_slots(other)
+        for _ in range(2):
+            source.change()
+            with pytest.raises(HeadraceError) as caught:
+                headrace.mirror(config, spark=source.spark, once=True)
+            assert caught.value.code == "PG_SLOT_MISSING"
+            assert 'of source "two"' in (caught.value.detail or "")
+            rows = source.lake.at(source="main").arrow("public.whole")
+            assert f"change {source.number}" in rows["s"].to_pylist()
 
 
 def test_a_table_that_lost_its_key_does_not_keep_the_others_from_being_healed(source: Source) -> None:
