@@ -63,6 +63,13 @@ class ChangeMeta:
     commit_ts: Ints  # microseconds since 1970
 
 
+class BadEvent(Definite):
+    """An event whose rows cannot be read."""
+
+    codes = ("MY_ROW_IMAGE_PARTIAL", "MY_ROW_JSON_PARTIAL", "MY_BAD_ROW")
+    event: int = -1  # its number among those that were scanned
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """A change batch, and the values that it could not hold."""
@@ -115,7 +122,8 @@ def counts(data: Bytes, events: Events, rows: Ints, layout: Layout) -> Ints:
             *(none.kinds, none.starts, none.lengths),
             *(none.kinds, none.starts, none.lengths),
         ),
-        events.start[rows],
+        events.start,
+        rows,
     )
     return found
 
@@ -153,7 +161,8 @@ def changes(
             *(new.kinds, new.starts, new.lengths),
             *(old.kinds, old.starts, old.lengths),
         ),
-        events.start[rows],
+        events.start,
+        rows,
     )
     layouts = _by_position(layout, positions)
     then = replace(schema, columns=tuple(before.columns.get(i, c) for i, c in enumerate(schema.columns)))
@@ -184,25 +193,30 @@ def _by_position(layout: Layout, positions: Ints) -> dict[int, LayoutColumn]:
     return {int(at): column for at, column in zip(positions, layout.columns, strict=True) if at >= 0}
 
 
-def _check(trouble: int, row: int, starts: Ints) -> None:
-    if trouble == _FINE:
-        return
-    where = f"event at byte {starts[row]} of the buffer"
+def _check(trouble: int, at: int, starts: Ints, rows: Ints) -> None:
+    """Raise the error of the event at this place among `rows`."""
+    if trouble != _FINE:
+        error = _bad_event(trouble, f"event at byte {starts[rows[at]]} of the buffer")
+        error.event = int(rows[at])
+        raise error
+
+
+def _bad_event(trouble: int, where: str) -> BadEvent:
     if trouble == _PARTIAL_IMAGE:
-        raise Definite(
+        return BadEvent(
             "MY_ROW_IMAGE_PARTIAL",
             "a change of the binlog holds not every column",
             detail=f"{where}: its session had binlog_row_image MINIMAL or NOBLOB",
             hint="SET GLOBAL binlog_row_image = FULL, see who sets it, and headrace tables resync",
         )
     if trouble == _PARTIAL_JSON:
-        raise Definite(
+        return BadEvent(
             "MY_ROW_JSON_PARTIAL",
             "a change of the binlog holds only parts of a JSON value",
             detail=f"{where}: its session had binlog_row_value_options PARTIAL_JSON",
             hint="SET GLOBAL binlog_row_value_options = '', see who sets it, and headrace tables resync",
         )
-    raise Definite(
+    return BadEvent(
         "MY_BAD_ROW",
         "a change of the binlog can't be read",
         detail=f"{where}: {_WORDS[trouble]}",

@@ -44,7 +44,7 @@ from headrace.decode.mysql.framing import (
     scan,
     table_named,
 )
-from headrace.decode.mysql.rows import Before, ChangeMeta, changes, counts
+from headrace.decode.mysql.rows import BadEvent, Before, ChangeMeta, changes, counts
 from headrace.decode.mysql.table_map import Layout
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
 from headrace.sources.contract.statements import Told
@@ -126,6 +126,9 @@ class Stretch:
             except Definite as error:
                 failed[int(number)] = error
                 sizes[mine] = 0
+                if isinstance(error, BadEvent) and isinstance(layout, Layout):
+                    fine = mine & (rows < error.event)
+                    sizes[fine] = counts(self.data, self.events, rows[fine], layout)
         return sizes, failed
 
 
@@ -234,9 +237,12 @@ class _Table:
         end, failure = self._end()
         new &= rows < end
         rows, first, sizes = rows[new], first[new], sizes[new]
-        for low, high in self._runs(rows):
+        for low, high in self._fine_runs(rows, failed):
             number = int(events.map[rows[low]])
-            found = self._run(rows[low:high], first[low:high], sizes[low:high], number, failed.get(number))
+            error = failed.get(number)
+            if isinstance(error, BadEvent) and rows[low] < error.event:
+                error = None  # it is of a later run
+            found = self._run(rows[low:high], first[low:high], sizes[low:high], number, error)
             yield found
             if isinstance(found, TableFailure):
                 return
@@ -249,6 +255,13 @@ class _Table:
         versions = np.searchsorted(self._ends, self._time(rows), "right")
         edges = [np.diff(each, prepend=-2, append=-2) != 0 for each in (maps, versions)]
         return pairwise(map(int, np.flatnonzero(edges[0] | edges[1]))) if len(rows) else iter(())
+
+    def _fine_runs(self, rows: Ints, failed: Mapping[int, Definite]) -> Iterator[tuple[int, int]]:
+        """The runs, each cut before an event that cannot be read: what came before it is taken."""
+        bad = [error.event for error in failed.values() if isinstance(error, BadEvent)]
+        for low, high in self._runs(rows):
+            cuts = sorted(cut for cut in map(int, np.searchsorted(rows, bad)) if low < cut < high)
+            yield from pairwise((low, *cuts, high))
 
     @cached_property
     def _earlier(self) -> list[Conversion]:

@@ -146,13 +146,19 @@ def test_a_change_of_the_layout_fails_its_table_at_its_time_and_keeps_what_came_
         ("SET GLOBAL binlog_row_metadata = MINIMAL", "MY_ROW_METADATA_BARE"),
     ],
 )
-def test_an_event_that_says_too_little_fails_its_table(streamed: Streamed, setting: str, code: str) -> None:
+def test_an_event_that_says_too_little_fails_its_table_at_its_own_transaction(
+    streamed: Streamed, setting: str, code: str
+) -> None:
     with streamed.table.db.connect() as connection:
-        executed(connection, "INSERT INTO every (id) VALUES (1)", setting, "UPDATE every SET c0 = 5")
+        executed(connection, "INSERT INTO every (id) VALUES (1)", "INSERT INTO every (id) VALUES (2)")
+        executed(connection, setting, "UPDATE every SET c0 = 5 WHERE id = 2")
         executed(connection, "SET GLOBAL binlog_row_metadata = FULL")
-    failure = streamed.found()[-1]
+    before, failure = streamed.found()
+    assert isinstance(before, TableChanges)
+    assert before.batch["n0"].to_pylist() == [1, 2]
     assert isinstance(failure, TableFailure)
     assert failure.failure.code == code
+    assert "in the transaction of _time 24" in str(failure.failure.detail)
 
 
 def test_a_partial_update_of_json_fails_its_table(mysql_server: Server) -> None:

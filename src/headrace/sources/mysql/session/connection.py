@@ -65,6 +65,7 @@ PINS: Mapping[str, str] = {
     "div_precision_increment": "4",
     "max_sort_length": "1024",
     "default_week_format": "0",
+    "max_error_count": "65535",  # what a warning is about decides (`snapshot.selection`, `catalog.questions`)
     "lc_time_names": "en_US",
 }
 
