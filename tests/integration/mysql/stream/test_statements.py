@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from pymysql import OperationalError
+from pymysql import OperationalError, ProgrammingError
 
 from headrace.sources.mysql.stream.letters import is_settled, lowered
 from headrace.testing.mysql import Database
@@ -87,6 +87,33 @@ def test_a_statement_that_reaches_a_table_by_any_way_is_marked(database: Databas
             if "t by_statement" not in names(reader.catch_up()):
                 missed.append(way)
     assert missed == []
+
+
+# Clauses whose lists have commas, in an order that a server can run.
+LISTS = (
+    "ORDER BY note, id DESC",
+    "ADD KEY k (note), ORDER BY note, id",
+    "PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (5), PARTITION b VALUES LESS THAN (9),"
+    " PARTITION c VALUES LESS THAN (99))",
+    "REORGANIZE PARTITION a, b INTO (PARTITION a VALUES LESS THAN (6), PARTITION b VALUES LESS THAN (9))",
+    "REBUILD PARTITION a, b",
+    "ANALYZE PARTITION a, b",
+    "OPTIMIZE PARTITION b, c",
+)
+
+
+def test_a_list_of_partitions_or_of_columns_to_sort_by_alters_no_row(database: Database) -> None:
+    run(database, "CREATE TABLE t (id int PRIMARY KEY, note int)", "INSERT INTO t VALUES (1, 2), (7, 1)")
+    with reading(database.server, [(database.name, "t")]) as reader:
+        run(database, *(f"ALTER TABLE t {clause}" for clause in LISTS))
+        assert "t altered" not in names(reader.catch_up())
+        reader.data = b""
+        for clause in ("TRUNCATE PARTITION a, b", "DROP PARTITION a, b"):
+            run(database, f"ALTER TABLE t {clause}")
+        assert names(reader.catch_up()) == ["BEGIN", "t partitions"] * 2
+        for clause in ("ORDER BY note, ADD COLUMN c int", "REBUILD PARTITION c, ADD COLUMN c int"):
+            with pytest.raises(ProgrammingError):
+                run(database, f"ALTER TABLE t {clause}")
 
 
 def test_a_server_makes_of_a_letter_what_is_expected_of_it(database: Database) -> None:

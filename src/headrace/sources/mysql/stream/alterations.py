@@ -51,6 +51,7 @@ _OPTIONS = frozenset(
     TABLE_CHECKSUM TRANSACTIONAL""".split()
 )
 _UPKEEP = frozenset("ANALYZE CHECK OPTIMIZE REBUILD REPAIR REORGANIZE COALESCE".split())
+_PARTITION_LISTS = _UPKEEP | frozenset(("DISCARD", "DROP", "IMPORT", "TRUNCATE"))
 
 
 def table(words: Words) -> tuple[str | None, str]:
@@ -92,7 +93,17 @@ def _clause(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
         return
     if (found := reason(words)) is not None:
         yield Effect(found, *name)
-    pass_over(words)
+    pass_over(words, is_last=ends_statement(first, words))
+
+
+def ends_statement(first: str, words: Words) -> bool:
+    """Tell whether a clause has a list with commas: no server lets another clause follow one of those.
+
+    `first` is the clause's first word, which was read; the next one may be, too.
+    """
+    if first == "ORDER":
+        return words.skip("BY")
+    return first in _PARTITION_LISTS and words.skip("PARTITION")
 
 
 def reason(words: Words) -> Reason | None:
@@ -168,9 +179,9 @@ def close(words: Words) -> None:
 
 
 def of_removal(words: Words) -> Reason | None:
-    kind = words.read().keyword
-    if kind == "PARTITION":
+    if words.next.keyword == "PARTITION":
         return Reason.PARTITIONS
+    kind = words.read().keyword
     if kind == "FOREIGN":
         return None
     if kind not in ("INDEX", "KEY", "CONSTRAINT", "CHECK"):
@@ -256,13 +267,13 @@ def _exchange(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
     pass_over(words)
 
 
-def pass_over(words: Words) -> None:
-    """Read the rest of a clause, up to the comma behind it."""
+def pass_over(words: Words, *, is_last: bool = False) -> None:
+    """Read the rest of a clause, up to the comma behind it; of the last clause, commas too."""
     depth = 0
     while words.next.sign is not END:
         token = words.next
         if token.sign is Sign.OTHER:
-            if depth == 0 and token.value in ",;":
+            if depth == 0 and (token.value == ";" or (token.value == "," and not is_last)):
                 return
             depth += {"(": 1, ")": -1}.get(token.value, 0)
         words.read()

@@ -94,14 +94,15 @@ def _clause(words: Words) -> Iterator[Step]:
             raise Unreadable
         case _ if alterations.is_option(words):
             yield from _defaulted(words)
-        case _:
-            _pass_harmless(words, alterations.reason(words) is None)
+        case first:
+            is_harmless = alterations.reason(words) is None
+            _pass_harmless(words, is_harmless, is_last=alterations.ends_statement(first, words))
 
 
-def _pass_harmless(words: Words, is_harmless: bool) -> None:
+def _pass_harmless(words: Words, is_harmless: bool, *, is_last: bool = False) -> None:
     if not is_harmless:
         raise Unreadable
-    alterations.pass_over(words)
+    alterations.pass_over(words, is_last=is_last)
 
 
 def _defaulted(words: Words) -> Iterator[Step]:

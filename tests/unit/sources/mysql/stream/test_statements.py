@@ -109,16 +109,25 @@ alter table t alter c set default 5, alter column d drop default |
 alter table t alter column c set default (f(1, 2))        |
 alter table t force, algorithm=inplace, lock=none         |
 alter table t order by a desc                             |
+alter table t order by a, b desc                          |
+alter table t add key (a), order by a, b                  |
 alter table t partition by hash (id) partitions 4         |
 alter table t engine=innodb partition by list (id) (partition p values in (1, 2), partition q values in (3)) |
 alter table t remove partitioning                         |
 alter table t add partition (partition p3 values less than (30)) |
 alter table t reorganize partition p into (partition a values less than (5)) |
+alter table t reorganize partition p, q into (partition a values less than (5),
+ partition b values less than (9))                         |
+alter table t rebuild partition p, q                      |
+alter table t analyze partition p, q;                     |
+alter table t reorganize partition p, q into (            | * unclear
+alter table t drop partition p, q                         | shop.t partitions
 alter table t drop partition p                            | shop.t partitions
+alter table t truncate partition p, q                     | shop.t partitions
 alter table t truncate partition all                      | shop.t partitions
 alter table t exchange partition p with table crm.u       | shop.t partitions, crm.u partitions
 alter table t discard tablespace                          | shop.t tablespace
-alter table t import partition p tablespace               | shop.t partitions
+alter table t import partition p, q tablespace               | shop.t partitions
 alter table t disable keys                                |
 alter table t add index (a), galaxy on                    | shop.t altered
 alter table t                                             |
