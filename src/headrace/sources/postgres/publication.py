@@ -15,6 +15,7 @@ from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.locks import of_publication
 from headrace.sources.postgres.catalog.table_def import identity_flaw
 from headrace.sources.postgres.protocol.stream_errors import publication_missing
+from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.minor_releases import late_tables_lost
 from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
@@ -228,7 +229,7 @@ def _execute(
 ) -> None:
     """Run DDL of ours; a missing privilege is answered with the statement for somebody who has it."""
     try:
-        query(connection, statement.encode())
+        execute_ddl(connection, statement)
     except PrivilegeMissing as error:
         raise Misconfigured(
             "PG_PUBLICATION_PRIVILEGE",

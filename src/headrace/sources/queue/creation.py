@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
+from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.refusals import AlreadyThere, PrivilegeMissing, TableGone
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue.objects import VERSION, Objects
@@ -173,7 +174,7 @@ def _left_over(schema: Schema, objects: Objects) -> list[str]:
 
 def _execute(connection: Session, statement: str) -> None:
     try:
-        query(connection, statement.encode())
+        execute_ddl(connection, statement)
     except PrivilegeMissing as error:
         raise Misconfigured(
             "QUEUE_CREATION_PRIVILEGE",

@@ -19,6 +19,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.refusals import LockTimeout, TableGone
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue import readers
@@ -139,11 +140,11 @@ def _dropped(connection: Session, objects: Objects) -> list[str]:
         _run(connection, schema_removal_statements(objects))
         schema = read_schema(connection, objects)
         if schema.ours and not schema.relations:
-            query(connection, f"DROP SCHEMA {objects.quoted_schema}".encode())
+            execute_ddl(connection, f"DROP SCHEMA {objects.quoted_schema}")
             removed.append(f'schema "{objects.schema}"')
     return removed
 
 
 def _run(connection: Session, statements: Sequence[str]) -> None:
     for statement in statements:
-        query(connection, statement.encode())
+        execute_ddl(connection, statement)

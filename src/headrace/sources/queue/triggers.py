@@ -26,6 +26,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.catalog.locks import PUBLISHERS_WAIT_FOR, holders, locked
+from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing, TableGone
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.postgres.snapshot.table_access import overtaken
@@ -309,7 +310,7 @@ def drop_triggers(connection: Session, objects: Objects, oid: int) -> bool:
         return False
     for table in table_names(connection, [oid]).values():
         for name in names:
-            query(connection, f"DROP TRIGGER {quote_identifier(name)} ON {table}".encode())
+            execute_ddl(connection, f"DROP TRIGGER {quote_identifier(name)} ON {table}")
     return True
 
 
@@ -354,7 +355,7 @@ def _execute(
 ) -> None:
     table, found = about
     try:
-        query(connection, statement.encode())
+        execute_ddl(connection, statement)
     except TableGone:
         raise overtaken(f"{table} is not there any more") from None
     except PrivilegeMissing as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Misconfigured
@@ -12,6 +12,7 @@ from headrace.sources.postgres.declaration import SLOT
 from headrace.sources.postgres.preflight.wish import PostgresWish
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import replication
+from headrace.sources.postgres.session.ddl import event_triggers
 from headrace.sources.postgres.session.identity import Identity, prove
 from headrace.sources.postgres.session.minor_releases import late_tables_lost
 from headrace.sources.postgres.session.refusals import ReplicationRefused
@@ -42,6 +43,8 @@ class _Facts:
     log_rate: float  # bytes per second, on average since the statistics began
 
 
+_COMMANDS = tuple(f"{verb} PUBLICATION" for verb in ("CREATE", "ALTER", "DROP"))  # of ours, by tag
+
 _SETTINGS = (
     "wal_level",
     "max_replication_slots",
@@ -67,6 +70,23 @@ def check_server(
     yield from _replication(address, facts, connection)
     yield from _log(facts, copy_bytes)
     yield from _waiting(connection, wish)
+    if wish.publication is None and not identity.standby:
+        yield from check_event_triggers(connection, _COMMANDS)
+
+
+def check_event_triggers(connection: Session, commands: Sequence[str]) -> Iterator[Finding]:
+    """Name the event triggers that run with our own commands, of these tags."""
+    triggers = event_triggers(connection, commands)
+    if triggers:
+        yield Finding(
+            Level.INFO,
+            Misconfigured(
+                "PG_EVENT_TRIGGERS",
+                "event triggers of this database run with the commands by which we choose tables",
+                detail="; ".join(triggers),
+                hint="see that our role may run their functions: one that fails makes our command fail",
+            ),
+        )
 
 
 def _facts(connection: Session) -> _Facts:

@@ -5,11 +5,11 @@ followers, the receiver. Two promises hold for each connection:
 
 pinned      The server prints values as the session's settings say, and their defaults may come from
             ALTER DATABASE or ALTER ROLE. Copy and stream must print one value alike for ever, so the
-            settings of `PINS` are asked for in the startup packet, set again (a pooler may drop
-            startup options, libpq may send others from the environment), and what the server answers
-            is compared. `row_security = off` turns a copy that a policy would thin out into an error.
-            So are those of transactions: under a default of `serializable` a statement of ours could
-            have an application's fail, or wait for it.
+            settings of `PINS` are asked for in the startup packet, all but two (`BY_DEFAULT`), set again
+            (a pooler may drop startup options, libpq may send others from the environment), and what
+            the server answers is compared. `row_security = off` turns a copy that a policy would thin
+            out into an error. So are those of transactions: under a default of `serializable` a
+            statement of ours could have an application's fail, or wait for it.
 ended       Whatever of ours waits for a lock is ended by the *server*, after `lock_timeout`; while it
             waits it does not notice that we are gone, so it is told to look
             (`client_connection_check_interval`), and while it waits for us, to ask our machine whether it
@@ -59,6 +59,10 @@ PINS: Mapping[str, str] = {
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
 }
+
+# Not asked for in the startup packet, so that their defaults stay what the database, the role or the address
+# says: the database's own code goes by these, at its login triggers and beside DDL of ours (`ddl`).
+BY_DEFAULT = ("search_path", "row_security")
 
 # Settings that older servers do not know: (first server version, pins).
 NEWER_PINS: tuple[tuple[int, Mapping[str, str]], ...] = ((170000, {"transaction_timeout": "0"}),)
@@ -154,7 +158,8 @@ def _login_refused(address: Address, message: str, needs_password: bool) -> Head
 
 def _conninfo(address: Address, role: str) -> str:
     said = address.parameters
-    options = " ".join(f"-c {name}={_option(value)}" for name, value in PINS.items())
+    asked = ((name, value) for name, value in PINS.items() if name not in BY_DEFAULT)
+    options = " ".join(f"-c {name}={_option(value)}" for name, value in asked)
     # Ours come last: the last setting of a name wins.
     said["options"] = f"{said.get('options', '')} {options}".strip()
     said["application_name"] = application_name(role)

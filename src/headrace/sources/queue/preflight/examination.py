@@ -19,7 +19,12 @@ from headrace.sources.postgres.catalog.partition_tree import leaves
 from headrace.sources.postgres.catalog.sizes import total
 from headrace.sources.postgres.preflight.roots import beside_mirrored, outside_roots
 from headrace.sources.postgres.preflight.script import script as mending_script
-from headrace.sources.postgres.preflight.server import check_connections, check_encoding, check_support
+from headrace.sources.postgres.preflight.server import (
+    check_connections,
+    check_encoding,
+    check_event_triggers,
+    check_support,
+)
 from headrace.sources.postgres.preflight.tables import access, check_chunks
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
@@ -33,6 +38,8 @@ from headrace.sources.queue.preflight.making import check_queue, check_triggers
 from headrace.sources.queue.preflight.wish import QueueWish
 from headrace.sources.queue.upstream import standby
 
+# Of ours, by tag: the queue's tables are made with others, but it is the triggers that an application meets.
+_COMMANDS = ("CREATE TRIGGER", "ALTER TABLE", "DROP TRIGGER", "CREATE TABLE", "CREATE FUNCTION")
 _OTHER_CONNECTIONS = 4  # beside the copy's own: receiver, leader, its observer, and the look at the catalog
 
 
@@ -53,6 +60,7 @@ def examine(address: Address, wish: QueueWish) -> Report:
             findings += check_queue(connection, wish.objects)
             triggers = check_triggers(connection, wish.objects, fit, rights)
             findings += [each.for_swept(chosen.meant) for each in triggers]
+            findings += check_event_triggers(connection, _COMMANDS)
         findings += _server(connection, identity, wish)
         refused = _refused(findings)
         if wish.handoff == CHUNKS:
