@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from headrace.lake.format.status import CopyStatus, SourceStatus
+from headrace.lake.format.status import CopyStatus, SourceStatus, TableStatus
 from headrace.status import sentences
 
 LINE_EVERY = 5.0
@@ -34,6 +35,7 @@ class Progress:
         self._copies: dict[str, Any] = {}
         self._lines: dict[str, tuple[str, float]] = {}
         self._said: defaultdict[str, set[str]] = defaultdict(set)
+        self._away: defaultdict[str, set[str]] = defaultdict(set)  # tables that left the marks, by source
         self._lock = threading.Lock()  # every source tells from a thread of its own
 
     def __enter__(self) -> Progress:
@@ -78,13 +80,26 @@ class Progress:
         """Say once, a line each, which tables stopped or were altered, and which nobody mirrors."""
         source, tables = said.source, said.tables or {}
         stops = (sentences.stop(name, table) for name, table in tables.items())
-        altered = map(sentences.alteration, said.alterations)
+        altered = {sentences.alteration(each): each for each in said.alterations}
         lines = [*filter(None, stops), *sentences.unmirrored(said.unmirrored), *altered]
-        for line in lines:
-            if line not in self._said[source]:
-                self._console.print(f"{source}: {line}", highlight=False, markup=False, soft_wrap=True)
+        lines += filter(None, [sentences.gone(tables)])
+        fresh = [line for line in lines if line not in self._said[source]]
+        # A try that is put off is no news, but for the first of its kind.
+        waits = {name: text for name, table in tables.items() if (text := sentences.waits(name, table))}
+        fresh += [text for name, text in waits.items() if name not in self._away[source]]
+        self._away[source] |= {altered[line].table for line in fresh if line in altered}
+        self._away[source] |= {name for name, table in tables.items() if table.state == "stopped"}
+        for line in [*fresh, *self._back(source, tables)]:
+            self._console.print(f"{source}: {line}", highlight=False, markup=False, soft_wrap=True)
         # What is true no longer is news when it comes true again.
         self._said[source] = set(lines)
+
+    def _back(self, source: str, tables: Mapping[str, TableStatus]) -> Iterator[str]:
+        """Say of tables that left the marks that they are in them again."""
+        for name in sorted(self._away[source] & tables.keys()):
+            if tables[name].state == "live" and tables[name].unseen_since is None:
+                self._away[source].discard(name)
+                yield sentences.back(name, tables[name])
 
     def _line(self, said: SourceStatus) -> None:
         text, now = summary(said), time.monotonic()
@@ -95,10 +110,15 @@ class Progress:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def _state(table: TableStatus) -> str:
+    """The state as a person is told it: what comes back by itself waits for its copy."""
+    return "pending" if table.follows else table.state
+
+
 def summary(said: SourceStatus) -> str:
     """A status in one line."""
     tables = (said.tables or {}).values()
-    counts = Counter(table.state for table in tables)
+    counts = Counter(_state(table) for table in tables if not table.gone)
     parts = [f"{counts[state]} {state}" for state in _STATES if counts[state]]
     if counts["copying"]:
         copies = said.copy or CopyStatus()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -13,13 +13,21 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headrace.core.durations import duration, duration_text
+from headrace.core.errors import Misconfigured
+from headrace.lake.format.status import CONTACT_SECONDS, seconds_since
+
 if TYPE_CHECKING:
-    from headrace.lake.format.status import CopyStatus, TableStatus
+    from datetime import datetime
+
+    from headrace.lake.format.status import CopyStatus, TableStatus, UpstreamStatus
     from headrace.status.picture import Source
 
 EVERY = 1.0
+BUSY_SECONDS = 3.0
 _UNBOUND = 100_000
 SHOWN = 5  # of the alterations
+MAX_LAG = "60s"
 
 
 def register(subparsers: Any) -> None:
@@ -31,10 +39,30 @@ def register(subparsers: Any) -> None:
     command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
     command.add_argument("--json", action="store_true", help="for a program to read")
     command.add_argument("--watch", action="store_true", help="go on showing, until Ctrl-C")
+    command.add_argument(
+        "--check",
+        action="store_true",
+        help="for monitoring: exit code 0 if every source runs, is not behind and mirrors all of its tables; "
+        "3: a table stopped; 4: a source is behind, or nobody runs it; of a failed run, the code that it "
+        "ended with",
+    )
+    command.add_argument(
+        "--max-lag",
+        metavar="DURATION",
+        help=f"--check, and more than this is behind, such as 5m (default: {MAX_LAG})",
+    )
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    checked = args.check or args.max_lag is not None
+    most = duration(args.max_lag or MAX_LAG, "--max-lag").total_seconds()
+    if checked and args.watch:
+        raise Misconfigured(
+            "STATUS_CHECK_ENDLESS",
+            "--check ends with an exit code, and --watch never ends",
+            hint="give one of them",
+        )
     if args.json:
         for sources in _looks(args):
             print(json.dumps({source.name: source.as_record() for source in sources}), flush=True)
@@ -45,7 +73,22 @@ def run(args: argparse.Namespace) -> int:
     else:
         for sources in _looks(args):
             _console().print(_page(sources))
+    if checked:
+        _check(sources, most)
     return 0
+
+
+def _check(sources: Sequence[Source], max_lag: float) -> None:
+    """Raise the first fault of the sources, with the others in its detail."""
+    # Imported late, as in every command.
+    from headrace.status.faults import faults
+
+    found = [each for source in sources for each in faults(source, max_lag)]
+    if found:
+        first, *others = found
+        for error in others:
+            first = first.adding(f"and {error.code}: {error.primary}")
+        raise first
 
 
 def _console() -> Console:
@@ -80,7 +123,10 @@ def _beside(source: Source) -> Iterator[str]:
     from headrace.status import sentences
 
     for name, each in source.tables.items():
-        yield from filter(None, (sentences.stop(name, each), sentences.unseen(name, each)))
+        said = (sentences.stop(name, each), sentences.waits(name, each), sentences.unseen(name, each))
+        yield from filter(None, said)
+    if (gone := sentences.gone(source.tables)) is not None:
+        yield gone
     yield from sentences.unmirrored(source.unmirrored)
     yield from map(sentences.alteration, source.said.alterations[-SHOWN:])
 
@@ -92,11 +138,13 @@ def _head(source: Source) -> Iterator[str]:
     if position is not None:
         yield (
             f"  mark {source.epoch} at {position.frontier} · received {position.received} · "
-            f"{position.lag_bytes:,} bytes, {position.lag_seconds} s behind · "
+            f"{position.lag_bytes:,} bytes, {_lag(source)} behind · "
             f"acknowledged {position.acknowledged or '-'}"
         )
-    for line in () if said.upstream is None else said.upstream.lines:
-        yield f"  {line}"
+    yield from _standing(source)
+    if said.upstream is not None:
+        age = _ago(said.upstream, source.now)
+        yield from (f"  {line}{age}" for line in said.upstream.lines)
     if said.streamed is not None and said.streamed.open:
         yield (
             f"  {said.streamed.open:,} transactions are streamed and have not ended "
@@ -105,7 +153,7 @@ def _head(source: Source) -> Iterator[str]:
     if position is not None and position.kept_bytes:
         yield f"  kept in the lake for tables that are being copied: {position.kept_bytes:,} bytes"
     for code, primary in source.warnings.items():
-        yield f"  warning {code}: {primary}"
+        yield f"  warning {code}{_since(said.warned_since.get(code), source.now)}: {primary}"
     if said.error:
         yield f"  error {said.error['code']}: {said.error['primary']}"
         if said.error.get("detail"):
@@ -113,9 +161,43 @@ def _head(source: Source) -> Iterator[str]:
         yield f"    {said.error['hint']}"
 
 
+def _lag(source: Source) -> str:
+    """The lag by now; of a source that is not heard it is only known how large it may be."""
+    lag, silent = source.lag_seconds or 0.0, source.contact_age
+    return f"up to {duration_text(lag)}" if silent is not None and lag == silent else f"{round(lag, 1)} s"
+
+
+def _standing(source: Source) -> Iterator[str]:
+    """Say what takes long: a source that does not answer, a step of the loop, Spark."""
+    said, now, silent = source.said, source.now, source.contact_age
+    if silent is not None and said.unheard(now):
+        yield f"  the source last answered {duration_text(silent)} ago"
+    if not source.runs:
+        return
+    stands = source.turn_age is not None and source.turn_age > BUSY_SECONDS
+    if said.work is not None and stands:
+        yield f"  busy for {duration_text(seconds_since(said.work.since, now) or 0.0)}: {said.work.what}"
+    elif stands:
+        yield f"  its loop last came round {duration_text(source.turn_age or 0.0)} ago"
+    if said.spark is not None:
+        yield f"  {said.spark.what}{_since(said.spark.since, now)}"
+
+
+def _since(moment: str | None, now: datetime) -> str:
+    age = seconds_since(moment, now)
+    return "" if age is None else f" (for {duration_text(age)})"
+
+
+def _ago(upstream: UpstreamStatus, now: datetime) -> str:
+    age = seconds_since(upstream.at, now)
+    return "" if age is None or age <= CONTACT_SECONDS else f" ({duration_text(age)} ago)"
+
+
 def _tables(source: Source) -> Table:
     table = Table("table", "state", "columns", "join", "rows", "copied", "last change", box=None)
     for name, each in source.tables.items():
+        if each.gone:
+            continue  # named below
         table.add_row(
             name,
             each.state + (", copied anew" if each.copied_anew else ""),

@@ -1,4 +1,4 @@
-"""Durations as people write them: `90s`, `45m`, `12h`, `30d`, `2w`.
+"""Durations as people write them, `90s`, `45m`, `12h`, `30d`, `2w`, and as they read them.
 
 A number and one unit, nothing else: what deletes data must not be guessed at. Called by the configuration
 and by commands that take a duration; pure.
@@ -13,6 +13,14 @@ from headrace.core.errors import Misconfigured
 
 _WRITTEN = re.compile(r"(\d{1,6})([smhdw])\Z", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def duration_text(seconds: float) -> str:
+    """A duration for people to read, in its largest whole unit."""
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def duration(text: str, what: str) -> timedelta:

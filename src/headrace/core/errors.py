@@ -120,6 +120,12 @@ class ShapeChanged(Definite):
     )
 
 
+class TableMissing(Definite):
+    """A table is not at its source any more; it is taken up again where it is made again."""
+
+    codes = ("RESYNC_TABLE_GONE",)
+
+
 def is_fault(error: BaseException) -> bool:
     """Tell whether an error is a fault of ours: it has no code, and is not the world's (a disk, memory)."""
     return isinstance(error, Exception) and not isinstance(error, HeadraceError | OSError | MemoryError)

@@ -58,9 +58,10 @@ def opened(
         kind = registry.by_address(place.config.url)
         session = stack.enter_context(closing(kind.connect(kind.address(place.config.url), role="run")))
         reporter.met = True
+        reporter.watch.hears()
         ledger = Ledger(place.store, place.name, strict=place.config.strict, claim=claim)
         met = Met(ledger, place, session, _waiting(stop, reporter))
-        _begin_or_agree(met)
+        _begin_or_agree(met, dropped_knowingly=remedy.now is not None)
         remedy.applied(met)
         if (unkept := carry_over(ledger)) is not None:
             ledger.publish(unkept)
@@ -108,12 +109,14 @@ def _waiting(stop: threading.Event, reporter: Reporter) -> Waiting:
     return Waiting(check, partial(reporter.settle, "waiting"))
 
 
-def _begin_or_agree(met: Met) -> None:
+def _begin_or_agree(met: Met, *, dropped_knowingly: bool) -> None:
     """The first run chooses; a later one may ask for nothing that the lake does not do."""
     ledger, place = met.ledger, met.place
     if ledger.source is None:
         first_run.begin(met)
         return
+    if not dropped_knowingly:
+        last_config.refuse_dropped(place.store, place.name)
     folded = met.session.tables(ledger.source.upstream).folded
     first_run.agree(place.config, ledger.source, ledger.tables, folded=folded)
     last_config.remember(place.store, place.name, place.config, place.lake)

@@ -98,6 +98,8 @@ def begin(met: Met) -> None:
     source = _source(met)
     # From here on there may be something upstream, of which `headrace drop` must know.
     last_config.remember(place.store, place.name, place.config, place.lake)
+    # A first run copies: without Spark it would leave a slot behind that nobody reads.
+    place.spark.await_started(met.waiting.check)
     origin = session.establish(source.upstream, StreamOrder(names, undo=True), met.waiting)
     source = replace(source, identity=origin.identity, upstream=origin.upstream, start=origin.start)
     found = session.tables(source.upstream).define(report.tables)

@@ -19,15 +19,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.core.errors import Definite, HeadraceError, ShapeChanged
+from headrace.core.errors import Definite, HeadraceError, ShapeChanged, TableMissing, from_record
 from headrace.core.names import TableName
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.serve import CommandQueue
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
+from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+
+
+class TablesRun(Protocol):
+    """A run's tables, and what it was configured to do."""
+
+    @property
+    def place(self) -> Place: ...
+    @property
+    def ledger(self) -> Ledger: ...
 
 
 class FollowingRun(Owner, Protocol):
@@ -43,6 +54,15 @@ class _Tried:
 
     pause: float
     again_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """The prospect of a table that stopped: whether it is taken up by itself, and in how many seconds."""
+
+    follows: bool
+    retry_in: float | None
+    gone: bool
 
 
 @dataclass(slots=True)
@@ -72,10 +92,24 @@ class Following:
 
     def reason(self, record: TableRecord) -> HeadraceError | None:
         """The error of a table: of one that can't be taken up now the reason for that, and why it stopped."""
-        refused = self.refused.get(record.name)
-        if refused is None or record.state is not State.STOPPED or record.error is None:
+        refused = self._refusal(record)
+        if refused is None or record.error is None:
             return record.error
-        return refused.adding(f"it stopped: {record.error.code}: {record.error.primary}")
+        known = refused.adding(f"it stopped: {record.error.code}: {record.error.primary}").as_record()
+        return from_record({**known, "hint": f"it is tried again by itself; {refused.hint}"})
+
+    def prospect(self, run: TablesRun, record: TableRecord) -> Prospect:
+        """Say whether a table that stopped is taken up again by itself."""
+        refused, tried = self._refusal(record), self.tried.get(record.name)
+        return Prospect(
+            follows=record.name in _changed(run),
+            retry_in=None if refused is None or tried is None else tried.again_at - time.monotonic(),
+            gone=isinstance(refused, TableMissing),
+        )
+
+    def _refusal(self, record: TableRecord) -> HeadraceError | None:
+        """The reason for which a table that stopped could not be taken up when it was last tried."""
+        return self.refused.get(record.name) if record.state is State.STOPPED else None
 
     def stop(self, record: TableRecord) -> HeadraceError:
         """The error of a run that ends with this table stopped."""
@@ -100,7 +134,7 @@ class Following:
         self.tried[name] = _Tried(pause, now + pause)
 
 
-def _changed(run: FollowingRun) -> Iterator[TableName]:
+def _changed(run: TablesRun) -> Iterator[TableName]:
     """The tables that stopped because they are others by now."""
     ledger = run.ledger
     if run.place.config.on_ddl != "follow" or ledger.recovering:

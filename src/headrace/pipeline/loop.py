@@ -106,20 +106,26 @@ class Run:
         foreign = self.ledger.foreign()
         if foreign:
             self.publish(stop_tables(self.ledger, foreign))
+        doing = self.reporter.watch.doing
         self.reporter.facts.copies = self.copies
         while not self.stop.is_set() and not (self.once and self._done()):
             self.receiver.poll()
             self.acknowledger.check()
             if self.runner.eager is not None:
                 self.runner.eager.check()
-            worked = self._take_copies() | self._catch_up() | self._advance() | self.commands.turn(self)
-            self.receiving.turn(self)
-            self.renewal.turn(self)
+            worked = self._take_copies() | self._catch_up() | self._advance()
+            with doing("carries out what a command asked for"):
+                worked |= self.commands.turn(self)
+            with doing("begins the stream anew"):
+                self.receiving.turn(self)
+            with doing("compares new copies"):
+                self.renewal.turn(self)
             self.following.turn(self)
             self.withdrawal.turn(self)
             self._begin_copying()
             self.upkeep.turn(self)
-            self._watch()
+            with doing("asks the source how it is"):
+                self._watch()
             self.reporter.turn(self)
             if not worked:
                 self.stop.wait(POLL_SECONDS)
@@ -217,11 +223,18 @@ class Run:
             failpoint("evolve.add.after")
         if check.rewritten:
             self._follow(rewriting, check.rewritten)
-        self.publish(stream_epoch(self.ledger, self.runner, batch, check))
+        with self.reporter.watch.doing(self._work_on(batch)):
+            self.publish(stream_epoch(self.ledger, self.runner, batch, check))
         self.cursor = batch.next_address
         self.cadence.published(more=batch.more)
         reader.discard(self.cursor)
         return True
+
+    def _work_on(self, batch: batches.Batch) -> str:
+        """Say what an epoch does, and who does it."""
+        count, changes = len(batch.transactions), int(batch.transactions["changes"].sum())
+        where = "a Spark job" if changes > self.runner.driver_epochs else "this process"
+        return f"applies {count:,} transactions with {changes:,} changes, in {where}"
 
     def _follow(self, epoch: Follows, altered: Mapping[TableName, schema_check.Altered]) -> None:
         """Follow the DDL of tables; one of which that fails by a fault of ours stops, to be copied."""
@@ -243,7 +256,8 @@ class Run:
         if not behind:
             return False
         failpoint("late.replay.before")
-        self.publish(catch_up(self.ledger, self.runner, self.check_schema(behind)))
+        with self.reporter.watch.doing(f"catches up {len(behind):,} tables with the stream"):
+            self.publish(catch_up(self.ledger, self.runner, self.check_schema(behind)))
         failpoint("late.replay.after")
         return True
 
@@ -258,14 +272,16 @@ class Run:
         statements = self.statements
         heard = None if batch is None else statements.heard(self.ledger, self.runner, batch, records)
         tables = self.session.tables(self.ledger.source.upstream)
-        check = schema_check.check_records(
-            tables,
-            records,
-            self.ledger.position,
-            widen=self.place.config.on_ddl == "follow",
-            heard=heard,
-            awaited=statements.awaited,
-        )
+        with self.reporter.watch.doing("asks the source whether its tables are what they were"):
+            check = schema_check.check_records(
+                tables,
+                records,
+                self.ledger.position,
+                widen=self.place.config.on_ddl == "follow",
+                heard=heard,
+                awaited=statements.awaited,
+            )
+        self.reporter.watch.hears()
         if check.broken is not None:
             raise check.broken
         others = self.ledger.tables.keys() - {record.name for record in records}
@@ -282,7 +298,8 @@ class Run:
 
     def publish(self, epoch: Epoch) -> None:
         until = self.clock.until(epoch.frontier, epoch.earliest_commit_ts)
-        plan = self.ledger.publish(replace(epoch, complete_until=until))
+        with self.reporter.watch.doing(f"commits epoch {self.ledger.mark.epoch + 1:,} to the lake"):
+            plan = self.ledger.publish(replace(epoch, complete_until=until))
         self.receiving.published(epoch)
         gone = {record.name for record in epoch.removed if record.copy_id is None} | epoch.begun_anew
         self.copies.forget(gone)
@@ -308,8 +325,7 @@ class Run:
         assert self.ledger.source is not None
         self.read_clock()
         health = self.session.health(self.ledger.source.upstream, self.place.config.max_wal)
-        self.reporter.facts.health = health
-        if health.excess is not None:
-            if self.place.config.on_max_wal == "stop":
-                raise health.excess
-            self.reporter.warn(health.excess.code, f"{health.excess.primary}: {health.excess.detail}")
+        self.reporter.watch.hears()
+        self.reporter.facts.heard(health)
+        if health.excess is not None and self.place.config.on_max_wal == "stop":
+            raise health.excess

@@ -126,7 +126,7 @@ def keep(place: Place, control: Control) -> None:
     from headrace.pipeline.attempt import opened
     from headrace.pipeline.recovery import Remedy
 
-    reporter = Reporter(place.store, place.name, control.listener)
+    reporter = Reporter(place.store, place.name, control.listener, engine=place.spark)
     # Before the first word of ours: the status record is how a living owner is told.
     ownership.claim(place.store, place.name, reporter.owner)
     reporter.start()
@@ -160,7 +160,7 @@ def keep(place: Place, control: Control) -> None:
             if time.monotonic() - begun > STEADY_SECONDS:
                 pauses = patience.pauses()
             if remedy.fits(error):
-                reporter.warn(error.code, f"{error.primary}; all tables are copied anew")
+                reporter.facts.healing = error
                 continue
             again = policy.retries(error, met=reporter.met, admitted=reporter.admitted)
             pause = next(pauses, None) if again else None

@@ -16,10 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.names import TableName
@@ -30,33 +27,30 @@ from headrace.lake.format.status import (
     AlterationStatus,
     CopyStatus,
     EpochStatus,
-    PositionStatus,
-    RunningStatus,
     SourceStatus,
     TableStatus,
     UpstreamStatus,
+    WorkStatus,
+    moment_text,
 )
 from headrace.lake.log.marks import Mark
 from headrace.lake.read.positions import shown
 from headrace.lake.store.contract import Store
+from headrace.pipeline.loop_watch import LoopWatch, WatchedRun, source_of
 from headrace.pipeline.state.alterations import Alteration
 from headrace.pipeline.state.ownership import ENDED, this_process
-from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.records import TableRecord
 from headrace.sources import registry
 from headrace.sources.contract.session import Health
-from headrace.spool.places import Places
 
 if TYPE_CHECKING:
     from headrace.pipeline.copy.context import Progress
     from headrace.pipeline.copy.scheduler import CopyScheduler
-    from headrace.pipeline.ingest.supervisor import Receiver
-    from headrace.pipeline.state.acknowledger import Acknowledger
+    from headrace.pipeline.following import Prospect, TablesRun
     from headrace.pipeline.state.config import SourceConfig
     from headrace.pipeline.state.ledger import Ledger
     from headrace.pipeline.state.place import Place
     from headrace.pipeline.state.schema_check import RecordsCheck
-    from headrace.pipeline.stream.epoch import EpochRunner
-    from headrace.pipeline.stream.source_clock import SourceClock
     from headrace.sources.contract.session import Session
 
 EVERY_SECONDS = 1.0
@@ -98,13 +92,28 @@ class Facts:
     """The newest facts that the parts of a run report, as far as its status shows them."""
 
     health: Health | None = None
+    health_at: str | None = None
     copies: CopyScheduler | None = None
     # Tables in no mark, for want of a right.
     denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)
     # Tables in no mark that somebody may be altering: since which look, and who that is.
     unseen: Mapping[TableName, tuple[str, str | None]] = field(default_factory=dict)
     alterations: tuple[AlterationStatus, ...] = ()  # the newest; the reporter's thread reads them
+    healing: HeadraceError | None = None  # the loss of a position, while all tables are copied anew for it
+    # Live tables whose new copies were given up, until they are asked for again.
+    not_renewed: dict[TableName, HeadraceError] = field(default_factory=dict)
     _last_change: dict[str, str] = field(default_factory=dict)
+
+    def prune(self, ledger: Ledger) -> None:
+        """Forget what is over: a reconcile, and new copies that came to nothing and are asked for again."""
+        if not ledger.recovering:
+            self.healing = None
+        kept = {n: e for n, e in self.not_renewed.items() if n in ledger.tables and n not in ledger.staged}
+        self.not_renewed = kept
+
+    def heard(self, health: Health) -> None:
+        """The source said what it holds for us."""
+        self.health, self.health_at = health, _now()
 
     def published(self, plan: Plan) -> None:
         """An epoch got its mark: when its tables changed, and which were altered."""
@@ -131,10 +140,17 @@ class Facts:
         """The reasons for which copies and tables wait, by code."""
         waits: dict[str, str] = {}
         copies = [] if self.copies is None else self.copies.waits_for
-        for error in (*self.denied.values(), *copies):
-            before = waits.get(error.code)
-            reason = f"{error.primary}: {error.detail}"
-            waits[error.code] = reason if before is None else f"{before}; {reason}"
+        excess = () if self.health is None or self.health.excess is None else (self.health.excess,)
+        reasons = [(error.code, f"{error.primary}: {error.detail}") for error in self.denied.values()]
+        reasons += [(error.code, f"{error.primary}: {error.detail}") for error in (*copies, *excess)]
+        reasons += [
+            (error.code, f"{name} was not copied anew: {error.primary}")
+            for name, error in self.not_renewed.items()
+        ]
+        if (lost := self.healing) is not None:
+            reasons.append((lost.code, f"{lost.primary}; all tables are copied anew"))
+        for code, reason in reasons:
+            waits[code] = f"{waits[code]}; {reason}" if code in waits else reason
         return waits
 
     @property
@@ -147,7 +163,7 @@ class Facts:
         health = self.health
         if health is None or health.figures is None:
             return None
-        return UpstreamStatus(health.figures, health.lines)
+        return UpstreamStatus(health.figures, health.lines, self.health_at)
 
     def last_change(self, folder: str) -> str | None:
         return self._last_change.get(folder)
@@ -157,9 +173,10 @@ class Reasons(Protocol):
     """The reasons for which tables are in no mark."""
 
     def reason(self, record: TableRecord) -> HeadraceError | None: ...
+    def prospect(self, run: TablesRun, record: TableRecord) -> Prospect: ...
 
 
-class ReportedRun(Protocol):
+class ReportedRun(WatchedRun, Protocol):
     """A run, as far as its status shows it."""
 
     @property
@@ -167,19 +184,14 @@ class ReportedRun(Protocol):
     @property
     def session(self) -> Session: ...
     @property
-    def ledger(self) -> Ledger: ...
-    @property
-    def receiver(self) -> Receiver: ...
-    @property
-    def acknowledger(self) -> Acknowledger: ...
-    @property
-    def runner(self) -> EpochRunner: ...
-    @property
-    def clock(self) -> SourceClock: ...
-    @property
     def following(self) -> Reasons: ...
+
+
+class Engine(Protocol):
+    """Spark, as far as a status shows what it waits for."""
+
     @property
-    def cursor(self) -> int: ...
+    def waits(self) -> tuple[str, float] | None: ...
 
 
 @dataclass(slots=True)
@@ -201,6 +213,10 @@ class Reporter:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
     facts: Facts = field(default_factory=Facts)
+    engine: Engine | None = None
+    watch: LoopWatch = field(default_factory=LoopWatch)
+    _state_since: str = field(default_factory=_now)
+    _warned: dict[str, str] = field(default_factory=dict)  # since when, by code
     _written_at: float = 0.0
     _seen_at: float = 0.0
     _last: SourceStatus | None = None
@@ -232,9 +248,11 @@ class Reporter:
 
     def turn(self, run: ReportedRun) -> None:
         """Once a turn of the loop; looks around when a second is over, and tells."""
+        self.watch.turns(run)
         if time.monotonic() - self._seen_at >= EVERY_SECONDS:
             self._seen_at = time.monotonic()
-            self.state, self.error = "running", None
+            self._enter("running", None)
+            self.facts.prune(run.ledger)
             if self.beside.due:
                 self.beside.refresh(run.session, run.place.config, run.ledger)
             self._last = _picture(run, self)
@@ -242,7 +260,11 @@ class Reporter:
 
     def ends(self, run: ReportedRun) -> None:
         """The run is over: the last word shows what is true then."""
+        self.watch.turns(run)
+        self.facts.prune(run.ledger)
         self._last = _picture(run, self)
+        with self._lock:
+            self.watch.look()
 
     def published(self, plan: Plan) -> None:
         """An epoch got its mark."""
@@ -250,11 +272,28 @@ class Reporter:
         self.facts.published(plan)
 
     def warn(self, code: str, primary: str) -> None:
+        """Show this until `clear` says that it is over."""
         self.warnings[code] = primary
 
-    def settle(self, state: str, error: HeadraceError | None = None) -> None:
-        """The run waits, or is over."""
+    def clear(self, code: str) -> None:
+        """What was warned of is over; nothing where nobody did."""
+        self.warnings.pop(code, None)
+
+    def gave_up(self, name: TableName, error: HeadraceError) -> None:
+        """The new copy of a live table came to nothing; true until it is asked for again."""
+        self.facts.not_renewed = {**self.facts.not_renewed, name: error}
+
+    def _enter(self, state: str, error: HeadraceError | None) -> None:
+        if state != self.state:
+            self._state_since = _now()
         self.state, self.error = state, error
+
+    def settle(self, state: str, error: HeadraceError | None = None) -> None:
+        """The run waits, or is over: the loop is at nothing, and no copy waits for anybody."""
+        with self._lock:
+            self._enter(state, error)
+            self.watch.leave()
+            self.facts.copies = None
         if state in ENDED:
             self._over.set()
         deadline = time.monotonic() + LAST_WORD_SECONDS
@@ -273,16 +312,7 @@ class Reporter:
 
     def _tell(self) -> bool:
         self._written_at = time.monotonic()
-        said = replace(
-            self._last or SourceStatus(self.source, self.state),
-            state=self.state,
-            owner=self.owner,
-            updated_at=_now(),
-            error=None if self.error is None else self.error.as_record(),
-            warnings={**self.warnings, **self.facts.waits()},
-            unmirrored=self.beside.unmirrored,
-            alterations=self.facts.alterations,
-        )
+        said = self._said()
         if self.listener is not None:
             self.listener(said)
         try:
@@ -296,6 +326,36 @@ class Reporter:
             self.warnings.pop("STATUS_UNWRITTEN", None)
         return True
 
+    def _said(self) -> SourceStatus:
+        """The record: what the loop last pictured, and what can be seen without it."""
+        now, watch = datetime.now(UTC), self.watch
+        watch.look()
+        warnings = {**self.warnings, **self.facts.waits()}
+        self._warned = {code: self._warned.get(code, _now()) for code in warnings}
+        spark = None if self.engine is None or self.state in ENDED else self.engine.waits
+        said = replace(
+            self._last or SourceStatus(self.source, self.state),
+            state=self.state,
+            state_since=self._state_since,
+            owner=self.owner,
+            updated_at=_now(),
+            error=None if self.error is None else self.error.as_record(),
+            warnings=warnings,
+            warned_since=self._warned,
+            unmirrored=self.beside.unmirrored,
+            alterations=self.facts.alterations,
+            position=watch.position,
+            streamed=watch.streamed,
+            turned_at=watch.turned_at,
+            contact_at=watch.contact_at,
+            work=watch.work,
+            spark=None if spark is None else WorkStatus(spark[0], moment_text(spark[1])),
+        )
+        if said.position is None:
+            return said
+        lag = round(said.lag_seconds(now) or 0.0, 3)
+        return replace(said, position=replace(said.position, lag_seconds=lag))
+
     @property
     def owner(self) -> dict[str, Any]:
         return this_process(self.started_at)
@@ -307,13 +367,11 @@ def _alteration(table: str, record: Mapping[str, Any]) -> AlterationStatus:
 
 
 def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:
-    progress, counts, received = reporter.facts.progress, run.runner.counts, run.receiver.progress
+    progress, counts = reporter.facts.progress, run.runner.counts
     return SourceStatus(
         source=reporter.source,
         state=reporter.state,
-        position=_position(run),
         upstream=reporter.facts.upstream,
-        streamed=RunningStatus(received.running, received.running_bytes),
         epochs=EpochStatus(counts.driver, counts.spark, counts.layered, run.ledger.mark.epoch),
         copy=_total(progress),
         tables={
@@ -323,58 +381,10 @@ def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:
     )
 
 
-def _position(run: ReportedRun) -> PositionStatus:
-    newest = run.runner.reader.newest()
-    source_end = int(newest["source_end"]) if newest is not None else 0
-    source_end = max(source_end, 0 if run.clock.end is None else run.clock.end.time)
-    received = int(newest["end"]) if newest is not None else 0
-    waiting = _waiting(run, received)
-    until = run.ledger.mark.complete_until
-    acknowledged = run.acknowledger.acknowledged
-    source = _source(run)
-    heard = (
-        source.exactly_at(received) or Places(Path(run.runner.spool)).upto(received) or run.ledger.position
-    )
-    return PositionStatus(
-        frontier=str(run.ledger.frontier),
-        received=str(source.at(received, heard)),
-        source=str(source.at(source_end, max(heard, run.clock.end or heard))),
-        acknowledged=None if acknowledged is None else str(acknowledged),
-        complete_until=None if until is None else until.isoformat(),
-        lag_bytes=max(0, source_end - (received if waiting is None else int(waiting["time"]))),
-        lag_seconds=_age(waiting),
-        spool_bytes=run.runner.reader.held_bytes(),
-        kept_bytes=sum(file.size for file in run.ledger.kept.values()),
-    )
-
-
 def _since(run: ReportedRun, record: TableRecord, since: int) -> str:
     """From when on a table is exact, as its server spelled it then: it may have been set back since."""
     near = record.stopped_at or run.ledger.frontier
-    return shown(registry.spelling(_source(run).kind), since, near)
-
-
-def _source(run: ReportedRun) -> SourceRecord:
-    assert run.ledger.source is not None
-    return run.ledger.source
-
-
-def _waiting(run: ReportedRun, received: int) -> np.void | None:
-    """The oldest transaction that is received and in no mark.
-
-    Where there is none, what was received and is in no mark is the log of others: nothing in it is for us.
-    """
-    if received <= run.ledger.frontier.time:
-        return None
-    found = run.runner.reader.transactions(run.cursor, 1)
-    return found[0] if len(found) else None
-
-
-def _age(transaction: np.void | None) -> float:
-    """The seconds since it was committed."""
-    if transaction is None:
-        return 0.0
-    return max(0.0, round(time.time() - int(transaction["commit_ts"]) / 1e6, 3))
+    return shown(registry.spelling(source_of(run).kind), since, near)
 
 
 def _total(progress: Mapping[Any, Progress]) -> CopyStatus:
@@ -400,7 +410,8 @@ def _table(
 ) -> TableStatus:
     copying = record.state.awaits_copy and progress is not None
     anew = run.ledger.staged.get(record.name)
-    reason = run.following.reason(record)
+    reason, prospect = run.following.reason(record), run.following.prospect(run, record)
+    retry = None if prospect.retry_in is None else time.time() + max(0.0, prospect.retry_in)
     unseen_since, holder = reporter.facts.unseen.get(record.name, (None, None))
     return TableStatus(
         state=_copying(record) if copying else record.state.value,
@@ -417,4 +428,7 @@ def _table(
         copy=None if progress is None else _copy(progress),
         unseen_since=unseen_since,
         holder=holder,
+        follows=prospect.follows,
+        retry_at=None if retry is None else moment_text(retry),
+        gone=prospect.gone,
     )

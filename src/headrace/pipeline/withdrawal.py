@@ -45,6 +45,7 @@ class Withdrawal:
     polled_at: float = 0.0
     again_at: float = 0.0
     pause: float = POLL_SECONDS
+    warned: str | None = None  # the code by which the operator was told that a table could not leave
 
     def turn(self, run: TableRun) -> None:
         """Take out what has to leave, unless a request is putting something in at this moment."""
@@ -60,13 +61,15 @@ class Withdrawal:
         stopped = _stopped(run)
         self.out &= stopped
         tables = run.session.tables(source.upstream)
-        flawed: frozenset[int] = frozenset()
+        flawed = frozenset[int]()
         if now - self.polled_at >= POLL_SECONDS:
             self.polled_at = now
             flawed = tables.unwritable()
         if leaving := (stopped - self.out) | flawed:
             self._withdraw(run, tables, leaving)
             _stop(run, flawed)
+        elif self.polled_at == now:
+            self._warn(run, None)  # it left by another hand, or may stay again
 
     def _withdraw(self, run: TableRun, tables: Tables, leaving: frozenset[int]) -> None:
         try:
@@ -76,12 +79,20 @@ class Withdrawal:
                 raise
             self.again_at = time.monotonic() + self.pause
             self.pause = min(2 * self.pause, LONGEST_PAUSE)
-            run.reporter.warn(
-                error.code, f"a table could not be taken out of our publication: {error.primary}"
-            )
+            self._warn(run, error)
         else:
             self.out |= leaving
             self.pause = POLL_SECONDS
+            self._warn(run, None)
+
+    def _warn(self, run: TableRun, error: HeadraceError | None) -> None:
+        """Say what keeps a table in, and take back what was said before."""
+        if self.warned is not None and (error is None or error.code != self.warned):
+            run.reporter.clear(self.warned)
+        self.warned = None if error is None else error.code
+        if error is not None:
+            text = f"a table could not be taken out of our publication: {error.primary}"
+            run.reporter.warn(error.code, text)
 
 
 def _stopped(run: TableRun) -> frozenset[int]:

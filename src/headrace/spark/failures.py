@@ -59,6 +59,16 @@ def of_start(error: Exception, *, remote: bool) -> HeadraceError:
     return _not_started(reason(error))
 
 
+def of_master(master: str, error: OSError) -> HeadraceError:
+    """Say that no master listens."""
+    return Misconfigured(
+        "SPARK_MASTER_SILENT",
+        f'no Spark master answers at "{master}"',
+        detail=error.strerror or type(error).__name__,
+        hint="check [spark] master, and that the master runs; without it headrace starts a Spark of its own",
+    )
+
+
 def of_silence(last: str) -> HeadraceError:
     """Say why a JVM ended before it answered; `last` is what it said then."""
     return _not_started(last[:_LONGEST])

@@ -6,7 +6,7 @@ runs one query reads the lake meanwhile. So both begin at once:
     Lazy(open)               nothing happens yet
     .begin()                 start it in a thread
     .get()                   begin if nobody did, wait until it is there; raises what kept it from coming
-    .close()                 undo what `open` did, if it was begun and came up
+    .close()                 undo what `open` did, if it came up; what is still starting ends by itself
 
     LazyJobs(open)           the same of a runner, which is one itself: its jobs wait for it
     lazy_session(app)        the same of a session that answers soon
@@ -18,18 +18,25 @@ sake of signals: on the main thread PySpark would put its own handler in the pla
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, Transient
 from headrace.spark.jobs import Jobs
 from headrace.spark.session import Session, SparkConfig, open_session
 from headrace.spark.worker import Merge, Split, Task
 
 T = TypeVar("T")
 Opened = tuple[T, Callable[[], None]]
+
+CHECK_SECONDS = 0.1
+
+# A process has one JVM and one Spark context: what is abandoned amid its start ends before another begins.
+_one_at_a_time = threading.Lock()
 
 
 class Lazy(Generic[T]):
@@ -39,25 +46,44 @@ class Lazy(Generic[T]):
         self._open = open
         self._opened: Future[Opened[T]] = Future()
         self._lock = threading.Lock()
-        self._begun = False
+        self._begun: float | None = None
+        self._abandoned = False
 
     def begin(self) -> None:
         """Start it beside what else is going on."""
         with self._lock:
-            if self._begun:
+            if self._begun is not None and not self._failed_for_now:
                 return
-            self._begun = True
+            if self._failed_for_now:
+                self._opened = Future()
+            self._begun = time.time()
         threading.Thread(target=self._start, name="headrace-spark", daemon=True).start()
 
+    @property
+    def _failed_for_now(self) -> bool:
+        """Tell whether the world kept it from coming, which may have changed its mind."""
+        over = self._opened.done() and not self._opened.cancelled()
+        return over and isinstance(self._opened.exception(), Transient)
+
     def _start(self) -> None:
-        try:
-            self._opened.set_result(self._open())
-        except HeadraceError as error:
-            # For whoever waits; raised here it would be printed by the thread, too.
-            self._opened.set_exception(error)
-        except BaseException as error:
-            self._opened.set_exception(error)
-            raise
+        with _one_at_a_time:
+            if self._abandoned:
+                self._opened.cancel()
+                return
+            try:
+                opened = self._open()
+            except HeadraceError as error:
+                # For whoever waits; raised here it would be printed by the thread, too.
+                self._opened.set_exception(error)
+                return
+            except BaseException as error:
+                self._opened.set_exception(error)
+                raise
+            with self._lock:
+                self._opened.set_result(opened)
+                abandoned = self._abandoned
+            if abandoned:
+                opened[1]()
 
     def get(self) -> T:
         """The thing itself, once it is there."""
@@ -65,14 +91,57 @@ class Lazy(Generic[T]):
         value, _ = self._opened.result()
         return value
 
+    def await_started(self, check: Callable[[], None]) -> None:
+        """Wait until it is there; raises what kept it from coming, and what `check` raises meanwhile."""
+        self.begin()
+        opened = self._opened
+        while not opened.done():
+            check()
+            wait([opened], CHECK_SECONDS)
+        opened.result()
+
+    @property
+    def starting_since(self) -> float | None:
+        """When its start began, in seconds since 1970, while it is not there yet."""
+        return None if self._opened.done() else self._begun
+
     def close(self) -> None:
-        """End it, if it was begun and came up."""
-        if self._begun and self._opened.exception() is None:
+        """End it, if it came up; one that is still starting ends by itself once it is there."""
+        with self._lock:
+            first, self._abandoned = not self._abandoned, True
+            up = self._opened.done() and self._opened.exception() is None
+        if first and up:
             self._opened.result()[1]()
+
+
+@dataclass(slots=True)
+class Shortage:
+    """What a Spark that is there lacks, and since when, in seconds since 1970."""
+
+    what: str | None = None
+    since: float = 0.0
+
+    def says(self, what: str | None) -> None:
+        """Note what is lacking now; None: nothing."""
+        if what != self.what:
+            self.what, self.since = what, time.time()
 
 
 class LazyJobs(Lazy[Jobs]):
     """A runner; the first job that is not for the driver waits for the session."""
+
+    def __init__(self, open: Callable[[], Opened[Jobs]], shortage: Shortage | None = None) -> None:
+        super().__init__(open)
+        self._shortage = shortage or Shortage()
+
+    @property
+    def waits(self) -> tuple[str, float] | None:
+        """What Spark waits for, and since when; for a status, so nothing here takes time."""
+        lacks = self._shortage
+        if lacks.what is not None:
+            return lacks.what, lacks.since
+        since = self.starting_since
+        return None if since is None else ("Spark is starting", since)
 
     @property
     def at_once(self) -> int:

@@ -39,7 +39,7 @@ from urllib.parse import urlsplit
 from headrace.core.errors import Misconfigured
 from headrace.spark import jvm
 from headrace.spark.archive import Archive
-from headrace.spark.failures import engine_errors, of_silence, of_start
+from headrace.spark.failures import engine_errors, of_master, of_silence, of_start
 from headrace.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -71,6 +71,14 @@ _MODE, _POOL = "spark.scheduler.mode", "spark.scheduler.pool"
 BEHIND = "headrace-behind"
 
 
+class MasterSilent(Exception):
+    """No master listens where the configuration says that one is."""
+
+    def __init__(self, master: str, reason: OSError) -> None:
+        super().__init__(master)
+        self.master, self.reason = master, reason
+
+
 @dataclass(frozen=True)
 class SparkConfig:
     """The `[spark]` part of the configuration; all empty means the user's environment decides."""
@@ -96,6 +104,11 @@ class Session:
         if not self.connect:
             return int(self.jobs.sparkContext.defaultParallelism)
         return _connect_slots(self.spark)
+
+    def executors(self) -> int:
+        """The number of executors that a cluster has given us by now; Connect does not tell."""
+        context = self.jobs.sparkContext._jsc.sc()
+        return int(context.getExecutorMemoryStatus().size()) - 1  # the driver counts as one
 
     def close(self) -> None:
         """Stops what we started; a borrowed session goes on."""
@@ -134,6 +147,8 @@ def open_session(config: SparkConfig, app: str = "headrace", *, brief: bool = Fa
     try:
         spark = _start(config, app, brief)
         return _dress(spark, owned=True)
+    except MasterSilent as silent:
+        raise of_master(silent.master, silent.reason) from None
     except jvm.DidNotStart as error:
         raise of_silence(str(error)) from None
     except engine_errors() as error:
@@ -254,9 +269,11 @@ def _start(config: SparkConfig, app: str, brief: bool) -> SparkSession:
         _knock(remote)
         builder = builder.remote(remote)
     elif master:
+        _knock_at_master(master)
         settings["spark.master"] = retrying(master)
-    if is_local(master) and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        jvm.start({"spark.app.name": app, **settings}, Archive.of(os.environ), brief=brief)
+    if master and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        archive = Archive.of(os.environ) if is_local(master) else None
+        jvm.start({"spark.app.name": app, **settings}, archive, brief=brief)
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
@@ -270,6 +287,24 @@ def _knock(remote: str) -> None:
         return
     with socket.create_connection((address.hostname or "", address.port or 15002), _KNOCK_SECONDS):
         pass
+
+
+def _knock_at_master(master: str) -> None:
+    """Raise at once where no master listens; Spark would print Java's stack traces for a minute first."""
+    kind, _, places = master.removeprefix("k8s://").partition("://")
+    if kind not in ("spark", "https", "http"):
+        return  # its own configuration says where it is
+    refused: OSError | None = None
+    for place in places.split(","):
+        address = urlsplit(f"//{place}")
+        port = address.port or {"spark": 7077, "https": 443, "http": 80}[kind]
+        try:
+            with socket.create_connection((address.hostname or "", port), _KNOCK_SECONDS):
+                return
+        except OSError as error:
+            refused = error
+    if refused is not None:
+        raise MasterSilent(master, refused)
 
 
 def _ambient(conf: Mapping[str, str]) -> bool:

@@ -28,11 +28,15 @@ from types import TracebackType
 from typing import Final, TypeAlias
 
 from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.spark.failures import engine_errors
 from headrace.spark.jobs import Runner
 from headrace.spark.pools import raise_pools
+from headrace.spark.session import Session, has_executors
 
 # Spark's limit is a minute; a heartbeat at half of it may come late once.
 BEAT_SECONDS: Final = 30.0
+
+EXECUTORS_SECONDS: Final = 2.0
 
 _LIBRARIES: Final = ("numpy", "pyarrow", "pyarrow.parquet", "polars", "numba")
 
@@ -111,3 +115,37 @@ class Heartbeat:
                 # Spark is gone or ailing: the next real job meets the same and says it better.
                 return
             self.beats += 1
+
+
+class ExecutorWatch:
+    """Tells whether a cluster has given us an executor; use it in a `with`.
+
+    Without one every job waits, and Spark says so in its log alone. A local Spark has none to wait for, and
+    Connect does not tell.
+    """
+
+    def __init__(self, session: Session, says: Callable[[str | None], None]) -> None:
+        self._session = session
+        self._says = says
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-executors", daemon=True)
+        self._wanted = not session.connect and has_executors(session.jobs.sparkContext.master or "local")
+
+    def __enter__(self) -> ExecutorWatch:
+        if self._wanted:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._says(None)
+
+    def _run(self) -> None:
+        while not self._stop.wait(EXECUTORS_SECONDS):
+            try:
+                count = self._session.executors()
+            except engine_errors():
+                return  # the engine is gone: the next job meets that, and says it better
+            self._says(None if count else "Spark waits for an executor: the cluster has given none")

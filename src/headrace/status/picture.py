@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from headrace.core.position import Position
 from headrace.lake.format import statusfile
-from headrace.lake.format.status import PositionStatus, SourceStatus, TableStatus
+from headrace.lake.format.status import PositionStatus, SourceStatus, TableStatus, seconds_since
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.read.lake import Lake
 from headrace.lake.read.positions import shown, spelling_of
 
 SILENT_SECONDS = 15.0
-ENDED = ("stopped", "failed")
+DROPPED, NEVER_RUN = "dropped", "never run"
+ENDED = ("stopped", "failed", DROPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The state of one source: what its owner said, how many seconds ago, and the lake's newest epoch."""
+    """The state of one source: what its owner said, how many seconds ago, and the lake's newest epoch.
+
+    What grows with the clock (lag, ages) is as of `now`, whether or not its owner lives.
+    """
 
     said: SourceStatus
     age: float | None
     epoch: int
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def name(self) -> str:
@@ -39,6 +45,27 @@ class Source:
     @property
     def _speaks(self) -> bool:
         return self.said.position is not None
+
+    @property
+    def runs(self) -> bool:
+        """Tell whether somebody runs it, as far as its record shows."""
+        ended = self.said.state in (*ENDED, NEVER_RUN)
+        return not ended and self.age is not None and self.age <= SILENT_SECONDS
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """The seconds that the lake may be behind the source by now; None where nothing is known."""
+        return self.said.lag_seconds(self.now)
+
+    @property
+    def contact_age(self) -> float | None:
+        """The seconds since the source last answered."""
+        return None if self.said.position is None else self.said.silent_seconds(self.now)
+
+    @property
+    def turn_age(self) -> float | None:
+        """The seconds since the loop came round, while somebody runs the source."""
+        return seconds_since(self.said.turned_at, self.now) if self.runs else None
 
     @property
     def position(self) -> PositionStatus | None:
@@ -62,16 +89,23 @@ class Source:
         copies = record.pop("snapshot", {})
         for inside in ("source", "updated_at"):
             del record[inside]
-        age = None if self.age is None else round(self.age, 3)
+        if record.get("position"):
+            record["position"]["lag_seconds"] = _rounded(self.lag_seconds)
         return {
             "upstream": None,
             **record,
             "state": self.state,
-            "age_seconds": age,
+            "age_seconds": _rounded(self.age),
+            "contact_age_seconds": _rounded(self.contact_age),
+            "turn_age_seconds": _rounded(self.turn_age),
             "epoch": self.epoch,
             **copies,
             "tables": record.get("tables") or {},
         }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def pictures(path: str) -> list[Source]:
@@ -84,10 +118,21 @@ def _picture(lake: Lake, name: str) -> Source:
     newest = Marks(lake.store, name).newest()
     epoch = 0 if newest is None else newest.epoch
     status = statusfile.read(lake.store, name)
-    said = SourceStatus(name, "never run") if status is None else replace(status.said, source=name)
-    if said.tables is None and newest is not None:
-        said = replace(said, tables=_recorded(lake, name, newest))
-    return Source(said, None if status is None else status.age, epoch)
+    said = SourceStatus(name, NEVER_RUN) if status is None else replace(status.said, source=name)
+    source = Source(said, None if status is None else status.age, epoch)
+    if newest is None or source.runs or (said.epochs is not None and said.epochs.newest == epoch):
+        return source
+    recorded = _recorded(lake, name, newest)
+    return replace(source, said=replace(said, tables=_merged(said.tables or {}, recorded)))
+
+
+def _merged(said: Mapping[str, TableStatus], recorded: Mapping[str, TableStatus]) -> dict[str, TableStatus]:
+    """The tables that the lake knows by now: commands have changed it since its last run ended."""
+    same = {name: table for name, table in recorded.items() if name not in said}
+    for name, table in recorded.items():
+        if name in said:
+            same[name] = said[name] if said[name].state == table.state else table
+    return dict(sorted(same.items()))
 
 
 def _altered_at(record: Mapping[str, Any] | None) -> str | None:

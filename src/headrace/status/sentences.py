@@ -16,19 +16,48 @@ NOT_ADDED = "TABLE_NOT_ADDED"
 NAMED = 5
 _WAYS = {
     "added": "no file is written",
-    "rewritten": "its rows are written again in the lake",
-    "copied": "it is copied anew",
+    "rewritten": "its rows are written again in the lake; there is nothing to do",
+    "copied": "it is copied anew and comes back by itself; there is nothing to do",
 }
 
 
 def stop(name: str, table: TableStatus) -> str | None:
     """Say why a table stopped, and where; None of one that goes on."""
     error, at = table.error, table.stopped_at
-    if table.state != "stopped" or not error:
+    if table.state != "stopped" or not error or table.follows:
         return None
     detail = f" ({error['detail']})" if error.get("detail") else ""
     where = f" at {at}" if at else ""
     return f"{name} stopped{where}: {error['code']}: {error['primary']}{detail}; {error['hint']}"
+
+
+def waits(name: str, table: TableStatus) -> str | None:
+    """Say when a table that could not be taken up is tried again; None of any other."""
+    error = table.error
+    if not table.follows or table.gone or table.retry_at is None or error is None:
+        return None
+    detail = f" ({error['detail']})" if error.get("detail") else ""
+    at = f"{table.retry_at[:19]}Z"
+    return (
+        f"{name} is in no mark: {error['code']}: {error['primary']}{detail}; next try {at}; {error['hint']}"
+    )
+
+
+def gone(tables: Mapping[str, TableStatus]) -> str | None:
+    """Name the tables that are not at the source any more; None where all are there."""
+    names = [name for name, table in tables.items() if table.gone]
+    if not names:
+        return None
+    return (
+        f"not at the source any more: {', '.join(names)}; made again, they come back by themselves; "
+        f"gone for good: headrace tables drop {' '.join(names)}"
+    )
+
+
+def back(name: str, table: TableStatus) -> str:
+    """Say that a table is in the marks again."""
+    since = f", exact since {table.since}" if table.since is not None else ""
+    return f"{name} is back in the marks{since}"
 
 
 def unseen(name: str, table: TableStatus) -> str | None:

@@ -1,6 +1,7 @@
 """The status of a source, as its owner says it; `as_record` is what the file holds.
 
     SourceStatus ─┬─ PositionStatus    how far marks, stream and acknowledgement are
+                  ├─ WorkStatus        what the loop does at this moment, and what Spark waits for
                   ├─ UpstreamStatus    what the source holds for us, as it words that itself
                   ├─ RunningStatus     transactions that are streamed while they run
                   ├─ EpochStatus       the work since the run began
@@ -11,16 +12,29 @@
 Filled by a run (`pipeline.status_report`); read by `status.picture`, by a run's own progress lines, and by
 whoever asks who owns a source. A record of another release is read as far as it goes: what it lacks is empty,
 what it has more is left out. Nothing here is a value of a row, or a secret.
+
+A run repeats its record each second, whatever its loop does. So each fact that may grow old has its own time:
+
+    updated_at        the record was written
+    turned_at         the loop came round
+    contact_at        the source answered, be it an idle word
+    position.at       positions were looked up, in the spool and not by the loop
+    upstream.at       the source spoke of what it holds for us
+    state_since, work.since, warned_since[code], tables[name].retry_at
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 Json = dict[str, Any]
 T = TypeVar("T")
+
+CONTACT_SECONDS = 15.0  # a healthy run hears its source at least every five
+TIME_SPEC = "milliseconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +50,18 @@ class PositionStatus:
     lag_seconds: float = 0.0
     spool_bytes: int = 0
     kept_bytes: int = 0  # of the stream, in the lake, for tables that wait for their copy
+    waiting_since: str | None = (
+        None  # the commit of the oldest transaction that was received and is in no mark
+    )
+    at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkStatus:
+    """A step that somebody is at, and since when."""
+
+    what: str
+    since: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +70,7 @@ class UpstreamStatus:
 
     figures: Mapping[str, Any]
     lines: tuple[str, ...] = ()
+    at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +131,9 @@ class TableStatus:
     copy: CopyStatus | None = None
     unseen_since: str | None = None  # since when it is in no mark, as somebody may be altering it
     holder: str | None = None  # who that is, where it is known
+    follows: bool = False  # it stopped, and the run takes it up again by itself
+    retry_at: str | None = None  # when it tries that again, after it was in vain
+    gone: bool = False  # it is not at the source any more
 
     def as_record(self) -> Json:
         return _without(self, "copy") | ({} if self.copy is None else self.copy.as_record())
@@ -134,7 +164,10 @@ class SourceStatus:
     owner: Mapping[str, Any] = field(default_factory=dict)
     updated_at: str = ""
     error: Mapping[str, Any] | None = None
-    warnings: Mapping[str, str] = field(default_factory=dict)  # by their codes
+    warnings: Mapping[str, str] = field(
+        default_factory=dict
+    )  # by their codes; what is over is not among them
+    warned_since: Mapping[str, str] = field(default_factory=dict)
     unmirrored: Mapping[str, str] = field(default_factory=dict)  # what the patterns match: code by name
     position: PositionStatus | None = None
     upstream: UpstreamStatus | None = None
@@ -143,12 +176,41 @@ class SourceStatus:
     copy: CopyStatus | None = None
     tables: Mapping[str, TableStatus] | None = None
     alterations: tuple[AlterationStatus, ...] = ()  # that this run has followed, the newest last
+    state_since: str | None = None
+    turned_at: str | None = None
+    contact_at: str | None = None
+    work: WorkStatus | None = None  # the loop's
+    spark: WorkStatus | None = None  # what Spark waits for, if it does
+
+    def lag_seconds(self, now: datetime) -> float | None:
+        """The seconds that the lake may be behind its source at a moment; None where nothing is known.
+
+        It grows with the clock while a transaction waits for its mark, and while the source is not heard:
+        nobody knows then what is committed there.
+        """
+        if self.position is None:
+            return None
+        waiting = seconds_since(self.position.waiting_since, now) or 0.0
+        return max(waiting, (self.silent_seconds(now) or 0.0) if self.unheard(now) else 0.0)
+
+    def unheard(self, now: datetime) -> bool:
+        """Tell whether the source has been silent for longer than a healthy run lets it be."""
+        silent = self.silent_seconds(now)
+        return silent is not None and silent > CONTACT_SECONDS
+
+    def silent_seconds(self, now: datetime) -> float | None:
+        """The seconds since the source last answered."""
+        return seconds_since(self.contact_at or self.updated_at, now)
 
     def as_record(self) -> Json:
         """The status as JSON holds it."""
         record = _without(self, "copy", "tables", "upstream")
         if self.upstream is not None:
-            record |= {"upstream": dict(self.upstream.figures), "upstream_lines": list(self.upstream.lines)}
+            record |= {
+                "upstream": dict(self.upstream.figures),
+                "upstream_lines": list(self.upstream.lines),
+                "upstream_at": self.upstream.at,
+            }
         if self.copy is not None:
             record["snapshot"] = self.copy.as_record()
         if self.tables is not None:
@@ -160,20 +222,39 @@ class SourceStatus:
         """Read the record of a source."""
         known = dict(record)
         upstream, lines = known.pop("upstream", None), known.pop("upstream_lines", ())
+        upstream_at = known.pop("upstream_at", None)
         tables = known.pop("tables", None)
         for name, kind in _PARTS.items():
             known[name] = None if known.get(name) is None else _value(kind, known[name])
         known["copy"] = CopyStatus.of(known.pop("snapshot", None) or {})
         altered = known.pop("alterations", ())
         known["alterations"] = tuple(_value(AlterationStatus, each) for each in altered)
-        known["upstream"] = None if upstream is None else UpstreamStatus(upstream, tuple(lines))
+        known["upstream"] = None if upstream is None else UpstreamStatus(upstream, tuple(lines), upstream_at)
         known["tables"] = (
             None if tables is None else {name: TableStatus.of(table) for name, table in tables.items()}
         )
         return _value(cls, {"source": "", "state": "", **known})
 
 
-_PARTS: Mapping[str, type] = {"position": PositionStatus, "streamed": RunningStatus, "epochs": EpochStatus}
+_PARTS: Mapping[str, type] = {
+    "position": PositionStatus,
+    "streamed": RunningStatus,
+    "epochs": EpochStatus,
+    "work": WorkStatus,
+    "spark": WorkStatus,
+}
+
+
+def moment_text(seconds: float) -> str:
+    """A moment as a status holds it, from seconds since 1970."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=TIME_SPEC)
+
+
+def seconds_since(moment: str | None, now: datetime) -> float | None:
+    """The age of a moment of a status; never below zero, since clocks differ."""
+    if not moment:
+        return None
+    return max(0.0, (now - datetime.fromisoformat(moment)).total_seconds())
 
 
 def _value(kind: type[T], record: Mapping[str, Any]) -> T:

@@ -8,11 +8,11 @@ since it is about now. What it holds is a `status.SourceStatus`, as JSON.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from headrace.lake.format import layout
-from headrace.lake.format.status import SourceStatus
+from headrace.lake.format.status import TIME_SPEC, SourceStatus
 from headrace.lake.store.contract import Store
 
 
@@ -28,6 +28,26 @@ def write(store: Store, source: str, said: SourceStatus, *, now: datetime | None
     """Replace the source's status."""
     wrapped = {"written_at": (now or datetime.now(UTC)).isoformat(), "record": said.as_record()}
     store.put(layout.status_key(source), json.dumps(wrapped).encode(), lasting=False)
+
+
+def dropped(store: Store, source: str) -> None:
+    """Write down that what was made upstream for a source is gone: nobody runs it, and no warning holds."""
+    now, before = datetime.now(UTC), read(store, source)
+    said = SourceStatus(source, "dropped") if before is None else before.said
+    moment = now.isoformat(timespec=TIME_SPEC)
+    over = replace(
+        said,
+        state="dropped",
+        state_since=moment,
+        updated_at=moment,
+        error=None,
+        warnings={},
+        warned_since={},
+        upstream=None,
+        work=None,
+        spark=None,
+    )
+    write(store, source, over, now=now)
 
 
 def sources(store: Store) -> list[str]:

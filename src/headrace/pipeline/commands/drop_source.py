@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.errors import Misconfigured, Transient
+from headrace.lake.format import statusfile
 from headrace.lake.format.formatfile import open_lake
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
@@ -34,6 +35,8 @@ def drop(path: str, *, url: str | None = None, only: str | None = None, stop: bo
     for name, made in known.items():
         _free(store, name, stop)
         yield from _drop(name, url or made.address, made.record)
+        last_config.dropped(store, name)
+        statusfile.dropped(store, name)
     if not known:
         yield _NOTHING
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from headrace.core.errors import Definite, HeadraceError, Misconfigured
-from headrace.core.names import TableName, split_identifiers
+from headrace.core.errors import HeadraceError, Misconfigured, TableMissing
+from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.pipeline.commands.capture import Captured, SourcePlace
 from headrace.pipeline.resync import replacement
@@ -31,13 +31,14 @@ from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import TableRecord
 from headrace.sources.contract.tables import Examined, TableDef
+from headrace.sources.patterns import select
 
 
 def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Begin a new copy of each of these tables."""
     refuse_while_recovering(owner.ledger)
     folded = owner.session.tables(SourcePlace.of(owner).upstream).folded
-    names = [find(owner.ledger, text, folded=folded) for text in arguments["tables"]]
+    names = meant(owner.ledger, arguments["tables"], folded=folded)
     begun: Begun = yield from copied_anew(owner, names)
     begun.check()
     return {"tables": [str(name) for name in names]}
@@ -97,28 +98,26 @@ def refuse_while_recovering(ledger: Ledger) -> None:
         )
 
 
-def find(ledger: Ledger, text: str, *, folded: bool = False) -> TableName:
-    """The table of the source that is meant."""
-    parts = split_identifiers(text)
-    found = [n for n in ledger.tables if (n.schema, n.name)[-len(parts) :] == parts]
-    if not found and folded:
-        small = tuple(part.lower() for part in parts)
-        found = [n for n in ledger.tables if (n.schema.lower(), n.name.lower())[-len(parts) :] == small]
-    if len(found) != 1:
-        said = "names more than one table" if found else "is no table that this source mirrors"
-        raise Misconfigured(
-            "RESYNC_TABLE_UNKNOWN",
-            f'"{text}" {said}',
-            hint="headrace status lists the tables; write the schema, too",
-        )
-    record = ledger.tables[found[0]]
-    if not record.state.may_resync:
+def meant(ledger: Ledger, patterns: Sequence[str], *, folded: bool = False) -> tuple[TableName, ...]:
+    """The tables that patterns mean, without those that only a wildcard matches and that are being copied."""
+    chosen = select(patterns, ledger.tables, folded=folded).checked()
+    for pattern in chosen.empty:
+        if not pattern.excludes:
+            raise Misconfigured(
+                "RESYNC_TABLE_UNKNOWN",
+                f'"{pattern.text}" means no table that this source mirrors',
+                hint="headrace status lists the tables; write the schema, too",
+            )
+    copying = [name for name in chosen.names if not ledger.tables[name].state.may_resync]
+    names = tuple(name for name in chosen.names if name not in copying)
+    busy = chosen.meant.intersection(copying) or (() if names else copying)
+    for name in busy:
         raise Misconfigured(
             "RESYNC_TABLE_COPYING",
-            f"{record.name} is being copied already",
+            f"{name} is being copied already",
             hint="wait until headrace status shows it live",
         )
-    return found[0]
+    return names
 
 
 def there(record: TableRecord, found: Examined) -> TableDef:
@@ -127,10 +126,10 @@ def there(record: TableRecord, found: Examined) -> TableDef:
         raise found.errors[record.name]
     table = found.defs.get(record.name)
     if table is None:
-        raise Definite(
+        raise TableMissing(
             "RESYNC_TABLE_GONE",
             f"{record.name} is not at the source any more",
-            hint=f"headrace tables drop {record.name}: it is left out of the marks, the old ones keep it",
+            hint=f"if it is gone for good: headrace tables drop {record.name}; older marks keep it",
         )
     return table
 

@@ -77,7 +77,7 @@ class Upkeep:
         if "error" in answer:
             self._warn(run, answer["error"]["code"])
         else:
-            run.reporter.warnings.pop(WARNING, None)
+            run.reporter.clear(WARNING)
         self._again(run)
 
     def _warn(self, run: UpkeepRun, code: str) -> None:

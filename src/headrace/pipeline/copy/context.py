@@ -32,6 +32,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address
 from headrace.sources.contract.waiting import Waiting
 from headrace.spark.jobs import Background, Jobs
+from headrace.spark.lazy import LazyJobs
 from headrace.spark.secrets import Key, seal
 
 FREE_SECONDS = 0.2
@@ -154,6 +155,11 @@ class Site:
     def beside(self, jobs: Jobs, *, spare: bool = False) -> Jobs:
         """The jobs as a copy may use them now: marks go first. `spare`: the source waits for nothing."""
         return Background(jobs, spare) if self.room.beside_marks else jobs
+
+    def await_started(self, jobs: Jobs) -> None:
+        """Wait for a Spark that is still starting, until the copy is stopped."""
+        if isinstance(jobs, LazyJobs):
+            jobs.await_started(self.check_stop)
 
     def check_stop(self) -> None:
         if self.stopping.is_set():

@@ -81,6 +81,7 @@ class Rewriting(CopyThread):
         files = LakeTable(self.site.lake.open(), table.task.folder).at(table.old.version).files().values()
         missing = [file for file in files if file.path > table.old.done]
         fit, progress = self._fit(sum(file.rows for file in missing)), _progress(files)
+        self.site.await_started(fit)
         jobs = self.site.beside(fit, spare=True)
         self.site.progress[table.record.name] = progress
         _advance(progress, [file for file in files if file.path <= table.old.done])

@@ -105,6 +105,7 @@ class Copying(CopyThread):
         self._started: Sequence[Future[list[tuple[Piece, Answer]]]] = ()
 
     def _attempt(self) -> None:
+        self.site.await_started(self.site.spark)
         seen = self._look_around()
         failpoint("copy.snapshot.before")
         chunked = self._chunked(seen)

@@ -63,6 +63,7 @@ class Progress:
     full: bool = False  # the spool is at its limit; nothing is read until the driver frees some
     running: int = 0  # transactions that are streamed while they run, and have not ended
     running_bytes: int = 0  # what has come of them
+    heard: float = 0.0  # when the source last sent something, be it an idle word; seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ class Receiver:
         self._partial = b""
         self._failure: HeadraceError | None = None
         self._writing = threading.Lock()
+        self._reading = threading.Lock()
         self._over = threading.Event()  # nobody needs to be told any more that we live
 
     @property
@@ -142,12 +144,12 @@ class Receiver:
         if self.alive:
             raise ValueError("this receiver is running already")
         prepare(self.feed.folder, self.feed.origin, frontier.time)
-        self._progress, self._partial, self._failure = Progress(frontier=frontier.time), b"", None
         process = start_process()
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         # Its orders come first: another thread acknowledges, and does so as soon as there is a process.
-        with self._writing:
+        with self._writing, self._reading:
+            self._progress, self._partial, self._failure = Progress(frontier=frontier.time), b"", None
             self._process = process
             self._write(self.feed.orders(frontier).to_json())
         self._over = threading.Event()
@@ -165,6 +167,11 @@ class Receiver:
             raise self._failure
         if ended:
             raise self._sudden_end()
+        return self._progress
+
+    def newest(self) -> Progress:
+        """The newest word of the process, for a thread beside the driver's own; raises nothing."""
+        self._listen()
         return self._progress
 
     def acknowledge(self, frontier: Position) -> None:
@@ -216,17 +223,18 @@ class Receiver:
                     return
 
     def _listen(self) -> None:
-        if self._process is None or self._process.stdout is None:
-            return
-        descriptor = self._process.stdout.fileno()
-        try:
-            while data := os.read(descriptor, 1 << 16):
-                self._partial += data
-        except BlockingIOError:
-            pass
-        *lines, self._partial = self._partial.split(b"\n")
-        for line in lines:
-            self._heed(json.loads(line))
+        with self._reading:
+            if self._process is None or self._process.stdout is None:
+                return
+            descriptor = self._process.stdout.fileno()
+            try:
+                while data := os.read(descriptor, 1 << 16):
+                    self._partial += data
+            except BlockingIOError:
+                pass
+            *lines, self._partial = self._partial.split(b"\n")
+            for line in lines:
+                self._heed(json.loads(line))
 
     def _heed(self, event: dict[str, Any]) -> None:
         kind = event.pop("event")
@@ -272,7 +280,7 @@ class Receiver:
     def _close(self) -> None:
         assert self._process is not None
         self._over.set()
-        with self._writing:
+        with self._writing, self._reading:
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
                     # What `_tell` could not bring to a process that has ended is still in the pipe's buffer.

@@ -138,6 +138,7 @@ class Receiving:
         self._silence = Silence(patience)
         self._received = 0
         self._full = False
+        self._heard = time.time()
         self._next_feedback = self._next_progress = self._next_settling = 0.0
         self._said = known.confirmed
 
@@ -155,6 +156,7 @@ class Receiving:
             if received is None:
                 self._intake.settle()
             else:
+                self._heard = time.time()
                 self._received += received.size
                 self._intake.take(received)
         self._feedback()
@@ -197,6 +199,7 @@ class Receiving:
             full=self._full,
             running=len(self._intake.running),
             running_bytes=self._intake.running_bytes,
+            heard=self._heard,
         )
 
 

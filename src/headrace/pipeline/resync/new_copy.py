@@ -87,7 +87,7 @@ class Renewal:
         failed = replacement.refused(run.ledger)
         for copy in failed:
             assert copy.error is not None
-            run.reporter.warn(copy.error.code, f"{copy.name} was not copied anew: {copy.error.primary}")
+            run.reporter.gave_up(copy.name, copy.error)
         if failed:
             run.publish(replacement.giving_up(run.ledger, failed))
             self.spent = True
@@ -98,7 +98,7 @@ class Renewal:
         waits = any(r.state is State.JOINING for r in run.ledger.staged.values())
         if not waits or frontier is None or run.room(frontier) > run.ledger.position.time:
             self.moved_at = time.monotonic()
-            run.reporter.warnings.pop(WAITS, None)
+            run.reporter.clear(WAITS)
         elif time.monotonic() - self.moved_at >= STIR_SECONDS:
             source = run.ledger.source
             assert source is not None

@@ -8,7 +8,7 @@ A run writes down what it was configured to do, without the secrets, before it m
 password then comes from where libpq finds it (PGPASSWORD, a password file). What `headrace tables` adds or
 drops changes the patterns that are remembered, so that they go on saying what is wanted. How Spark is
 reached is the machine's affair, and not remembered. A source that was only registered (`headrace sql`,
-CREATE SOURCE) is begun as it was registered.
+CREATE SOURCE) is begun as it was registered. `headrace drop` notes when it dropped a source (`dropped_at`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from headrace.core.errors import Misconfigured
+from headrace.core.errors import Misconfigured, PositionDoubtful
 from headrace.core.names import TableName
 from headrace.lake.format import layout
 from headrace.lake.format.registry import RegisteredSource, Registry
@@ -33,6 +34,12 @@ from headrace.sources import registry
 from headrace.sources.patterns import Pattern, select
 
 T = TypeVar("T", LakeConfig, SourceConfig)
+
+
+class MirrorDropped(Misconfigured, PositionDoubtful):
+    """A person has dropped the mirror; only a person mirrors it again."""
+
+    codes = ("SOURCE_DROPPED",)
 
 
 def sources(path: str) -> dict[str, SourceRecord]:
@@ -88,6 +95,30 @@ def remember(store: Store, name: str, config: SourceConfig, lake: LakeConfig) ->
     if store.get(key) != data:
         store.put(key, data)
         store.sync([key])
+
+
+def dropped(store: Store, name: str) -> None:
+    """Write down that a person has had what was made upstream removed, until somebody runs it again."""
+    key = layout.remembered_key(name)
+    data = store.get(key)
+    if data is not None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        store.put(key, json.dumps({**json.loads(data), "dropped_at": now}, sort_keys=True).encode())
+        store.sync([key])
+
+
+def refuse_dropped(store: Store, name: str) -> None:
+    """Raise where a person has dropped the mirror of a source: what is missing upstream is no accident."""
+    data = store.get(layout.remembered_key(name))
+    at = None if data is None else json.loads(data).get("dropped_at")
+    if at is not None:
+        raise MirrorDropped(
+            "SOURCE_DROPPED",
+            f'you dropped the mirror of source "{name}" on {at[:10]} at {at[11:19]} UTC',
+            detail="what the lake has stays readable, and nothing was kept of the changes since",
+            hint="headrace run --reconcile mirrors it again: all tables are copied anew, and one mark has "
+            "what differs; or mirror into another lake",
+        )
 
 
 def remembered(store: Store) -> dict[str, tuple[LakeConfig, SourceConfig]]:

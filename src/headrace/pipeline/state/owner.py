@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, Protocol
 
+from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.epoch import Epoch
@@ -21,11 +23,14 @@ from headrace.sources.contract.session import Session
 
 
 class Warner(Protocol):
-    """A person to warn: the operator reads in the status what a run goes on with all the same."""
+    """A person to warn: the operator reads in the status what a run goes on with all the same.
 
-    @property
-    def warnings(self) -> dict[str, str]: ...
+    Who warns says when it is over: a warning without an end is believed by nobody.
+    """
+
     def warn(self, code: str, primary: str) -> None: ...
+    def clear(self, code: str) -> None: ...
+    def gave_up(self, name: TableName, error: HeadraceError) -> None: ...
 
 
 class Owner(Protocol):

@@ -25,7 +25,7 @@ from headrace.spool.origin import running_since, runs
 
 FRESH_SECONDS = 20.0
 POLL_SECONDS = 0.2
-ENDED = ("stopped", "failed")
+ENDED = ("stopped", "failed", "dropped")
 
 
 def this_process(started_at: str) -> dict[str, Any]:

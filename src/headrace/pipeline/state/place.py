@@ -21,10 +21,10 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig
 from headrace.spark.depot import Depot
 from headrace.spark.jobs import DriverRunner, Jobs, Runner
-from headrace.spark.lazy import LazyJobs, Opened
+from headrace.spark.lazy import LazyJobs, Opened, Shortage
 from headrace.spark.paths import local_probe, prove_shared
 from headrace.spark.session import SparkConfig, borrow_session, has_executors, open_session
-from headrace.spark.warmth import Heartbeat, warm
+from headrace.spark.warmth import ExecutorWatch, Heartbeat, warm
 from headrace.spool.private import private_folder
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def placed(
     store = open_store(config.lake.path)
     lake_id = formatfile.create_lake(store).lake_id
     local = spark is None and not config.spark.remote and not has_executors(config.spark.master or "local")
-    engine = LazyJobs(partial(_start, store, config, spark, brief))
+    shortage = Shortage()
+    engine = LazyJobs(partial(_start, store, config, spark, brief, shortage), shortage)
     with closing(engine):
         if soon:
             engine.begin()
@@ -74,7 +75,9 @@ def placed(
         ]
 
 
-def _start(store: Store, config: Config, spark: SparkSession | None, brief: bool) -> Opened[Jobs]:
+def _start(
+    store: Store, config: Config, spark: SparkSession | None, brief: bool, shortage: Shortage
+) -> Opened[Jobs]:
     """Spark, its workers warm, the lake proved to be shared with them; and how to end it all."""
     with ExitStack() as stack:
         if spark is not None:
@@ -84,6 +87,7 @@ def _start(store: Store, config: Config, spark: SparkSession | None, brief: bool
             session = open_session(wanted, brief=brief)
         if session.owned:
             stack.callback(session.spark.stop)
+        stack.enter_context(ExecutorWatch(session, shortage.says))
         depot = Depot.of(store)
         depot.tidy()
         runner = Runner(session, depot)

@@ -1,0 +1,72 @@
+"""What is wrong with a source, for monitoring: `headrace status --check`, and whoever else is asked.
+
+    the run failed                  its own error
+    a table stopped                 STATUS_TABLE_STOPPED      a person must look
+    nobody runs the source          STATUS_NOT_RUNNING
+    too far behind                  STATUS_BEHIND             so is a loop that stands, and a table in no mark
+
+A table that the run takes up again by itself is no fault, nor is one that is gone at the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.core.durations import duration_text
+from headrace.core.errors import Definite, HeadraceError, Transient, from_record
+from headrace.lake.format.status import seconds_since
+from headrace.status.picture import DROPPED, NEVER_RUN, Source
+
+
+def faults(source: Source, max_lag: float) -> Iterator[HeadraceError]:
+    """The faults of a source, the worst first; more than `max_lag` seconds is too far behind."""
+    said = source.said
+    if said.state == "failed" and said.error is not None:
+        yield from_record(dict(said.error))
+    for name, table in source.tables.items():
+        if table.state == "stopped" and not (table.follows or table.gone):
+            why = f"{table.error['code']}: {table.error['primary']}" if table.error else None
+            yield Definite(
+                "STATUS_TABLE_STOPPED",
+                f"{name} is stopped",
+                detail=why,
+                hint=str(table.error["hint"]) if table.error else "headrace status shows why",
+            )
+    if not source.runs and said.state != "failed":
+        yield Transient(
+            "STATUS_NOT_RUNNING",
+            f'nobody runs source "{source.name}"',
+            detail=_ended(source),
+            hint="headrace run --lake DIR goes on",
+        )
+    yield from _behind(source, max_lag)
+
+
+def _ended(source: Source) -> str:
+    if source.said.state in (NEVER_RUN, DROPPED) or source.age is None:
+        return f"it is {source.said.state}" if source.said.state == DROPPED else "nobody ever did"
+    return f"{source.state}, {duration_text(source.age)} ago"
+
+
+def _behind(source: Source, max_lag: float) -> Iterator[Transient]:
+    lag, turned = source.lag_seconds or 0.0, source.turn_age or 0.0
+    if lag > max_lag:
+        silent = source.contact_age or 0.0
+        yield _too_late(
+            f'source "{source.name}" may be {duration_text(lag)} behind',
+            f"it last answered {duration_text(silent)} ago",
+        )
+    elif turned > max_lag:
+        work = source.said.work
+        yield _too_late(
+            f'the run of source "{source.name}" has done no turn for {duration_text(turned)}',
+            None if work is None else f"busy: {work.what}",
+        )
+    for name, table in source.tables.items():
+        age = seconds_since(table.unseen_since, source.now)
+        if age is not None and age > max_lag:
+            yield _too_late(f"{name} is in no mark for {duration_text(age)}", table.holder)
+
+
+def _too_late(primary: str, detail: str | None) -> Transient:
+    return Transient("STATUS_BEHIND", primary, detail=detail, hint="headrace status shows what it waits for")
