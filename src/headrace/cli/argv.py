@@ -1,14 +1,19 @@
-"""Passwords that stand in our own command line are overwritten: `ps` shows it to every user of the machine.
+"""Passwords in what was typed: overwritten in our own command line, which `ps` shows to every user.
 
-    headrace run postgresql://me:secret@db/shop     as it was typed
-    headrace run postgresql://me:xxxxxx@db/shop     as `ps` shows it from then on
+    headrace run mysql://me:secret@db/shop     as it was typed
+    headrace run mysql://me:xxxxxx@db/shop     as `ps` shows it from then on
 
 The kernel shows the memory that the arguments were handed over in, so that is what is written to: in place,
 byte for byte, by the process itself, which needs no privilege and no package (decision 0028). Our processes
 are given addresses over their standard input, so there is nothing to be seen of them. Before this module
 runs, for the moment that Python takes to start, the password could be seen: `docs/operate.md` says so, and
 names the other ways to give one. Where the kernel is another than Linux nothing is overwritten, and that is
-said.
+said. The prompt of `headrace sql` asks here before it keeps a statement (`prompt`), and what argparse says of
+an argument that it does not know is masked (`main`).
+
+What looks like a password is one: a part of an address more or less is no loss. So a URL of any scheme
+counts, not only of those that a source declares, and its password may hold what should have been
+percent-encoded.
 """
 
 from __future__ import annotations
@@ -19,12 +24,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-# In a URL, also within a statement: what is between the user's name and the last @ before the host ends.
-_IN_URL = re.compile(rb"postgres(?:ql)?://[^\s/:@'\"]*:([^\s/'\"]*)@")
-# As a parameter of a URL, or in key=value pairs with or without quotes.
+# In a URL, also within a statement: what is between the user's name and the last @ before the path begins;
+# where none is there, the last @ of the word, for a password with a slash.
+_IN_URL = re.compile(rb"://[^/:@\x00]*:(?:([^/\x00]*)@|([^\s'\"\x00]*)@)")
+# As a parameter of a URL, or in key=value pairs with or without quotes, which a statement doubles.
 _AS_PARAMETER = re.compile(
     rb"(?i)(?:password|client_secret|client_key|server_key)\s*=\s*"
-    rb"(?:'((?:[^'\\]|\\.)*)'|((?:[^\s&'\\\x00]|\\.)+))"
+    rb"(?:''((?:[^'\\]|\\.)+)''|'((?:[^'\\]|\\.)*)'|((?:[^\s&'\\\x00]|\\.)+))"
 )
 
 
@@ -35,7 +41,7 @@ def hide_passwords(argv: Sequence[str]) -> None:
     if not _overwrite():
         print(
             "warning: other users of this machine can see the password in the list of processes; "
-            "give it as PGPASSWORD or in a password file",
+            "give it as PGPASSWORD or MYSQL_PWD, or in a password file",
             file=sys.stderr,
         )
 
@@ -47,6 +53,14 @@ def passwords(text: bytes) -> Iterator[tuple[int, int]]:
             start, stop = match.span(match.lastindex or 0)
             if stop > start:
                 yield start, stop
+
+
+def masked(text: str) -> str:
+    """The text with its passwords written over."""
+    hidden = bytearray(text, "utf-8", "surrogateescape")
+    for first, last in passwords(bytes(hidden)):
+        hidden[first:last] = b"x" * (last - first)
+    return hidden.decode("utf-8", "surrogateescape")
 
 
 def _overwrite() -> bool:

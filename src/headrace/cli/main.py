@@ -17,21 +17,27 @@ import argparse
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import NoReturn
 
 import headrace
 from headrace.cli import check, demo, drop, maintain, run, sql, status, tables, verify, version
-from headrace.cli.argv import hide_passwords
+from headrace.cli.argv import hide_passwords, masked
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.pipeline.state.policy import exit_code
 
 COMMANDS: tuple[ModuleType, ...] = (demo, check, run, status, sql, tables, verify, maintain, drop, version)
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with the command line, and no password that stands there."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(masked(message))
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line; each command registers its own part."""
-    whole = argparse.ArgumentParser(
-        prog="headrace", description="Mirrors the tables of a database into a lakehouse, exactly."
-    )
+    whole = Parser(prog="headrace", description="Mirrors the tables of a database into a lakehouse, exactly.")
     whole.add_argument("--version", action="version", version=f"headrace {headrace.__version__}")
     subparsers = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:

@@ -1,19 +1,22 @@
 """The prompt of `headrace sql`: statements up to a semicolon, a history, completion of names.
 
 On a terminal by prompt_toolkit, from anything else line by line: which of them changes comfort, and nothing
-of what is run. The history is a file of the user's that nobody else may read.
+of what is run. The history is a file of the user's that nobody else may read, and a statement with a password
+is not in it: not in this session's memory, either, once it has been typed to its end.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
-from prompt_toolkit.history import FileHistory, InMemoryHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+
+from headrace.cli.argv import passwords
 
 KEYWORDS = tuple(
     """SELECT FROM WHERE GROUP BY ORDER LIMIT JOIN LEFT USING ON AS WITH UNION ALL DISTINCT COUNT SUM DESCRIBE
@@ -26,9 +29,20 @@ Names = Callable[[], Sequence[str]]
 
 def statements(names: Names, *, terminal: bool) -> Iterator[str]:
     """Read a statement at a time; ends with the input, `exit` or `quit`."""
-    read = _reader(names, terminal)
+    history = _History(_file()) if terminal else None
+    read = _plain if history is None else _prompt(names, history)
+    try:
+        yield from _whole(read, history)
+    finally:
+        if history is not None:
+            history.end()
+
+
+def _whole(read: Callable[[str], str], history: _History | None) -> Iterator[str]:
     held: list[str] = []
     while True:
+        if history is not None and not held:
+            history.end()
         try:
             line = read(MORE if held else FIRST)
         except KeyboardInterrupt:
@@ -46,14 +60,33 @@ def statements(names: Names, *, terminal: bool) -> Iterator[str]:
             held = []
 
 
-def _reader(names: Names, terminal: bool) -> Callable[[str], str]:
-    if not terminal:
-        return _plain
-    kept = _history()
+class _History(History):
+    """The lines that were typed; those of a statement count once it is over, and if it holds no password."""
+
+    def __init__(self, file: Path | None) -> None:
+        super().__init__()
+        self._lasting = InMemoryHistory() if file is None else FileHistory(str(file))
+        self._lines: list[str] = []
+
+    def load_history_strings(self) -> Iterable[str]:
+        return self._lasting.load_history_strings()
+
+    def store_string(self, string: str) -> None:
+        self._lines.append(string)
+
+    def end(self) -> None:
+        """Keep the lines of the statement, or forget them."""
+        if any(True for _ in passwords("\n".join(self._lines).encode(errors="surrogateescape"))):
+            del self._loaded_strings[: len(self._lines)]
+        else:
+            for line in self._lines:
+                self._lasting.store_string(line)
+        self._lines = []
+
+
+def _prompt(names: Names, history: History) -> Callable[[str], str]:
     session: PromptSession[str] = PromptSession(
-        history=InMemoryHistory() if kept is None else FileHistory(str(kept)),
-        completer=completer(names),
-        complete_while_typing=False,
+        history=history, completer=completer(names), complete_while_typing=False
     )
     return session.prompt
 
@@ -70,7 +103,7 @@ def _plain(prompt: str) -> str:
     return line.rstrip("\n")
 
 
-def _history() -> Path | None:
+def _file() -> Path | None:
     """The file of what was typed before; None where it can't be kept."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     kept = Path(state, "headrace", "history")

@@ -7,12 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psutil
 import pytest
 
-from headrace.cli.argv import passwords
+from headrace.cli.argv import masked, passwords
+from headrace.cli.main import main
+from headrace.sources import registry
 from headrace.testing.postmaster import wait_for
 
 
@@ -22,6 +23,10 @@ from headrace.testing.postmaster import wait_for
         ("postgresql://me:secret@db:5432/shop", ["secret"]),
         ("postgresql://me:p%40ss@db/shop?sslpassword=s2&x=1", ["p%40ss", "s2"]),
         ("postgres://me:a@b@db/shop", ["a@b"]),
+        ("mysql://o'brien:it's a #1?@db:3306/shop", ["it's a #1?"]),
+        ("mariadb://me:a/b@db/", ["a/b"]),
+        ("QUEUE+POSTGRESQL://me:secret@db/shop", ["secret"]),
+        ("CREATE SOURCE s FROM MYSQL CONNECTION 'host=db password=''se cret'' x'", ["se cret"]),
         ("postgresql://db/shop?user=me&password=secret", ["secret"]),
         ("host=db password=secret user=me", ["secret"]),
         (r"host=db password = 'se\'c ret' user=me", [r"se\'c ret"]),
@@ -47,10 +52,17 @@ def _silent_server() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
+def test_a_password_is_found_in_the_url_of_every_source() -> None:
+    schemes = [scheme for kind in registry.kinds() for scheme in registry.declaration(kind).schemes]
+    assert len(schemes) >= 6
+    for scheme in schemes:
+        assert masked(f"run {scheme}://me:secret@db/shop") == f"run {scheme}://me:xxxxxx@db/shop"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is said that the password can be seen")
-def test_a_password_in_the_url_leaves_the_process_list(tmp_path: Path) -> None:
+def test_a_password_in_the_url_leaves_the_process_list() -> None:
     with _silent_server() as port:
-        url = f"postgresql://me:s3cret-word@127.0.0.1:{port}/shop"
+        url = f"queue+postgresql://me:s3cret-word@127.0.0.1:{port}/shop"
         command = [sys.executable, "-m", "headrace.cli.main", "check", url]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
@@ -60,7 +72,16 @@ def test_a_password_in_the_url_leaves_the_process_list(tmp_path: Path) -> None:
                 lambda: any(c.raddr and c.raddr.port == port for c in watched.net_connections()),
                 "it connects",
             )
-            assert watched.cmdline()[-1] == f"postgresql://me:{'x' * 11}@127.0.0.1:{port}/shop"
+            assert watched.cmdline()[-1] == f"queue+postgresql://me:{'x' * 11}@127.0.0.1:{port}/shop"
         finally:
             process.kill()
             process.communicate()
+
+
+def test_a_command_line_that_is_wrong_shows_no_password(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (["status", "--lake", "l", "mysql://me:hunter2@db/x"], ["mysql://me:hunter2@db/x"]):
+        with pytest.raises(SystemExit):
+            main(wrong)
+        said = capsys.readouterr().err
+        assert "xxxxxxx@db" in said
+        assert "hunter2" not in said

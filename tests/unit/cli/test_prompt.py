@@ -60,6 +60,18 @@ def test_what_was_typed_comes_back_and_nobody_else_may_read_it(state: Path) -> N
     assert typed("\x1b[A\x1b[A\rexit\r") == ["SELECT 1;"]
 
 
+def test_a_statement_with_a_password_is_not_kept(state: Path) -> None:
+    told = "CREATE SOURCE s FROM MYSQL CONNECTION 'mysql://me:hunter2@db/';"
+    parted = "CREATE SOURCE p FROM POSTGRES CONNECTION 'host=db password =\rhunter2' PUBLICATION 'p';"
+    assert typed(f"SELECT 1;\r{told}\r{parted}\r\x04") == ["SELECT 1;", told, parted.replace("\r", "\n")]
+    assert typed("\x1b[A\r\x04") == ["SELECT 1;"]
+    typed("CREATE SOURCE s FROM MYSQL CONNECTION 'mysql://me:hunter2@db/'\r\x03exit\r")
+    typed("CREATE SOURCE s FROM MYSQL CONNECTION 'mysql://me:hunter2@db/'\r\x04")
+    kept = state.read_text()
+    assert "SELECT 1;" in kept
+    assert "hunter2" not in kept
+
+
 def test_lines_that_no_terminal_gives_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 1;\nSELECT\n2;\n"))
     assert list(prompt.statements(lambda: TABLES, terminal=False)) == ["SELECT 1;", "SELECT\n2;"]

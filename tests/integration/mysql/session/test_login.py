@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -15,7 +19,9 @@ from headrace.sources.mysql.session import login
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import query
-from headrace.testing.mysql import Server
+from headrace.testing.mysql import Database, Server
+from headrace.testing.postmaster import wait_for
+from headrace.testing.proxy import Proxy
 
 pytestmark = pytest.mark.server
 
@@ -51,6 +57,30 @@ def test_the_password_itself_goes_only_to_whom_the_address_trusts(server: Server
             connect(address, role="test")
         assert caught.value.code == "MY_PASSWORD_WITHHELD"
         assert server.password not in str(caught.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is said that the password can be seen")
+def test_a_password_in_the_url_is_used_and_leaves_the_process_list(
+    server: Server, database: Database
+) -> None:
+    with Proxy("127.0.0.1", server.port) as proxy:
+        proxy.stall()
+        url = database.url(user="mirror", host=proxy.host, port=proxy.port)
+        secret = quote(server.password, safe="")
+        assert secret in url
+        command = [sys.executable, "-m", "headrace.cli.main", "check", url, "--tables", "*.t", "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            wait_for(lambda: proxy.counts.connections > 0, "it connects", deadline=120)
+            listed = Path(f"/proc/{process.pid}/cmdline").read_text()
+            proxy.resume()
+            said, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert secret not in listed
+    assert f"/{database.name}" in listed
+    assert json.loads(said)["tables"] == [f"{database.name}.t"]
+    assert secret not in said
 
 
 def _packet(sequence: int, payload: bytes) -> bytes:
