@@ -51,13 +51,25 @@ def run(args: argparse.Namespace) -> int:
 @contextmanager
 def _session(args: argparse.Namespace) -> Iterator[SqlSession]:
     from headrace.spark.lazy import lazy_session
+    from headrace.spark.session import starts_empty
     from headrace.sql.session import SqlSession
 
     at = int(args.at) if args.at is not None and args.at.isdigit() else args.at
     spark = lazy_session("headrace sql")
-    # Spark takes seconds to start: it does so while the statement and the lake are looked at.
+
+    def expect() -> None:
+        if spark.begin():
+            print("starting Spark", file=sys.stderr)
+
     try:
-        yield SqlSession(args.lake, lambda: spark.get().spark, at=at, source=args.source, expect=spark.begin)
+        yield SqlSession(
+            args.lake,
+            lambda: spark.get().spark,
+            at=at,
+            source=args.source,
+            expect=expect,
+            alone=starts_empty(),
+        )
     finally:
         spark.close()
 

@@ -49,15 +49,16 @@ class Lazy(Generic[T]):
         self._begun: float | None = None
         self._abandoned = False
 
-    def begin(self) -> None:
-        """Start it beside what else is going on."""
+    def begin(self) -> bool:
+        """Start it beside what else is going on; False where that was done before."""
         with self._lock:
             if self._begun is not None and not self._failed_for_now:
-                return
+                return False
             if self._failed_for_now:
                 self._opened = Future()
             self._begun = time.time()
         threading.Thread(target=self._start, name="headrace-spark", daemon=True).start()
+        return True
 
     @property
     def _failed_for_now(self) -> bool:

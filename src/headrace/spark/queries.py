@@ -5,7 +5,7 @@ kept. The text of an error at run time may quote a value of a row, which belongs
 (G8): of those only the code is told.
 
     parse, analysis      `plan`       `Refused` with its place, `UnknownRelation`: the caller knows the names
-    while it runs        `collected`  SQL_FAILED, or COLLECTION_NEGATIVE from time travel
+    while it runs        `collected`  SQL_FAILED, COLLECTION_NEGATIVE from time travel, an error of `Refusals`
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
+import secrets
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
@@ -43,6 +44,25 @@ class Refused(Exception):
         self.syntax = syntax
 
 
+class Refusals:
+    """Errors of ours that a query raises while it runs, where it comes to an expression made here.
+
+    Spark carries a text alone: it is a number that nobody can guess, and leads back to the error.
+    """
+
+    def __init__(self) -> None:
+        self._errors: dict[str, HeadraceError] = {}
+
+    def expression(self, error: HeadraceError) -> str:
+        """SQL that raises the error when a row is evaluated."""
+        token = f"headrace-{secrets.token_hex(16)}"
+        self._errors[token] = error
+        return f"raise_error('{token}')"
+
+    def raised(self, said: str) -> HeadraceError | None:
+        return next((error for token, error in self._errors.items() if token in said), None)
+
+
 def prepare(spark: SparkSession) -> None:
     """Make the session read SQL as we do, and PySpark keep its errors to those whom it raises them to."""
     # It logs each with Java's stack, and with values of rows, on standard error.
@@ -68,12 +88,12 @@ def plan(spark: SparkSession, sql: str) -> DataFrame:
     return frame
 
 
-def collected(frame: DataFrame) -> Any:
+def collected(frame: DataFrame, refusals: Refusals) -> Any:
     """The rows, as an Arrow table."""
     try:
         return frame.toArrow()
     except engine_errors() as error:
-        raise _failed(error) from None
+        raise refusals.raised(str(error)) or _failed(error) from None
 
 
 def _failed(error: Exception) -> HeadraceError:

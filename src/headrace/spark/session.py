@@ -155,6 +155,15 @@ def open_session(config: SparkConfig, app: str = "headrace", *, brief: bool = Fa
         raise of_start(error, remote=bool(config.remote or os.environ.get("SPARK_REMOTE"))) from None
 
 
+def starts_empty() -> bool:
+    """Tell whether a session that `open_session` starts by the environment alone knows no table.
+
+    Anybody's Spark may have a catalog of its own.
+    """
+    told = ("SPARK_REMOTE", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT")
+    return not any(os.environ.get(name) for name in told)
+
+
 def borrow_session(spark: SparkSession) -> Session:
     """Somebody else's session, which is used and never stopped or altered."""
     require_pyspark()

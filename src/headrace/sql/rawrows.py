@@ -8,6 +8,12 @@ from `errors/`, by the row's key. Each task reads the texts of its own rows ther
 many there are of the table. In a table without a key, rows that are alike but for such values are told apart
 by nothing but those texts: each text is given to one of them.
 
+A view that somebody wrote names values by their place in the row. So it keeps the columns that each table had
+then, and gets them in that order, whatever was added or moved since. The query ends with an error
+(`queries.Refusals`) as soon as it uses rows of a table that lacks one of these columns, or that was not
+mirrored then; likewise, by a view or not, where the table should be there and is not exact at the cut. A
+condition on `oid` that leaves such a table out is evaluated before that.
+
 Values are printed by Spark's tasks, by the source's own decoder; a condition on `oid` leaves out the other
 tables before any of their files is opened.
 """
@@ -17,26 +23,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from headrace.core.names import TableName
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.names import TableName, quote_identifier
 from headrace.core.schema import TableSchema
+from headrace.core.spark_types import spark_type
 from headrace.lake.format import datafile, layout
-from headrace.lake.log import catalog, errors_table
+from headrace.lake.format.registry import Columns, RegisteredView
+from headrace.lake.log import errors_table
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.frames import own_python
 from headrace.lake.read.intervals import Name
 from headrace.lake.store.contract import Store
-from headrace.pipeline.state.records import TableRecord, source_of, tables_of
+from headrace.pipeline.state.records import TABLE_PREFIX, TableRecord, source_of, tables_of
 from headrace.pipeline.tasks.key_text import key_texts
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources import registry
 from headrace.sources.contract.decoder import Decoder
+from headrace.spark.queries import Refusals
 
 DDL = "oid BIGINT, row_data ARRAY<STRING>"
 _ROW = pa.schema([pa.field("row_data", pa.list_(pa.string()))])
@@ -69,29 +79,112 @@ class Printing:
         return errors_table.standing(store, self.errors, self.table, self.time, keys)
 
 
-def relation(spark: Any, store: Store, cut: Cut, source: str) -> Any:
-    """The source's rows as a DataFrame."""
-    found = None
-    for name in cut.standings.names():
-        if name[0] == source:
-            rows = _table(spark, store, cut, name)
-            found = rows if found is None else found.unionAll(rows)
-    return spark.createDataFrame([], DDL) if found is None else found
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A source at a cut, and the view that reads it: None for a query that does so by itself."""
+
+    store: Store
+    cut: Cut
+    source: str
+    view: RegisteredView | None
+    refusals: Refusals
+
+    def frame(self, spark: Any) -> Any:
+        """The source's rows as a DataFrame."""
+        standings = self.cut.standings
+        place, past = self.cut.places[self.source], standings.past(self.source)
+        mark = place.mark or past.first(place.time)
+        known = {} if mark is None else tables_of(past.records(mark))
+        names = {name for name in standings.listed() if name[0] == self.source}
+        parts, numbers = [], {table.number for table in known.values()}
+        for name in sorted(names | {(self.source, table) for table in known}):
+            try:
+                standings.of(name)
+            except HeadraceError as error:
+                if name[1] in known:
+                    parts.append(self._absent(spark, known[name[1]].number, error))
+                continue
+            here = recorded(self.cut, name)
+            numbers.add(here.table.number)
+            parts.append(self._table(spark, name, here))
+        for number, had in self._columns.items():
+            if int(number) not in numbers:
+                told = f"nothing that the source numbers {number} is mirrored here"
+                parts.append(self._absent(spark, int(number), self._outdated(had["table"], told)))
+        return reduce(lambda some, more: some.unionAll(more), parts, spark.createDataFrame([], DDL))
+
+    def _table(self, spark: Any, name: Name, known: Recorded) -> Any:
+        if self.view is None:
+            return _rows(spark, self.store, self.cut, name, known).select("oid", "row_data")
+        had = self._columns.get(str(known.table.number))
+        if had is None:
+            return self._unreadable(spark, name, known, "it was not mirrored when the view was written")
+        now = _columns(known.table.schema)
+        gone = [column[0] for column in had["columns"] if column not in now]
+        if gone:
+            told = f'column "{gone[0]}" is gone, has another name or another type'
+            return self._unreadable(spark, name, known, told)
+        rows = _rows(spark, self.store, self.cut, name, known)
+        places = ", ".join(f"row_data[{now.index(column)}]" for column in had["columns"])
+        return rows.selectExpr("oid", f"array({places}) AS row_data")
+
+    @property
+    def _columns(self) -> Columns:
+        return {} if self.view is None else self.view.columns.get(self.source, {})
+
+    def _outdated(self, table: str, told: str) -> Misconfigured:
+        assert self.view is not None
+        return Misconfigured(
+            "SQL_VIEW_OUTDATED",
+            f'the view "{self.view.name}" was written for other columns of "{table}" than it has here',
+            detail=told,
+            hint=f"write it again by CREATE OR REPLACE VIEW {quote_identifier(self.view.name)} AS ...; "
+            "headrace sql --at reads at an earlier mark",
+        )
+
+    def _unreadable(self, spark: Any, name: Name, known: Recorded, told: str) -> Any:
+        """The table's rows, of which none can be looked into."""
+        raised = self.refusals.expression(self._outdated(str(name[1]), told))
+        rows = self.cut.table(spark, f"{source_quoted(name[0])}.{name[1]}")
+        return rows.selectExpr(_oid(known.table.number), f"CAST({raised} AS ARRAY<STRING>) AS row_data")
+
+    def _absent(self, spark: Any, number: int, error: HeadraceError) -> Any:
+        """One row in the place of all that the table has; whoever comes to it ends with the error."""
+        row = spark.range(1).where(f"{self.refusals.expression(error)} IS NULL")
+        return row.selectExpr(_oid(number), "CAST(NULL AS ARRAY<STRING>) AS row_data")
 
 
-def recorded(store: Store, cut: Cut, name: Name) -> Recorded:
+def columns_of(cut: Cut, source: str) -> Columns:
+    """The columns of the source's tables at the cut, as a view keeps them."""
+    known = (recorded(cut, name).table for name in cut.standings.names() if name[0] == source)
+    return {
+        str(table.number): {"table": str(table.name), "columns": _columns(table.schema)} for table in known
+    }
+
+
+def _columns(schema: TableSchema) -> list[list[str]]:
+    """The name of each column, and all that decides how its values are printed."""
+    return [[column.name, column.form, spark_type(column.name, column.type)] for column in schema.columns]
+
+
+def _oid(number: int) -> str:
+    return f"CAST({number} AS BIGINT) AS oid"
+
+
+def recorded(cut: Cut, name: Name) -> Recorded:
     """Read the catalog's records of a table at the cut."""
     source, table = name
-    records = catalog.load(store, source, cut.standings.of(name).shown.epoch).records
+    records = cut.standings.past(source).records(cut.standings.of(name).shown)
     known = source_of(records)
     assert known is not None  # a table's record comes with its source's, or after it
-    return Recorded(tables_of(records)[table], registry.by_kind(known.kind).decoder())
+    record = TableRecord.from_record(records[f"{TABLE_PREFIX}{table}"])
+    return Recorded(record, registry.by_kind(known.kind).decoder())
 
 
-def _table(spark: Any, store: Store, cut: Cut, name: Name) -> Any:
+def _rows(spark: Any, store: Store, cut: Cut, name: Name, known: Recorded) -> Any:
+    """The table's rows as text."""
     source, table = name
     frame = cut.table(spark, f"{source_quoted(source)}.{table}")
-    known = recorded(store, cut, name)
     task = printing(store, cut, name, known)
     if task.met and task.schema.is_multiset:
         # Which text is given to which of the rows that are alike must be decided in one place.
@@ -100,7 +193,7 @@ def _table(spark: Any, store: Store, cut: Cut, name: Name) -> Any:
     frame = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
     with own_python(spark):
         rows = frame.mapInArrow(_mapper(task), "row_data ARRAY<STRING>")
-    return rows.selectExpr(f"CAST({known.table.number} AS BIGINT) AS oid", "row_data")
+    return rows.selectExpr(_oid(known.table.number), "row_data")
 
 
 def printing(store: Store, cut: Cut, name: Name, known: Recorded) -> Printing:

@@ -33,6 +33,7 @@ from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.registry import by_address, by_kind, declaration, kinds
 from headrace.sql import rawrows
 from headrace.sql.definitions import definition
+from headrace.sql.relations import mentioned
 from headrace.sql.statements import (
     CreateSource,
     CreateView,
@@ -55,7 +56,7 @@ def carry_out(path: str, statement: Statement, at: At, source: str | None) -> An
     if isinstance(statement, CreateViews):
         return _create_views(lake, path, statement)
     if isinstance(statement, CreateView):
-        return _create_view(lake, statement)
+        return _create_view(lake, statement, at, source)
     if isinstance(statement, Drop):
         return (
             _drop_source(lake, path, statement) if statement.what == "SOURCE" else _drop_view(lake, statement)
@@ -120,16 +121,23 @@ def _as_pattern(text: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in split_identifiers(text))
 
 
-def _create_view(lake: Lake, statement: CreateView) -> str:
+def _create_view(lake: Lake, statement: CreateView, at: At, source: str | None) -> str:
     registry = Registry(lake.store)
     if statement.name in registry.sources():
         raise _taken(statement.name)
-    view = RegisteredView(statement.name, statement.query, statement.materialized)
+    named = {mention.parts[0].lower() for mention in mentioned(statement.query) if len(mention.parts) == 1}
+    columns = {}
+    if lake.sources():
+        cut = lake.cut(at, source)
+        columns = {each: rawrows.columns_of(cut, each) for each in cut.places if each.lower() in named}
+    view = RegisteredView(statement.name, statement.query, statement.materialized, columns)
     if statement.replace:
         registry.replace(view)
     elif not registry.add(view):
         raise _taken(statement.name)
-    return f"view {quote_identifier(statement.name)}"
+    waiting = [each for each in registry.sources() if each.lower() in named and not columns.get(each)]
+    later = [f'; once source "{each}" is mirrored, write it again to read row_data' for each in waiting]
+    return "".join([f"view {quote_identifier(statement.name)}", *later])
 
 
 def _drop_source(lake: Lake, path: str, statement: Drop) -> str:
@@ -266,7 +274,7 @@ class _Shown:
         """The view that is a mirrored table, over its source's rows."""
         cut = self._cut()
         name = _meant(text, cut.standings.names())
-        known = rawrows.recorded(self._lake.store, cut, name)
+        known = rawrows.recorded(cut, name)
         return definition(name[1].name, name[0], known.table.number, known.table.schema, known.decoder)
 
 

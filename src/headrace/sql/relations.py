@@ -162,6 +162,16 @@ def mentioned(sql: str) -> list[Mention]:
     ]
 
 
+def reads_plainly(sql: str) -> bool:
+    """Tell whether each name that `mentioned` finds stands for a relation that must be there.
+
+    Spark has statements of other forms (DESCRIBE FUNCTION f), and reads files by their format and path.
+    """
+    first = next((token.keyword for token in tokens(sql) if token.text != "("), "")
+    paths = any("/" in mention.parts[-1] for mention in mentioned(sql))
+    return first in ("SELECT", "WITH") and not paths
+
+
 def _introduced(scanned: Sequence[Token]) -> set[str]:
     """The names before AS (, of which WITH makes relations."""
     found = set()

@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
-from headrace.core.position import plain
 from headrace.lake.format.registry import RegisteredView, Registry
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.intervals import Name, ambiguous
@@ -30,7 +29,7 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.read.resolve import NoMark
 from headrace.spark import queries
 from headrace.sql import rawrows, register
-from headrace.sql.relations import Mention, Rewritten, mentioned, rewritten
+from headrace.sql.relations import Mention, Rewritten, mentioned, reads_plainly, rewritten
 from headrace.sql.statements import CreateView, Query, Statement, parse
 from headrace.sql.tokens import malformed
 
@@ -64,10 +63,12 @@ class SqlSession:
         at: At = None,
         source: str | None = None,
         expect: Callable[[], None] = lambda: None,
+        alone: bool = False,
     ) -> None:
         self.path = path
         self._start = start
         self._expect = expect  # says that Spark will be asked for soon
+        self.alone = alone  # Spark knows no table beside the lake's
         self._at = at
         self._source = source
         self._lake: Lake | None = None
@@ -97,13 +98,15 @@ class SqlSession:
     def run(self, sql: str) -> Answer:
         """One statement."""
         statement = parse(sql)
-        if isinstance(statement, Query | CreateView):
-            self._expect()
         if isinstance(statement, Query):
             return self._query(statement.text)
         if isinstance(statement, CreateView):
             self.check(statement)
         return self._own(statement)
+
+    def expect(self) -> None:
+        """Say that Spark will be asked for soon; what is wrong with the names of a query was found before."""
+        self._expect()
 
     def known_names(self) -> list[str]:
         """The names that a prompt may complete."""
@@ -126,11 +129,14 @@ class SqlSession:
 
     def _query(self, sql: str) -> Answer:
         reading = _Reading(self, self.cut() if self._has_marks() else None)
-        rows = queries.collected(reading.frame(sql))
+        rows = queries.collected(reading.frame(sql), reading.refusals)
         return Answer(rows=rows, places=reading.places())
 
     def _has_marks(self) -> bool:
         return self._at is not None or self._source is not None or bool(self.lake.sources())
+
+
+Thing = RegisteredView | Name | str  # a view, a table, or a source by its name
 
 
 class _Reading:
@@ -142,26 +148,49 @@ class _Reading:
         self._views = session.registry.views()
         self._sources = session.registry.sources()
         self._used = False
+        self.refusals = queries.Refusals()
 
     def places(self) -> tuple[str, ...]:
         """The places of the query, if it looked at the lake."""
         if self._cut is None or not self._used:
             return ()
-        return tuple(
-            f"{source} at {place.shown} ({plain(place.frontier)})"
-            for source, place in self._cut.places.items()
-        )
+        return tuple(f"{source} at {place.named}" for source, place in self._cut.places.items())
 
     def frame(self, sql: str, expanding: Expanding = ()) -> Any:
-        """The query as a DataFrame."""
+        """The query as a DataFrame; Spark starts only if all names mean something that can be read."""
+        self._look(sql, expanding)
+        self._session.expect()
+        return self._planned(sql, None)
+
+    def _look(self, sql: str, expanding: Expanding) -> None:
+        """Refuse the names that can't be read here, those within views too."""
+        unknown = []
+        for mention in mentioned(sql):
+            match self._meant(mention.parts):
+                case None:
+                    unknown.append(mention)
+                case RegisteredView() as view:
+                    if view.name in expanding:
+                        raise _circular(view, expanding)
+                    self._look(view.text, (*expanding, view.name))
+                case str(source):
+                    self._run_once(source)
+                case table:
+                    assert self._cut is not None
+                    self._cut.standings.of(table)
+        if unknown and self._session.alone and reads_plainly(sql):
+            raise self._unknown(unknown)
+
+    def _planned(self, sql: str, within: RegisteredView | None) -> Any:
+        """The query as Spark understands it; it may be that of a view."""
         chosen: dict[Mention, str] = {}
         unknown: list[Mention] = []
         for mention in mentioned(sql):
-            view = self._view(mention.parts, expanding)
-            if view is None:
+            meant = self._meant(mention.parts)
+            if meant is None:
                 unknown.append(mention)
             else:
-                chosen[mention] = view
+                chosen[mention] = self._registered(meant, within)
         text = rewritten(sql, chosen)
         try:
             return queries.plan(self._session.spark, text.text)
@@ -170,8 +199,8 @@ class _Reading:
         except queries.Refused as refused:
             raise _refused(sql, text, refused) from None
 
-    def _view(self, parts: Sequence[str], expanding: Expanding) -> str | None:
-        """The name under which Spark has what is meant; None where the lake has nothing of that name."""
+    def _meant(self, parts: Sequence[str]) -> Thing | None:
+        """The thing that a name means; None where the lake has nothing of that name."""
         tables = self._tables(parts)
         bare = parts[0] if len(parts) == 1 else None
         view = self._views.get(bare) if bare else None
@@ -181,13 +210,15 @@ class _Reading:
             raise _two_kinds(str(bare))
         if tables[1:]:
             raise ambiguous(".".join(map(quote_identifier, parts)), tables)
+        found: Thing | None = meant[0] if meant else None
+        return found or (self._source(bare, registered=False) if bare else None)
+
+    def _registered(self, thing: Thing, within: RegisteredView | None) -> str:
+        """The name under which Spark has it now."""
         self._used = True
-        if view is not None:
-            return self._written(view, expanding)
-        if tables:
-            return self._table(tables[0])
-        source = source or (self._source(bare, registered=False) if bare else None)
-        return None if source is None else self._raw(source)
+        if isinstance(thing, RegisteredView):
+            return self._made(f"view {thing.name}", self._planned(thing.text, thing))
+        return self._raw(thing, within) if isinstance(thing, str) else self._table(thing)
 
     def _tables(self, parts: Sequence[str]) -> list[Name]:
         """The tables that the parts may mean: as they are written, else in any case."""
@@ -229,25 +260,19 @@ class _Reading:
         frame = self._cut.table(self._session.spark, f"{rawrows.source_quoted(source)}.{table}")
         return self._made(f"{source}.{table.schema}.{table.name}", frame)
 
-    def _raw(self, source: str) -> str:
+    def _raw(self, source: str, view: RegisteredView | None) -> str:
+        assert self._cut is not None
+        relation = rawrows.Relation(self._session.lake.store, self._cut, source, view, self.refusals)
+        reader = "" if view is None else f" of view {view.name}"
+        return self._made(f"source {source}{reader}", relation.frame(self._session.spark))
+
+    def _run_once(self, source: str) -> None:
         if self._cut is None or source not in self._cut.places:
             raise SourceNotRun(
                 "SQL_SOURCE_NOT_RUN",
                 f'nothing of source "{source}" is in the lake yet',
                 hint=f"headrace run --lake {self._session.path}",
             )
-        store = self._session.lake.store
-        return self._made(f"source {source}", rawrows.relation(self._session.spark, store, self._cut, source))
-
-    def _written(self, view: RegisteredView, expanding: Expanding) -> str:
-        if view.name in expanding:
-            raise Misconfigured(
-                "SQL_VIEW_CIRCULAR",
-                f'the view "{view.name}" is made of itself',
-                detail=" → ".join([*expanding, view.name]),
-                hint="create one of them anew: CREATE OR REPLACE VIEW",
-            )
-        return self._made(f"view {view.name}", self.frame(view.text, (*expanding, view.name)))
 
     def _made(self, name: str, frame: Any) -> str:
         frame.createOrReplaceTempView("`" + name.replace("`", "``") + "`")
@@ -282,6 +307,15 @@ def _refused(sql: str, text: Rewritten, refused: queries.Refused) -> Misconfigur
     column = at - (sql.rfind("\n", 0, at) + 1) + 1
     return Misconfigured(
         "SQL_REFUSED", f"{refused.what}, at line {line}, column {column}", hint="the code is Spark's own"
+    )
+
+
+def _circular(view: RegisteredView, expanding: Expanding) -> Misconfigured:
+    return Misconfigured(
+        "SQL_VIEW_CIRCULAR",
+        f'the view "{view.name}" is made of itself',
+        detail=" → ".join([*expanding, view.name]),
+        hint="create one of them anew: CREATE OR REPLACE VIEW",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from psycopg import pq
 
-from headrace.core.errors import Misconfigured
+from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.testing.canonical import lake_rows
 from headrace.testing.oracle.postgres_rows import Connection, pin
 from headrace.testing.postgres import Database
@@ -138,3 +138,53 @@ def _it_goes_again(asked: Asked, database: Database) -> None:
     assert "dropped" in str(told)
     assert database.execute("SELECT count(*) FROM pg_replication_slots") == [(0,)]
     assert asked.run("SELECT count(*) AS n FROM other") == [{"n": 3}]
+
+
+def test_a_view_over_rows_keeps_its_columns_through_ddl(asked: Asked, database: Database) -> None:
+    """A view finds its columns by name, and is refused where one is gone or a table is made again."""
+    database.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, secret text, cheap bool); "
+        "INSERT INTO orders SELECT n, 'f', n > 2 FROM generate_series(1, 5) AS n; "
+        "CREATE TABLE other (id int PRIMARY KEY, secret bool); INSERT INTO other VALUES (7, true); "
+        "CREATE PUBLICATION p FOR TABLE orders, other",
+        user="app",
+    )
+    asked.create_source("shop", "p")
+    asked.run('CREATE VIEW early AS SELECT oid, row_data FROM "shop"')
+    asked.mirror()
+    of = f"oid = {_oid(database, 'orders')}"
+    asked.run(f"CREATE VIEW cheap AS SELECT row_data[0] AS id FROM shop WHERE {of} AND row_data[2] = 't'")
+    asked.run("CREATE VIEW upon AS SELECT count(*) AS n FROM cheap")
+    asked.run(f"CREATE VIEW other_rows AS SELECT row_data[1] AS v FROM shop WHERE NOT {of}")
+    before = asked.session().cut().mark.epoch
+    assert asked.run("SELECT n FROM upon") == [{"n": 3}]
+    _refused(asked, "SELECT row_data FROM early")
+    assert len(asked.run("SELECT DISTINCT oid FROM early")) == 2
+
+    # The columns that the view knows are there, at other places, and one is added.
+    database.execute(
+        "ALTER TABLE orders DROP COLUMN secret; ALTER TABLE orders ADD COLUMN note text", user="app"
+    )
+    asked.mirror()
+    _refused(asked, "SELECT n FROM upon")
+    assert asked.run("SELECT v FROM other_rows") == [{"v": "t"}]
+    assert asked.run("SELECT n FROM upon", at=before) == [{"n": 3}]
+    asked.run(
+        f"CREATE OR REPLACE VIEW cheap AS SELECT row_data[0] AS id FROM shop WHERE {of} AND row_data[1] = 't'"
+    )
+    assert asked.run("SELECT n FROM upon") == [{"n": 3}]
+
+    database.execute("ALTER TABLE orders ADD COLUMN more int", user="app")
+    database.execute("DROP TABLE other", user="app")
+    with pytest.raises(HeadraceError):
+        asked.mirror()
+    assert asked.run("SELECT n FROM upon") == [{"n": 3}]
+    assert asked.run("SELECT size(row_data) AS n FROM shop WHERE " + of + " LIMIT 1") == [{"n": 4}]
+    _refused(asked, "SELECT v FROM other_rows", "LAKE_TABLE_NOT_EXACT")
+    _refused(asked, "SELECT count(*) FROM shop", "LAKE_TABLE_NOT_EXACT")
+
+
+def _refused(asked: Asked, sql: str, code: str = "SQL_VIEW_OUTDATED") -> None:
+    with pytest.raises(HeadraceError) as caught:
+        asked.run(sql)
+    assert caught.value.code == code

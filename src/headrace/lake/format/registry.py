@@ -1,12 +1,13 @@
 """The register of a lake, written by SQL: sources to be mirrored, and views over them.
 
     _headrace/registry/sources/<name>.json     {"kind": ..., "connection": ..., ...}
-    _headrace/registry/views/<name>.json       {"text": "SELECT ...", "materialized": false}
+    _headrace/registry/views/<name>.json       {"text": "SELECT ...", "materialized": false, "columns": ...}
 
 A source's `views` are the tables that `CREATE VIEWS FROM SOURCE` chose of it, as patterns; none before the
 first such statement, which means all of its tables. Options of its kind stand beside the rest, under their
-names. A connection stands here without its password: that is whoever runs the lake's to know. Nothing in here
-says what is mirrored: that is the catalog's, once a run has begun.
+names. A view keeps the columns that the tables of its sources had when it was written (`sql.rawrows`). A
+connection stands here without its password: that is whoever runs the lake's to know. Nothing in here says
+what is mirrored: that is the catalog's, once a run has begun.
 
 Called by `headrace.sql`, which writes, and by `pipeline.state.last_config`, for `headrace run --lake DIR`.
 """
@@ -15,13 +16,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.core.errors import Misconfigured
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
+Columns = Mapping[str, Mapping[str, Any]]  # of a source's tables, by their number there
 _OF_ALL = frozenset({"kind", "connection", "views", "materialized"})  # of a source's record
 
 
@@ -44,6 +46,7 @@ class RegisteredView:
     name: str
     text: str
     materialized: bool = False
+    columns: Mapping[str, Columns] = field(default_factory=dict)  # by source
 
 
 class Registry:

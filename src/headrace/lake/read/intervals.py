@@ -82,7 +82,7 @@ class Past:
         """The frontier from which the table's history is exact: as the catalog had it at a mark, and not
         before the source's reach. What is gone is looked up now: ask after looking into history.
         """
-        record = self._records(mark).get(f"{_TABLE}{table}")
+        record = self.records(mark).get(f"{_TABLE}{table}")
         since = None if record is None else record.get("since")
         if since is None:
             return None
@@ -99,29 +99,30 @@ class Past:
 
     def history(self, mark: Mark, table: TableName) -> LakeTable | None:
         """The history that the table had at a mark: its record says under which number."""
-        record = self._records(mark).get(f"{_TABLE}{table}") or {}
+        record = self.records(mark).get(f"{_TABLE}{table}") or {}
         number = record.get("schema", {}).get("version", 1)
         return histories.numbered(self._store, self._source, table, number)
 
     def stop(self, table: TableName) -> str | None:
         """The place and the reason of the table's stop, if it did."""
-        record = self._records(self.kept[-1]).get(f"{_TABLE}{table}") or {}
+        record = self.records(self.kept[-1]).get(f"{_TABLE}{table}") or {}
         error, at = record.get("error"), record.get("stopped_at")
         return None if error is None or at is None else f'it stopped at "{at["text"]}" ({error["code"]})'
 
     def shown(self, time: int) -> str:
         """A frontier in time as a person is told it."""
         near = self.first(time - 1) or self.kept[-1]
-        return shown(spelling_of(self._records(near)), time, near.position)
+        return shown(spelling_of(self.records(near)), time, near.position)
 
     def known(self) -> set[TableName]:
         """All tables that the newest catalog knows of, or that have a history."""
         newest = self.kept[-1]
-        keys = self._records(newest)
+        keys = self.records(newest)
         names = {*newest.versions, *(key[len(_TABLE) :] for key in keys if key.startswith(_TABLE))}
         return {TableName.parse(text) for text in names} | set(histories.tables(self._store, self._source))
 
-    def _records(self, mark: Mark) -> Mapping[str, Any]:
+    def records(self, mark: Mark) -> Mapping[str, Any]:
+        """The source's catalog at a mark."""
         return self._catalogs.at(self._source, mark)
 
 
@@ -239,16 +240,16 @@ class Standings:
         found = histories.parts(self._store, *full, ends)
         return Standing(base, shown, tuple(found), 1 if base.time < time else -1)
 
-    def shown(self, source: str, time: int) -> str:
-        """A frontier in time of a source as a person is told it."""
-        return self._pasts[source].shown(time)
+    def past(self, source: str) -> Past:
+        """The marks and the catalogs of a source."""
+        return self._pasts[source]
 
     def _absent(self, full: Name) -> Definite | Misconfigured:
         """Say why a table can't be read here: it left the marks, or is exact only later."""
         source, table = full
         since = self.since(full)
         if since is not None:
-            detail = f'it is exact from "{self.shown(source, since)}" on'
+            detail = f'it is exact from "{self._pasts[source].shown(since)}" on'
             hint = "read it there or later: at(position=...)"
         else:
             last, stop = _last_with(table, self._pasts[source].kept), self._pasts[source].stop(table)

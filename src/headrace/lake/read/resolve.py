@@ -72,6 +72,11 @@ class Place:
         """The place as a person is told it."""
         return f'"{plain(self.frontier)}"' if self.mark is None else f"epoch {self.mark.epoch}"
 
+    @property
+    def named(self) -> str:
+        """The place with its position, which alone names it between two marks."""
+        return self.shown if self.mark is None else f"{self.shown} ({plain(self.frontier)})"
+
 
 class NoMark(Misconfigured):
     """There is no mark to read at."""
